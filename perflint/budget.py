@@ -1,0 +1,124 @@
+"""The sync budget: how often per step the CPU waits for the device, as written and after the fixes.
+
+What counts is the last wait of a step, not the second to last: only a budget that reaches 0 shows in the step time.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perflint.facts.calls import argument
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Loop, flow_of
+from perflint.facts.loops import LoopKind, is_guard, is_scaler
+from perflint.facts.values import Object
+from perflint.rule import Applicability, Finding
+from perflint.source import Source
+from perflint.syntax import Module, Scope, SyntaxProblem
+
+CALL_DEPTH = 2
+"""How many calls away from the loop waits are counted."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One training loop. `row` is its first line; the counts are waits per step."""
+
+    path: str
+    row: int
+    where: str
+    written: int
+    after_safe: int
+    after_all: int
+    in_scaler: int
+
+    def __str__(self) -> str:
+        text = f"{self.path}:{self.row} {self.where}: {_waits(self.written)} per step -> {self.after_safe}"
+        if self.after_all < self.after_safe:
+            text += f" ({self.after_all} with unsafe fixes)"
+        if self.in_scaler:
+            text += f", {self.in_scaler} of them in GradScaler.step"
+        return text
+
+
+def _waits(count: int) -> str:
+    return "1 wait" if count == 1 else f"{count} waits"
+
+
+def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
+    """The budgets of a file's training loops, in the order of the file. `shown` is how reports name the file."""
+    result: list[Budget] = []
+    for scope in [module.top, *module.functions()]:
+        if b"backward" not in scope.text and b"step" not in scope.text:
+            continue
+        try:
+            for loop, kind in facts.loops.kinds(scope).items():
+                if kind is LoopKind.TRAIN and loop.statement is not None:
+                    result.append(_budget(facts, scope, loop, shown, findings))
+        except SyntaxProblem:
+            continue
+    return sorted(result, key=lambda budget: budget.row)
+
+
+def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, findings: Sequence[Finding]) -> Budget:
+    assert loop.statement is not None
+    source = scope.module.source
+    waits = set(_waits_in(facts, scope, loop, CALL_DEPTH))
+    low = source.offset(loop.statement.lineno, loop.statement.col_offset)
+    last = loop.statement.end_lineno or loop.statement.lineno
+    high = source.starts[last] if last < len(source.starts) else len(source.body)
+    waits |= {(source.path, w) for f in findings for w in f.waits if low <= w < high}
+    safe, every = _removed(source, findings, (Applicability.SAFE,)), _removed(source, findings, tuple(Applicability))
+    scaler = _scaler_waits(facts, scope, loop)
+    where = f"{scope.qualname or 'module'} loop"
+    written = len(waits) + scaler
+    left, left_all = written - len(waits & safe), written - len(waits & every)
+    return Budget(shown, loop.statement.lineno, where, written, left, left_all, scaler)
+
+
+def _removed(source: Source, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> set[tuple[str, int]]:
+    return {(source.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits}
+
+
+def _waits_in(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> Iterable[tuple[str, int]]:
+    """Reads that run in each iteration of `loop` (or in each call of the scope, without one), as (path, byte offset)."""
+    flow = flow_of(scope)
+    source = scope.module.source
+    for read in facts.reads(scope):
+        if _each_time(facts, scope, read.node, loop):
+            yield source.path, source.offset(read.node.lineno, read.node.col_offset)
+    if depth == 0:
+        return
+    for call in flow.calls:
+        if _each_time(facts, scope, call, loop):
+            for target in facts.loops.targets(scope, call):
+                if target is not scope:
+                    yield from _waits_in(facts, target, None, depth - 1)
+
+
+def _each_time(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
+    if loop is not None:
+        return facts.loops.step_loop(scope, node) is loop
+    flow = flow_of(scope)
+    return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+
+
+def _scaler_waits(facts: Facts, scope: Scope, loop: Loop) -> int:
+    """`GradScaler.step` reads whether a gradient overflowed, unless the optimizer is fused and takes care of it."""
+    count = 0
+    for call in flow_of(scope).calls_named["step"]:
+        if not isinstance(call.func, ast.Attribute) or not call.args or facts.loops.step_loop(scope, call) is not loop:
+            continue
+        if facts.inference.value(scope, call.func.value).may(is_scaler):
+            optimizer = facts.inference.value(scope, call.args[0]).single
+            count += not (isinstance(optimizer, Object) and _is_fused(optimizer))
+    return count
+
+
+def _is_fused(optimizer: Object) -> bool:
+    if not isinstance(optimizer.site, tuple):
+        return False
+    fused = argument(optimizer.site[1], None, "fused")
+    return isinstance(fused, ast.Constant) and fused.value is True

@@ -1,0 +1,341 @@
+"""The command line. Follows ruff's wherever ruff has the thing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from perflint.config import Config
+    from perflint.discover import Found
+    from perflint.run import Result, Run
+
+CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
+FORMATS = ("full", "concise", "json", "json-lines", "github")
+PROGRESS_AFTER_S = 1.0
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def main() -> NoReturn:
+    """Run the command line; never shows a traceback for what a user can cause."""
+    if sys.version_info >= (3, 11):
+        sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
+    try:
+        status = cli.main(prog_name="perflint", standalone_mode=False)
+    except click.exceptions.Abort:
+        status = INTERRUPTED
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        status = ERROR
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = CLEAN
+    sys.exit(status if isinstance(status, int) else CLEAN)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(version("perflint-torch"), prog_name="perflint")
+def cli() -> None:
+    """Find what makes PyTorch training and evaluation code slow, and rewrite it.
+
+    Exit codes: 0 nothing found, 1 findings (for `fix`: findings left), 2 wrong usage or configuration.
+    """
+
+
+def _shared(command: Command) -> Command:
+    """The options of `check` and `fix`."""
+    names = {"metavar": "NAMES", "multiple": True}
+    options = [
+        click.argument("paths", nargs=-1),
+        click.option("--select", help="Run these rules or groups only; `all` is every rule.", **names),
+        click.option("--extend-select", help="Run these rules or groups too.", **names),
+        click.option("--ignore", help="Leave these rules or groups out.", **names),
+        click.option("--unsafe-fixes/--no-unsafe-fixes", default=None, help="Show and apply fixes that may change behaviour."),
+        click.option("--diff", is_flag=True, help="Print what fix would change as a patch; write nothing."),
+        click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: full]"),
+        click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
+        click.option("--statistics", is_flag=True, help="Print how many findings each rule has."),
+        click.option("--exit-zero", "-e", is_flag=True, help="Exit with 0 even if there are findings."),
+        click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files."),
+        click.option("--isolated", is_flag=True, help="Read no configuration file."),
+        click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime."),
+        click.option("--exclude", help="Leave out paths that match, besides the defaults.", metavar="PATTERN", multiple=True),
+        click.option("--respect-gitignore/--no-respect-gitignore", default=None, help="Leave out what .gitignore names."),
+        click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
+        click.option("--show-files", is_flag=True, help="Print the files that would be checked, and stop."),
+        click.option("--no-cache", is_flag=True, help="Check every file anew (perflint keeps no cache yet)."),
+        click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@_shared
+@click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
+@click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding.")
+def check(fixes: bool, add_ignores: bool, **options: Any) -> int:
+    """Report what is slow in PATHS (files and directories; `-` is standard input; by default the working directory)."""
+    return _Invocation(fixing=fixes, add_ignores=add_ignores, **options).run()
+
+
+@cli.command()
+@_shared
+def fix(**options: Any) -> int:
+    """Rewrite what is slow in PATHS. Safe fixes only, unless --unsafe-fixes is given."""
+    return _Invocation(fixing=True, **options).run()
+
+
+@cli.command()
+@click.argument("rule")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(rule: str, output_format: str) -> int:
+    """Print the page of a RULE: what it finds, why that is slow, when its fix is safe."""
+    from perflint.config import ConfigError, require_known
+    from perflint.explain import as_json, page
+    from perflint.registry import all_rules
+
+    rules = {r.name: r for r in all_rules()}
+    if rule not in rules:
+        try:
+            require_known(rule, rules)
+        except ConfigError as error:
+            raise click.ClickException(str(error)) from None
+        raise click.ClickException(f"`{rule}` is reported by perflint itself and has no page")
+    click.echo(as_json(rules[rule]) if output_format == "json" else page(rules[rule]))
+    return CLEAN
+
+
+@cli.command()
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def rules(output_format: str) -> int:
+    """List the rules."""
+    from perflint.explain import listing, listing_json
+    from perflint.registry import all_rules
+
+    click.echo(listing_json(all_rules()) if output_format == "json" else listing(all_rules()))
+    return CLEAN
+
+
+class _Invocation:
+    """One run of `check` or `fix`."""
+
+    def __init__(self, *, fixing: bool, paths: tuple[str, ...], add_ignores: bool = False, **options: Any) -> None:
+        self.fixing = fixing or options["diff"]
+        self.add_ignores = add_ignores
+        self.paths = paths or (".",)
+        self.options = options
+
+    def run(self) -> int:
+        from perflint.config import ConfigError
+        from perflint.discover import PathError
+        from perflint.registry import all_rules
+        from perflint.run import Run
+
+        try:
+            run = Run(all_rules(), self._fixed_config(), self._overrides())
+            found = self._found(run)
+            run.configurations.of(os.getcwd())
+            if self.options["show_files"]:
+                from perflint.run import shown
+
+                for path in found.files:
+                    click.echo(shown(path))
+                return CLEAN
+            result = self._result(run, found)
+        except (ConfigError, PathError, ValueError) as error:
+            raise click.ClickException(str(error)) from None
+        return self._report(run, found, result)
+
+    # -- setting up --------------------------------------------------------------------------------------------------
+
+    def _overrides(self) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for key in ("select", "extend_select", "ignore"):
+            names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
+            if names:
+                given[key] = names
+        if self.options["exclude"]:
+            given["extend_exclude"] = self.options["exclude"]
+        for key in ("runtime", "respect_gitignore", "unsafe_fixes"):
+            if self.options[key] is not None:
+                given[key] = self.options[key]
+        return given
+
+    def _fixed_config(self) -> Config | None:
+        from perflint.config import Config, load
+
+        if self.options["isolated"]:
+            if self.options["config"]:
+                raise click.UsageError("--isolated and --config exclude each other")
+            return Config()
+        return load(self.options["config"]) if self.options["config"] else None
+
+    def _found(self, run: Run) -> Found:
+        from perflint.discover import Found
+
+        if self.paths == ("-",) or self.options["stdin_filename"]:
+            if self.paths not in (("-",), (".",)):
+                raise click.UsageError("standard input and other paths cannot be checked together")
+            found = Found()
+            name = self.options["stdin_filename"] or "stdin.py"
+            run.text(os.path.abspath(name), sys.stdin.buffer.read(), found)
+            return found
+        if "-" in self.paths:
+            raise click.UsageError("standard input and other paths cannot be checked together")
+        return run.find(self.paths)
+
+    @property
+    def _reads_stdin(self) -> bool:
+        return self.paths == ("-",) or bool(self.options["stdin_filename"])
+
+    def _result(self, run: Run, found: Found) -> Result:
+        with _progress(len(found.files)) as on_file:
+            if not self.fixing:
+                return run.check(found, on_file)
+            writing = not self.options["diff"] and not self._reads_stdin
+            return run.fix(found, unsafe=bool(self.options["unsafe_fixes"]), write_files=writing, on_file=on_file)
+
+    # -- reporting ---------------------------------------------------------------------------------------------------
+
+    def _report(self, run: Run, found: Found, result: Result) -> int:
+        from perflint.diff import patch
+
+        if self.options["diff"]:
+            for fixed in result.fixed:
+                for line in patch(fixed):
+                    sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+            self._summarise(result, err=True)
+            return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
+        if self.fixing and self._reads_stdin:
+            path = found.files[0]
+            after = next((f.after for f in result.fixed), run._read(path) or b"")
+            sys.stdout.buffer.write(after)
+            sys.stdout.buffer.flush()
+            self._print(result, err=True)
+        elif self.add_ignores:
+            return self._add_ignores(found, result)
+        else:
+            self._print(result)
+        return CLEAN if self.options["exit_zero"] or not result.findings else FINDINGS
+
+    def _print(self, result: Result, *, err: bool = False) -> None:
+        from perflint.report import data, text
+
+        output_format = self.options["output_format"] or self._configured_format() or "full"
+        writers: dict[str, Callable[[Result], Iterator[str]]] = {
+            "full": text.full,
+            "concise": text.concise,
+            "json": data.as_json,
+            "json-lines": data.as_json_lines,
+            "github": data.github,
+        }
+        writer = text.statistics if self.options["statistics"] and output_format in ("full", "concise") else writers[output_format]
+        lines = list(writer(result))
+        target = self.options["output_file"]
+        if target is not None:
+            try:
+                with open(target, "w", encoding="utf-8") as handle:
+                    handle.writelines(click.unstyle(line) + "\n" for line in lines)
+            except OSError as error:
+                raise click.ClickException(f"{target}: cannot be written: {error.strerror}") from None
+        else:
+            for line in lines:
+                click.echo(line, err=err)
+        if output_format in ("full", "concise"):
+            self._summarise(result, err=err or target is not None)
+
+    def _configured_format(self) -> str | None:
+        from perflint.config import ConfigError, Configurations
+
+        configured = Configurations(self._fixed_config(), {}).of(os.getcwd()).output_format
+        if configured is not None and configured not in FORMATS:
+            raise click.ClickException(str(ConfigError(f"`output-format` must be one of {', '.join(FORMATS)}")))
+        return configured
+
+    def _summarise(self, result: Result, *, err: bool) -> None:
+        from perflint.report import text
+
+        if self.options["quiet"]:
+            return
+        if not any(True for _ in result.checked):
+            click.echo("No Python files were found.", err=True)
+            return
+        writing = not self.options["diff"]
+        for line in text.summary(result, unsafe=bool(self.options["unsafe_fixes"]), fixing=self.fixing, writing=writing):
+            click.echo(line, err=err)
+
+    def _add_ignores(self, found: Found, result: Result) -> int:
+        from perflint.fixer import WriteError, write
+        from perflint.project import read_file
+        from perflint.run import shown
+        from perflint.suppress import with_ignores
+
+        paths = {shown(path): path for path in found.files}
+        added = 0
+        for checked in result.checked:
+            findings = [f for f in checked.findings if f.category.value != "perflint"]
+            if checked.source is None or not findings:
+                continue
+            path = paths[checked.path]
+            before = read_file(path)
+            body = with_ignores(checked.source, findings)
+            if before is None:
+                continue
+            try:
+                write(path, before, checked.source.encode(body))
+            except WriteError as error:
+                raise click.ClickException(f"{checked.path}: {error}") from None
+            added += len(findings)
+        click.echo(f"Added suppressions for {added} findings.", err=True)
+        return CLEAN
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on a terminal, once a run has lasted for a second."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda path: None
+        return
+    started = time.monotonic()
+    state: dict[str, Any] = {"done": 0, "bar": None, "task": None}
+
+    def on_file(path: str) -> None:
+        state["done"] += 1
+        if state["bar"] is None and time.monotonic() - started > PROGRESS_AFTER_S:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            state["bar"] = Progress(*columns, console=Console(stderr=True), transient=True)
+            state["bar"].start()
+            state["task"] = state["bar"].add_task("check", total=total)
+        if state["bar"] is not None:
+            state["bar"].update(state["task"], completed=state["done"])
+
+    try:
+        yield on_file
+    finally:
+        if state["bar"] is not None:
+            state["bar"].stop()
+
+
+def run_for_tests(arguments: Sequence[str]) -> Any:
+    """The command line in this process, for tests: an object with `exit_code`, `stdout` and `stderr`."""
+    from click.testing import CliRunner
+
+    return CliRunner().invoke(cli, list(arguments), standalone_mode=True)
+
+

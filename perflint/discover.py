@@ -1,0 +1,171 @@
+"""Which files a run is about: paths from the command line to Python files, with .gitignore and excludes honoured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pathspec import GitIgnoreSpec
+
+from perflint.config import Config
+
+DEFAULT_EXCLUDES = (
+    (".bzr", ".direnv", ".eggs", ".git", ".git-rewrite", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pants.d")
+    + (".pyenv", ".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode", "__pypackages__")
+    + ("__pycache__", "_build", "buck-out", "build", "dist", "node_modules", "site-packages", "venv")
+)
+ROOT_MARKERS = (".git", "pyproject.toml", "perflint.toml", "setup.py", "setup.cfg")
+
+
+class PathError(Exception):
+    """A path on the command line does not exist."""
+
+
+@dataclass
+class Found:
+    """Python files by absolute path. `explicit` were named one by one; `links` are symbolic links to files."""
+
+    files: list[str] = field(default_factory=list)
+    explicit: set[str] = field(default_factory=set)
+    links: dict[str, str] = field(default_factory=dict)
+
+
+def project_root(path: str) -> tuple[str, bool]:
+    """The root of the project that a file or directory belongs to, and whether a marker says so.
+
+    A git repository is one project; without one, the nearest directory with a project file is.
+    """
+    start = os.path.abspath(path)
+    current = start if os.path.isdir(start) else os.path.dirname(start)
+    directory = current
+    nearest: str | None = None
+    while True:
+        if os.path.exists(os.path.join(current, ".git")):
+            return current, True
+        if nearest is None and any(os.path.exists(os.path.join(current, marker)) for marker in ROOT_MARKERS):
+            nearest = current
+        parent = os.path.dirname(current)
+        if parent == current:
+            return (nearest, True) if nearest is not None else (directory, False)
+        current = parent
+
+
+def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Found:
+    """Python files at and below paths, each once, in the order of the paths and then by name.
+
+    Raises:
+        PathError: a path does not exist.
+    """
+    found = Found()
+    seen: set[str] = set()
+    for path in paths:
+        absolute = os.path.abspath(path)
+        if os.path.isdir(absolute):
+            for file, link in walk(absolute, config_of):
+                if link is not None:
+                    found.links[file] = link
+                elif file not in seen:
+                    seen.add(file)
+                    found.files.append(file)
+        elif os.path.lexists(absolute):
+            found.explicit.add(absolute)
+            if absolute not in seen:
+                seen.add(absolute)
+                found.files.append(absolute)
+        else:
+            raise PathError(f"{path}: no such file or directory")
+    return found
+
+
+def walk(root: str, config_of: Callable[[str], Config]) -> Iterator[tuple[str, str | None]]:
+    """The Python files below a directory; for a symbolic link also the file that it leads to.
+
+    Linked directories are not entered, so loops end and nothing outside of the tree is visited.
+    """
+    outer = list(_ignore_specs_above(root)) if config_of(root).respect_gitignore else []
+    pending: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [(root, outer)]
+    while pending:
+        directory, specs = pending.pop()
+        config = config_of(directory)
+        excludes = _exclude_spec(config)
+        try:
+            with os.scandir(directory) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        if config.respect_gitignore and any(e.name == ".gitignore" for e in entries):
+            spec = _read_spec(os.path.join(directory, ".gitignore"))
+            specs = [*specs, (directory, spec)] if spec is not None else specs
+        inner: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = []
+        for entry in entries:
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if not is_directory and not entry.name.endswith((".py", ".pyw")):
+                continue
+            if _is_excluded(entry.path, is_directory, excludes, config.directory or root, specs):
+                continue
+            if is_directory:
+                inner.append((entry.path, specs))
+            elif entry.is_symlink():
+                target = os.path.realpath(entry.path)
+                if os.path.isfile(target):
+                    yield entry.path, target
+            elif entry.is_file():
+                yield entry.path, None
+        pending += reversed(inner)
+
+
+def _is_excluded(
+    path: str, is_directory: bool, excludes: GitIgnoreSpec, base: str, specs: list[tuple[str, GitIgnoreSpec]]
+) -> bool:
+    mark = "/" if is_directory else ""
+    if excludes.match_file(_relative(path, base) + mark):
+        return True
+    for directory, spec in reversed(specs):
+        verdict = spec.check_file(_relative(path, directory) + mark)
+        if verdict.include is not None:
+            return bool(verdict.include)
+    return False
+
+
+def _relative(path: str, base: str) -> str:
+    return os.path.relpath(path, base).replace(os.sep, "/") if not path.startswith(base) else path[len(base) :].lstrip("/\\")
+
+
+def _exclude_spec(config: Config) -> GitIgnoreSpec:
+    patterns = (*(config.exclude or DEFAULT_EXCLUDES), *config.extend_exclude)
+    found = _SPECS.get(patterns)
+    if found is None:
+        found = _SPECS[patterns] = GitIgnoreSpec.from_lines(patterns)
+    return found
+
+
+_SPECS: dict[tuple[str, ...], GitIgnoreSpec] = {}
+
+
+def _ignore_specs_above(directory: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+    """The .gitignore files between the repository's top and a directory, from the outside in."""
+    found: list[tuple[str, GitIgnoreSpec]] = []
+    current = directory
+    while not os.path.exists(os.path.join(current, ".git")):
+        parent = os.path.dirname(current)
+        if parent == current:
+            return
+        current = parent
+        spec = _read_spec(os.path.join(current, ".gitignore"))
+        if spec is not None:
+            found.append((current, spec))
+    exclude = _read_spec(os.path.join(current, ".git", "info", "exclude"))
+    if exclude is not None:
+        found.append((current, exclude))
+    yield from reversed(found)
+
+
+def _read_spec(path: str) -> GitIgnoreSpec | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            return GitIgnoreSpec.from_lines(handle.read().splitlines())
+    except OSError:
+        return None
+    except ValueError:
+        return None  # a pattern that git itself would not understand

@@ -1,0 +1,144 @@
+"""From a file's bytes to its findings, and from findings to a fixed file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from packaging.version import Version
+
+from perflint.budget import Budget, budgets
+from perflint.code import Code, Options
+from perflint.facts.facts import Facts
+from perflint.facts.flow import flow_of
+from perflint.project import Project
+from perflint.rule import Category, Finding, Rule, Severity
+from perflint.source import Source, SourceError
+from perflint.suppress import apply as without_suppressed
+from perflint.syntax import Module, Scope, SyntaxProblem
+
+INVALID_SYNTAX = "invalid-syntax"
+UNREADABLE_FILE = "unreadable-file"
+
+
+@dataclass
+class Counters:
+    """How much of a run reached each stage; tests hold that the gate works by these."""
+
+    files: int = 0
+    parsed: int = 0
+    scopes_checked: int = 0
+
+
+@dataclass
+class Session:
+    """One run over one project with one configuration.
+
+    known: the names that suppressions may use; ignores: rules to leave out for a file, by absolute path.
+    """
+
+    project: Project
+    rules: Sequence[Rule]
+    options: Options = Options()
+    target_versions: dict[str, Version] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self.facts = Facts(self.project, self.target_versions)
+
+
+@dataclass
+class Checked:
+    """What checking one file gave. `source` is None when its bytes are no text; `path` is how reports name the file."""
+
+    path: str
+    source: Source | None
+    findings: list[Finding] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
+
+
+def check_file(session: Session, path: str, shown: str, *, always_parse: bool = False) -> Checked:
+    """Check one file of the project.
+
+    path: absolute. shown: how reports name it. always_parse: parse the file even if no rule can fire in it, so that a
+    syntax error is reported.
+    """
+    data = session.project.reader(path)
+    if data is None:
+        message = "the file cannot be read; check that it exists and that you may read it"
+        return Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
+    return check_bytes(session, path, shown, data, always_parse=always_parse)
+
+
+def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False) -> Checked:
+    """Check a file's bytes, which need not be those on disk."""
+    session.counters.files += 1
+    try:
+        source = Source.decode(path, data)
+    except SourceError as error:
+        return Checked(shown, None, [_problem(UNREADABLE_FILE, f"{error.message} (line {error.row})")])
+    ignored = session.ignores(path)
+    rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(source.body)]
+    if not rules and not always_parse and b"perflint:" not in source.body:
+        return Checked(shown, source)
+    session.counters.parsed += 1
+    try:
+        module = Module(source, session.project.dotted_name(path))
+    except SyntaxProblem as problem:
+        return Checked(shown, source, [_syntax_problem(source, problem)])
+    session.project.hold(path, module)
+    findings = list(dict.fromkeys(_findings(session, module, rules)))
+    if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
+        findings += _syntax_of_bodies(source, module)
+    findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
+    budget = budgets(session.facts, module, shown, findings) if rules else []
+    return Checked(shown, source, without_suppressed(source, findings, session.known), budget)
+
+
+def _findings(session: Session, module: Module, rules: Sequence[Rule]) -> Iterator[Finding]:
+    for scope in scopes_of(module, rules):
+        wanted = [rule for rule in rules if rule.wants(scope.text)]
+        session.counters.scopes_checked += bool(wanted)
+        try:
+            for rule in wanted:
+                yield from rule.check(Code(rule, scope, session.facts, session.options))
+        except SyntaxProblem as problem:
+            yield _syntax_problem(module.source, problem)
+
+
+def scopes_of(module: Module, rules: Iterable[Rule]) -> Iterator[Scope]:
+    """The scopes of a file that some rule may want: its own code, its functions, the functions inside those."""
+    pending = [module.top, *module.functions()]
+    while pending:
+        scope = pending.pop(0)
+        if not any(rule.wants(scope.text) for rule in rules):
+            continue
+        yield scope
+        try:
+            flow = flow_of(scope)
+        except SyntaxProblem:
+            continue
+        pending[:0] = [flow.inner_scope(node) for node in flow.inner]
+
+
+def _syntax_of_bodies(source: Source, module: Module) -> list[Finding]:
+    for scope in module.functions():
+        try:
+            _ = scope.node
+        except SyntaxProblem as problem:
+            return [_syntax_problem(source, problem)]
+    return []
+
+
+def _problem(name: str, message: str, start: int = 0, end: int = 0) -> Finding:
+    return Finding(name, Severity.ERROR, Category.ENGINE, message, start, end)
+
+
+def _syntax_problem(source: Source, problem: SyntaxProblem) -> Finding:
+    row = min(max(problem.row, 1), len(source.starts))
+    line_start = source.starts[row - 1]
+    column = len(source.line(row)[: max(problem.column - 1, 0)].encode())
+    start = min(line_start + column, len(source.body))
+    return _problem(INVALID_SYNTAX, problem.message, start, start)

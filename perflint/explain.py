@@ -1,0 +1,51 @@
+"""Rule pages and the list of rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from perflint.rule import Rule
+
+NOT_MEASURED = "not measured"
+
+
+def page(rule: Rule) -> str:
+    """A rule's documentation as Markdown."""
+    fix = "offers a fix" if rule.fixes else "has no fix"
+    head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category.value}, {rule.severity.value}; {fix}.\n"
+    body = "\n".join(rule.page.strip().splitlines()[1:]).strip()
+    return f"{head}\n{body}\n\n## Measured effect\n{effect(rule)}"
+
+
+def effect(rule: Rule) -> str:
+    """What the project's own recordings say about a rule's gain."""
+    return f"On a GPU: {NOT_MEASURED} yet. Numbers above are of the CPU, or reported by others, as said there."
+
+
+def as_json(rule: Rule) -> str:
+    """A rule with its page, for programs."""
+    return json.dumps({**_entry(rule), "page": page(rule)}, indent=2)
+
+
+def listing(rules: Iterable[Rule]) -> str:
+    """One line per rule: name, severity, whether it has a fix, summary."""
+    rows = [(r.name, r.severity.value, "fix" if r.fixes else "", r.summary) for r in rules]
+    width = max(len(name) for name, *_ in rows)
+    return "\n".join(f"{name:<{width}}  {severity:<7}  {fix:<3}  {summary}" for name, severity, fix, summary in rows)
+
+
+def listing_json(rules: Iterable[Rule]) -> str:
+    """The list of rules, for programs."""
+    return json.dumps([_entry(rule) for rule in rules], indent=2)
+
+
+def _entry(rule: Rule) -> dict[str, object]:
+    return {
+        "name": rule.name,
+        "category": rule.category.value,
+        "severity": rule.severity.value,
+        "default": rule.severity.value != "info",
+        "fixes": rule.fixes,
+        "summary": rule.summary,
+    }

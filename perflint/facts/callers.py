@@ -1,0 +1,265 @@
+"""Who calls a function, and what its parameters are in consequence.
+
+Call sites are searched in the file itself and in the files that import it, by a byte search first. The project is taken
+to be closed: a parameter is what the project's own calls pass. A function that is also used in another way than by
+calling it (handed over as a callback, say) has parameters that stay open.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.facts import classes
+from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.flow import flow_of, path_of
+from perflint.facts.values import (
+    UNKNOWN,
+    Batch,
+    ClassRef,
+    Device,
+    FunctionRef,
+    Instance,
+    Loader,
+    Number,
+    Object,
+    Output,
+    Place,
+    Tensor,
+    Text,
+    Value,
+    join,
+    one,
+)
+from perflint.syntax import Class, Module, Scope, SyntaxProblem
+
+if TYPE_CHECKING:
+    from perflint.facts.inference import Inference
+
+MAX_SITES = 12
+"""A function with more call sites than this is a utility: its parameters stay open."""
+
+
+@dataclass(frozen=True, eq=False)
+class CallSite:
+    """A call in `scope` that runs `target`; `function` says with which receiver."""
+
+    scope: Scope
+    node: ast.Call
+    function: FunctionRef
+
+
+@dataclass(frozen=True)
+class CallSites:
+    """The calls of a function. complete: no other use of it was found."""
+
+    sites: tuple[CallSite, ...]
+    complete: bool
+
+
+class Callers:
+    """Call sites and parameter values, on demand."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._sites: dict[Scope, CallSites] = {}
+
+    def parameter(self, scope: Scope, name: str, depth: int) -> Value:
+        """What a parameter may hold, joined over the call sites; open when there are none."""
+        key = ("parameter", scope, name, depth)
+        return self._inference.solve(key, lambda: self._parameter(scope, name, depth))
+
+    def _parameter(self, scope: Scope, name: str, depth: int) -> Value:
+        receiver = _receiver(scope, name)
+        if receiver is not None:
+            return receiver
+        declared = _declared(scope, name)
+        if depth <= 0 or scope.name in ("forward", "__getitem__"):
+            return declared
+        if scope.name in LIGHTNING_STEP_HOOKS and scope.parameters[1:2] and scope.parameters[1].arg == name:
+            return Value(frozenset((Batch(place=Place.ELSEWHERE),)), open=True)
+        found = self.sites(scope)
+        if not found.sites:
+            return declared
+        values = []
+        for site in found.sites:
+            frame = self._inference.frame(site.scope, (), depth - 1)
+            bound = self._inference.bind(site.function, site.node, frame)
+            values.append(dict(bound or ()).get(name, UNKNOWN))
+        result = join(values)
+        if not result.alternatives:
+            return declared
+        return result if found.complete else Value(result.alternatives, open=True)
+
+    def sites(self, scope: Scope) -> CallSites:
+        """The calls in the project that run a function."""
+        found = self._sites.get(scope)
+        if found is None:
+            self._sites[scope] = CallSites((), False)  # for a question that comes back here
+            try:
+                found = self._find(scope)
+            except SyntaxProblem:
+                found = CallSites((), False)
+            self._sites[scope] = found
+        return found
+
+    def _find(self, scope: Scope) -> CallSites:
+        if scope.is_module:
+            return CallSites((), True)
+        if isinstance(scope.node, ast.Lambda):
+            return CallSites((), False)
+        constructed = scope.name == "__init__" and scope.owner is not None
+        name = scope.owner.name if constructed and scope.owner is not None else scope.name
+        sites: list[CallSite] = []
+        complete = True
+        for caller, mention in self._mentions(scope, name, constructed):
+            parent = flow_of(caller).parent.get(mention)
+            if isinstance(parent, ast.Call) and parent.func is mention:
+                if len(sites) >= MAX_SITES:
+                    return CallSites(tuple(sites), False)
+                target = self._target(caller, parent, scope, constructed)
+                if target is not None:
+                    sites.append(CallSite(caller, parent, target))
+            elif not constructed and self._refers(caller, mention, scope):
+                complete = False
+        if constructed and scope.owner is not None:
+            sites += self._super_sites(scope.owner)
+        if scope.decorators and not _only_transparent(scope):
+            complete = False
+        return CallSites(tuple(sites), complete)
+
+    def _mentions(self, scope: Scope, name: str, constructed: bool) -> Iterator[tuple[Scope, ast.expr]]:
+        """Uses of a function's or class's name in the file itself and in its importers."""
+        is_method = scope.owner is not None and not constructed
+        for caller in self._candidates(scope, name):
+            if caller is scope and not is_method:
+                pass  # recursion is a call like any other
+            flow = flow_of(caller)
+            for node in list(flow.parent):
+                if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+                    yield caller, node
+                elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and not is_method:
+                    yield caller, node
+
+    def _candidates(self, scope: Scope, name: str) -> Iterator[Scope]:
+        if scope.parent is not None:
+            yield scope.parent
+            return
+        needle = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+        project = self._inference.project
+        path = scope.module.source.path
+        for file in sorted({path, *project.importers(path)}):
+            data = scope.module.source.body if file == path else project.reader(file)
+            if data is None or needle.search(data) is None:
+                continue
+            module = scope.module if file == path else project.module(file)
+            if module is not None:
+                yield from _scopes_with(module, needle)
+
+    def _target(self, caller: Scope, call: ast.Call, scope: Scope, constructed: bool) -> FunctionRef | None:
+        inference = self._inference
+        frame = inference.frame(caller, (), 3)
+        if isinstance(call.func, ast.Attribute) and not constructed and scope.owner is not None:
+            receiver = inference.infer(call.func.value, frame)
+            for alternative in receiver.alternatives:
+                if isinstance(alternative, Instance):
+                    if classes.find_method(inference, alternative.cls, scope.name) is scope:
+                        return FunctionRef(scope, one(alternative))
+            return None
+        for alternative in inference.infer(call.func, frame).alternatives:
+            match alternative:
+                case FunctionRef(target) if target is scope:
+                    return alternative
+                case ClassRef(cls) if constructed:
+                    if classes.find_method(inference, cls, "__init__") is scope:
+                        return FunctionRef(scope, one(Instance(cls)))
+        return None
+
+    def _super_sites(self, owner: Class) -> list[CallSite]:
+        """`super().__init__(...)` in the subclasses of this file."""
+        found = []
+        for cls in owner.module.classes.values():
+            init = cls.methods.get("__init__")
+            if cls is not owner and init is not None and owner in classes.ancestors(self._inference, cls):
+                for call in flow_of(init).calls_named["__init__"]:
+                    if isinstance(call.func, ast.Attribute) and classes.is_super_call(call.func.value):
+                        target = owner.methods.get("__init__")
+                        if target is not None:
+                            found.append(CallSite(init, call, FunctionRef(target, one(Instance(cls)))))
+        return found
+
+    def _refers(self, caller: Scope, mention: ast.expr, scope: Scope) -> bool:
+        if isinstance(mention, ast.Attribute) and scope.owner is None:
+            return False
+        value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
+        return value.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope)
+
+
+def _scopes_with(module: Module, needle: re.Pattern[bytes]) -> Iterator[Scope]:
+    """The scopes of a file, inner functions included, whose text matches."""
+    pending = [module.top, *module.functions()]
+    while pending:
+        scope = pending.pop(0)
+        if needle.search(scope.text) is None:
+            continue
+        try:
+            flow = flow_of(scope)
+        except SyntaxProblem:
+            continue
+        yield scope
+        pending += [flow.inner_scope(node) for node in flow.inner]
+
+
+def _only_transparent(scope: Scope) -> bool:
+    from perflint.facts.inference import TRANSPARENT_DECORATORS, decorator_name
+
+    return all(decorator_name(d) in TRANSPARENT_DECORATORS for d in scope.decorators)
+
+
+def _receiver(scope: Scope, name: str) -> Value | None:
+    """The value of `self` or `cls`."""
+    parameters = scope.parameters
+    if scope.owner is None or not parameters or parameters[0].arg != name:
+        return None
+    kinds = {path_of(d) for d in scope.decorators}
+    if "staticmethod" in kinds:
+        return None
+    return one(ClassRef(scope.owner) if "classmethod" in kinds else Instance(scope.owner))
+
+
+_ANNOTATED = (
+    ("torch.device", Device(Place.ELSEWHERE)),
+    ("DataLoader", Loader(False, None)),
+    ("nn.Module", Object("torch.nn.Module")),
+    ("torch.nn.Module", Object("torch.nn.Module")),
+    ("Module", Object("torch.nn.Module")),
+    ("torch.Tensor", Tensor()),
+    ("Tensor", Tensor()),
+    ("Optimizer", Object("torch.optim.Optimizer")),
+    ("torch.optim.Optimizer", Object("torch.optim.Optimizer")),
+    ("optim.Optimizer", Object("torch.optim.Optimizer")),
+    ("np.ndarray", Object("numpy.ndarray")),
+    ("numpy.ndarray", Object("numpy.ndarray")),
+    ("pd.DataFrame", Object("pandas.DataFrame")),
+    ("GradScaler", Object("torch.amp.GradScaler")),
+    ("int", Number("int")),
+    ("float", Number("float")),
+    ("bool", Number("bool")),
+    ("str", Text("")),
+)
+
+
+def _declared(scope: Scope, name: str) -> Value:
+    """What the annotation says. Nobody enforces it, so the value is open."""
+    for parameter in scope.parameters:
+        if parameter.arg == name and parameter.annotation is not None:
+            text = ast.unparse(parameter.annotation).replace("Optional[", "").rstrip("]").strip("'\"")
+            for spelling, alternative in _ANNOTATED:
+                if text.split("|")[0].strip() in (spelling, spelling.rpartition(".")[2]):
+                    return Value(frozenset((alternative,)), open=True)
+    if scope.name == "forward":
+        return Value(frozenset((Output(),)), open=True)
+    return UNKNOWN

@@ -1,0 +1,174 @@
+"""Classes of the project: ancestors, methods, attributes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from perflint.facts.api_tables import LOADER_CLASSES, MODULE_BASES
+from perflint.facts.flow import flow_of, path_of
+from perflint.facts.names import hinted
+from perflint.facts.values import (
+    UNKNOWN,
+    ClassRef,
+    Device,
+    External,
+    FunctionRef,
+    Instance,
+    Loader,
+    Place,
+    Value,
+    join,
+    one,
+)
+from perflint.syntax import Class, Scope
+
+if TYPE_CHECKING:
+    from perflint.facts.inference import Frame, Inference
+
+
+def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
+    """The class itself and what it inherits from, nearest first; a class outside the project by its qualified name."""
+    found: list[Class | str] = []
+    pending: list[Class | str] = [cls]
+    while pending and len(found) < 20:
+        current = pending.pop(0)
+        if current in found:
+            continue
+        found.append(current)
+        if isinstance(current, Class):
+            frame = inference.frame(current.module.top, (), 3)
+            for base in current.node.bases:
+                node = base.value if isinstance(base, ast.Subscript) else base
+                value = inference.infer(node, frame)
+                named = [a.cls if isinstance(a, ClassRef) else a.qualname for a in value.alternatives if isinstance(a, (ClassRef, External))]
+                pending += named or [path_of(node) or "?"]
+    return found
+
+
+def derives_from(inference: Inference, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a class inherits, as far as is known, from one of some classes outside the project."""
+    return any(isinstance(a, str) and a in names for a in ancestors(inference, cls))
+
+
+def is_module(inference: Inference, cls: Class) -> bool:
+    """Whether a class is a `torch.nn.Module`; an unknown base counts by its name."""
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, str):
+            last = ancestor.rpartition(".")[2]
+            if ancestor in MODULE_BASES or ancestor.startswith("torch.nn.") or last.endswith(("Module", "PreTrainedModel")):
+                return True
+    return False
+
+
+def find_method(inference: Inference, cls: Class, name: str) -> Scope | None:
+    """The method that `instance.name` runs, if the project defines it."""
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, Class):
+            if name in ancestor.methods:
+                return ancestor.methods[name]
+    return None
+
+
+def is_super_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def super_call(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+    """What `super().name(...)` returns."""
+    owner = frame.scope.owner
+    if owner is None or not isinstance(node.func, ast.Attribute) or not frame.scope.parameters:
+        return UNKNOWN
+    receiver = inference.parameter(frame, frame.scope.parameters[0].arg)
+    for ancestor in ancestors(inference, owner)[1:]:
+        if isinstance(ancestor, Class) and node.func.attr in ancestor.methods:
+            return inference.inline(FunctionRef(ancestor.methods[node.func.attr], receiver), node, frame)
+    return UNKNOWN
+
+
+def construct(inference: Inference, cls: Class, node: ast.Call, frame: Frame) -> Value:
+    """What calling a class of the project gives."""
+    if derives_from(inference, cls, LOADER_CLASSES):
+        return one(Loader(False, None, (frame.scope, node)))
+    return one(Instance(cls))
+
+
+def attribute(inference: Inference, base: Instance | ClassRef, name: str, depth: int) -> Value:
+    """`instance.name`: a method, a property, or the join of everything that the class's methods assign to it."""
+    return inference.solve(("attribute", base, name, depth), lambda: _attribute(inference, base, name, depth))
+
+
+def _attribute(inference: Inference, base: Instance | ClassRef, name: str, depth: int) -> Value:
+    cls = base.cls
+    method = find_method(inference, cls, name)
+    if method is not None:
+        if any((path_of(d) or "").endswith("property") for d in method.decorators):
+            bound = inference.bound(method, base, depth - 1)
+            return inference.returned(bound) if bound is not None else UNKNOWN
+        return one(FunctionRef(method, one(base) if isinstance(base, Instance) else None))
+    if depth <= 0:
+        return UNKNOWN
+    values: list[Value] = []
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, Class):
+            values += _assigned(inference, ancestor, base, name, depth)
+        elif not values:
+            values += _inherited(ancestor, name)
+    if values:
+        return join(values)
+    return hinted(name)
+
+
+def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:
+    """What one class assigns to an attribute, in its body and in its methods."""
+    values: list[Value] = []
+    frame = inference.frame(cls.module.top, (), depth - 1)
+    for statement in cls.node.body:
+        match statement:
+            case ast.Assign(targets=targets, value=value) if any(path_of(t) == name for t in targets):
+                values.append(_evaluate(inference, value, frame))
+            case ast.AnnAssign(target=ast.Name(id=target), value=value) if target == name:
+                values.append(_evaluate(inference, value, frame) if value is not None else hinted(name))
+    needle = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+    for method in cls.methods.values():
+        if needle.search(method.text) is None or not method.parameters:
+            continue
+        flow = flow_of(method)
+        receiver = method.parameters[0].arg
+        bound = inference.bound(method, base, depth - 1)
+        if bound is None:
+            return [UNKNOWN]
+        for definition in flow.definitions_of(f"{receiver}.{name}"):
+            values.append(inference.definition(definition, bound, flow))
+        for call in flow.calls_named["register_buffer"]:
+            if len(call.args) > 1 and inference.infer(call.args[0], bound).literal == name:
+                values.append(inference.infer(call.args[1], bound))
+    return values
+
+
+def _evaluate(inference: Inference, node: ast.expr, frame: Frame) -> Value:
+    """A class-level value. Its nodes are outside every flow, so only constants and calls of globals are understood."""
+    if isinstance(node, ast.Constant):
+        return inference.infer(node, frame)
+    return UNKNOWN
+
+
+def _inherited(base: str, name: str) -> list[Value]:
+    """Attributes that a known class outside the project provides."""
+    if base == "lightning.LightningModule" and name == "device":
+        return [one(Device(Place.ELSEWHERE))]
+    if base.startswith("transformers.") and name == "device":
+        return [one(Device(Place.ELSEWHERE))]
+    return []
+
+
+def held_modules(inference: Inference, cls: Class, depth: int = 3) -> dict[str, Value]:
+    """The attributes that `__init__` sets, by name."""
+    init = find_method(inference, cls, "__init__")
+    if init is None or not init.parameters:
+        return {}
+    receiver = init.parameters[0].arg + "."
+    names = {d.name.removeprefix(receiver) for d in flow_of(init).definitions if d.name.startswith(receiver)}
+    return {name: attribute(inference, Instance(cls), name, depth) for name in sorted(names) if "." not in name}
+

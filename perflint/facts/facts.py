@@ -1,0 +1,44 @@
+"""All facts of one project, computed on demand and shared by the rules."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from packaging.version import Version
+
+from perflint.facts.gradmode import GradMode
+from perflint.facts.inference import Inference
+from perflint.facts.loops import Loops
+from perflint.facts.reads import HostRead, Sinks, find_reads
+from perflint.facts.versions import depends_on, oldest_versions
+from perflint.project import Project
+from perflint.syntax import Scope
+
+
+class Facts:
+    """The facts layer over a project."""
+
+    def __init__(self, project: Project, target_versions: dict[str, Version] | None = None) -> None:
+        self.project = project
+        self.inference = Inference(project)
+        self.loops = Loops(self.inference)
+        self.sinks = Sinks(self.inference, self.loops)
+        self.grad_mode = GradMode(self.inference)
+        self._target_versions = target_versions or {}
+        self._reads: dict[Scope, list[HostRead]] = {}
+
+    @cached_property
+    def versions(self) -> dict[str, Version]:
+        """The oldest version of each package that the project supports, by package name."""
+        return {**oldest_versions(self.project.root), **self._target_versions}
+
+    @cached_property
+    def has_runtime(self) -> bool:
+        """Whether the project depends on perflint's runtime already."""
+        return depends_on(self.project.root, "perflint-torch")
+
+    def reads(self, scope: Scope) -> list[HostRead]:
+        """Where the host waits for a device value in a scope."""
+        if scope not in self._reads:
+            self._reads[scope] = find_reads(self.inference, scope)
+        return self._reads[scope]

@@ -1,0 +1,261 @@
+"""Where the autograd graph of a value may be used: does it reach a backward pass, leave the function, or end here?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS
+from perflint.facts.calls import HOST_ATTRIBUTES
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.values import Literal, Number, Object, Text
+from perflint.syntax import Scope, SyntaxProblem
+
+
+class GradUse(Enum):
+    """What the graph behind a value is used for."""
+
+    BACKWARD = "a backward pass"
+    LEAVES = "it leaves the function"
+    UNKNOWN = "it is given to a function that may keep it"
+
+
+@dataclass(frozen=True, eq=False)
+class GradEnd:
+    """One use that may need the graph. `node` is where."""
+
+    use: GradUse
+    node: ast.AST
+    note: str
+
+
+_FREE_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS | BOOLEAN_RESULTS | INTEGER_RESULTS | {"detach"}
+_FREE_CALLS = frozenset(
+    ("print", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "type", "save_image", "argmax", "eq")
+    + ("make_grid", "imwrite", "imshow", "plot", "hasattr", "id", "argsort", "save", "accuracy_score", "f1_score")
+)
+
+
+def graph_ends(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> list[GradEnd]:
+    """The uses of a value's graph. Empty when every use drops it (`.detach()`, `.item()`, `argmax`, a comparison)."""
+    return list(_Walk(facts, scope, depth).ends_of(node))
+
+
+class _Walk:
+    def __init__(self, facts: Facts, scope: Scope, depth: int) -> None:
+        self.facts, self.scope, self.flow, self.depth = facts, scope, flow_of(scope), depth
+        self.seen: set[object] = set()
+
+    def ends_of(self, node: ast.AST) -> Iterator[GradEnd]:
+        flow = self.flow
+        while True:
+            parent = flow.parent.get(node)
+            match parent:
+                case None:
+                    return
+                case ast.Attribute(attr=attr):
+                    if attr in ("data", "grad_fn") or attr in HOST_ATTRIBUTES:
+                        return
+                    call = flow.parent.get(parent)
+                    if isinstance(call, ast.Call) and call.func is parent:
+                        if attr == "backward":
+                            yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
+                            return
+                        if attr in _FREE_METHODS:
+                            return
+                        if attr in ("register_hook", "retain_grad", "requires_grad_"):
+                            yield GradEnd(GradUse.BACKWARD, call, f"`{attr}` is called on it")
+                            return
+                        node = call
+                        continue
+                    if isinstance(parent.ctx, ast.Store):
+                        return
+                    node = parent
+                case ast.Call():
+                    end = self._argument(parent, node)
+                    if end is not None:
+                        yield from end
+                        return
+                    node = parent
+                case ast.Compare() | ast.FormattedValue() | ast.If() | ast.While() | ast.Assert() | ast.Expr():
+                    return
+                case ast.Subscript(slice=key) if key is node:
+                    return
+                case ast.Subscript():
+                    if self._takes_indices(parent):
+                        return
+                    node = parent
+                case ast.AugAssign(target=target):
+                    yield from self._bound([target], parent.value, node)
+                    return
+                case ast.Assign(targets=targets, value=value):
+                    yield from self._bound(targets, value, node)
+                    return
+                case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+                    yield from self._bound([target], node, node)
+                    return
+                case ast.Return():
+                    yield GradEnd(GradUse.LEAVES, parent, "it is returned")
+                    return
+                case ast.Yield() | ast.YieldFrom() | ast.Await():
+                    yield GradEnd(GradUse.LEAVES, parent, "it is yielded")
+                    return
+                case ast.For() | ast.comprehension():
+                    yield from self._iterated(parent)
+                    return
+                case ast.Lambda():
+                    yield GradEnd(GradUse.LEAVES, parent, "a lambda returns it")
+                    return
+                case ast.withitem() | ast.Raise() | ast.Delete():
+                    return
+                case _:
+                    node = parent
+
+    def _takes_indices(self, node: ast.Subscript) -> bool:
+        """`x.max(1)[1]`, `x.topk(k)[1]`: the indices of a pair carry no gradient."""
+        base = node.value
+        name = getattr(base.func, "attr", "") if isinstance(base, ast.Call) else ""
+        index = node.slice
+        return name in ("max", "min", "topk", "sort", "median") and isinstance(index, ast.Constant) and index.value in (1, -1)
+
+    def _bound(self, targets: list[ast.expr], value: ast.expr, node: ast.AST) -> Iterator[GradEnd]:
+        for target in targets:
+            if isinstance(target, (ast.Attribute, ast.Subscript)):
+                yield from self._stored(target, value)
+                continue
+            parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+            indices_only = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("max", "min", "topk", "sort")
+            if indices_only and len(parts) == 2:
+                parts = parts[:1]
+            if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(parts) == len(value.elts):
+                parts = [parts[value.elts.index(node)]]  # type: ignore[arg-type]
+            for part in parts:
+                inner = part.value if isinstance(part, ast.Starred) else part
+                yield from self._definitions(inner)
+
+    def _definitions(self, target: ast.expr) -> Iterator[GradEnd]:
+        if isinstance(target, (ast.Attribute, ast.Subscript)):
+            yield from self._stored(target, target)
+            return
+        for definition in self.flow.definitions:
+            if definition.node is target and definition not in self.seen:
+                self.seen.add(definition)
+                yield from self.of_definition(definition)
+
+    def of_definition(self, definition: Definition) -> Iterator[GradEnd]:
+        """The uses of the graph of what a definition binds."""
+        if definition.name in self.flow.inner_names:
+            yield GradEnd(GradUse.UNKNOWN, definition.node, f"a function inside uses `{definition.name}`")
+        if definition.name in self.flow.outer_names:
+            yield GradEnd(GradUse.LEAVES, definition.node, f"`{definition.name}` is a global variable")
+        for use in self.flow.uses[definition]:
+            yield from self.ends_of(use)
+
+    def _stored(self, target: ast.expr, value: ast.expr) -> Iterator[GradEnd]:
+        """Stored in an attribute or an item: followed when the container is a local, else it leaves."""
+        root = target
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value
+        if isinstance(root, ast.Name) and isinstance(target, ast.Subscript):
+            base = self.facts.inference.value(self.scope, target.value)
+            if base.must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
+                return
+            definitions = self.flow.reaching.get(root, frozenset())
+            if definitions and all(d.kind != "parameter" for d in definitions):
+                for definition in definitions:
+                    if definition not in self.seen:
+                        self.seen.add(definition)
+                        yield from self.of_definition(definition)
+                return
+        yield GradEnd(GradUse.LEAVES, target, f"it is stored in `{ast.unparse(target)}`")
+
+    def _iterated(self, node: ast.For | ast.comprehension) -> Iterator[GradEnd]:
+        for name in ast.walk(node.target):
+            if isinstance(name, ast.Name):
+                yield from self._definitions(name)
+        if isinstance(node, ast.comprehension):
+            yield from self.ends_of(self.flow.parent[node])
+
+    def _argument(self, call: ast.Call, node: ast.AST) -> Iterator[GradEnd] | None:
+        """What a call does with an argument; None when its result carries the graph on."""
+        name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
+        if isinstance(call.func, ast.Attribute) and call.func is node:
+            return None
+        if "backward" in name or name == "grad":
+            return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
+        if name in _FREE_CALLS or name in ("append", "extend", "insert", "appendleft", "add"):
+            if name in _FREE_CALLS:
+                return iter(())
+            return self._collected(call)
+        value = self.facts.inference.value(self.scope, call)
+        if value.must(lambda a: isinstance(a, (Number, Literal, Text)) or _is_array(a)):
+            if not self._keeps(call):
+                return iter(())
+        callee = self.facts.inference.value(self.scope, call.func)
+        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
+            return None
+        targets = self.facts.loops.targets(self.scope, call)
+        if targets and self.depth > 0:
+            return self._inside(call, targets, node)
+        if self.facts.inference.value(self.scope, call.func).may_be(Object):
+            return None  # a module or a criterion of unknown class: the graph goes on in its result
+        if isinstance(call.func, ast.Attribute):
+            receiver = self.facts.inference.value(self.scope, call.func.value)
+            if receiver.alternatives and not receiver.open:
+                return None
+        return iter((GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it"),))
+
+    def _keeps(self, call: ast.Call) -> bool:
+        """Whether a project function that returns a plain number may still keep its argument."""
+        return bool(self.facts.loops.targets(self.scope, call))
+
+    def _collected(self, call: ast.Call) -> Iterator[GradEnd]:
+        assert isinstance(call.func, ast.Attribute) or True
+        if not isinstance(call.func, ast.Attribute):
+            return
+        root = call.func.value
+        path = path_of(root)
+        if isinstance(root, ast.Name):
+            for definition in self.flow.reaching.get(root, frozenset()):
+                if definition not in self.seen:
+                    self.seen.add(definition)
+                    if definition.kind == "parameter":
+                        yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path}`")
+                    else:
+                        yield from self.of_definition(definition)
+            return
+        yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path or ast.unparse(root)}`")
+
+    def _inside(self, call: ast.Call, targets: list[Scope], node: ast.AST) -> Iterator[GradEnd]:
+        result_carries = False
+        for target in targets:
+            try:
+                walk = _Walk(self.facts, target, self.depth - 1)
+            except SyntaxProblem:
+                yield GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
+                continue
+            for definition in walk.flow.definitions:
+                if definition.kind == "parameter" and definition.name not in ("self", "cls"):
+                    for end in walk.of_definition(definition):
+                        if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
+                            result_carries = True
+                        else:
+                            yield GradEnd(end.use, call, f"`{ast.unparse(call.func)}`: {end.note}")
+        if result_carries:
+            yield from self.ends_of(call)
+
+
+def _is_array(alternative: object) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
+
+
+def backward_in(facts: Facts, scope: Scope) -> bool:
+    """Whether a scope runs a backward pass or asks for gradients, itself or through what it calls."""
+    text = scope.text
+    if b"backward" in text or b"autograd.grad" in text or b"grad(" in text.replace(b"no_grad(", b"").replace(b"zero_grad(", b""):
+        return True
+    flow: Flow = flow_of(scope)
+    return any(any(facts.loops.training_acts(scope, call)) for call in flow.calls)

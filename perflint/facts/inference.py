@@ -1,0 +1,760 @@
+"""What an expression may evaluate to, worked out on demand.
+
+A question about one node follows reaching definitions backwards, into the function that a call runs, out to the call
+sites of a parameter, to the methods that assign an attribute, and into other files, as far as `MAX_DEPTH` functions.
+Only what is asked is computed. An answer depends on the program alone, never on what was asked before: an answer that a
+cycle cut short is not remembered, except at the head of the cycle.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from perflint.facts import calls, classes
+from perflint.facts.callers import Callers
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.api_tables import TENSOR_METHODS
+from perflint.facts.names import canonical, hinted, hinted_call
+from perflint.facts.values import (
+    FALSE,
+    NONE,
+    NOTHING,
+    TRUE,
+    UNKNOWN,
+    Alternative,
+    Batch,
+    ClassRef,
+    Elements,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Loader,
+    Mapping,
+    ModuleRef,
+    Number,
+    Object,
+    Output,
+    Place,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+    join,
+    meeting_place,
+    one,
+    place_of,
+)
+from perflint.project import Project
+from perflint.syntax import Module, Scope, SyntaxProblem
+
+MAX_DEPTH: Final = 5
+"""How many function borders one question may cross."""
+
+TRANSPARENT_DECORATORS: Final = frozenset(
+    ("staticmethod", "classmethod", "property", "cached_property", "no_grad", "inference_mode", "lru_cache", "cache")
+    + ("abstractmethod", "wraps", "override", "record", "rank_zero_only", "enable_grad", "set_grad_enabled", "autocast")
+)
+"""Decorators that hand on what the function returns."""
+
+
+@dataclass(eq=False, frozen=True)
+class Frame:
+    """A scope with some of its parameters bound; the others come from the call sites."""
+
+    scope: Scope
+    arguments: tuple[tuple[str, Value], ...]
+    depth: int
+
+    def argument(self, name: str) -> Value | None:
+        return next((value for known, value in self.arguments if known == name), None)
+
+
+class Inference:
+    """Answers questions about one project."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.callers = Callers(self)
+        self._frames: dict[tuple[Scope, tuple[tuple[str, Value], ...], int], Frame] = {}
+        self._known: dict[object, Value] = {}
+        self._answers: dict[object, Value] = {}
+        self._in_cycle: dict[object, Value] = {}
+        self._active: set[object] = set()
+        self._cyclic = False
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def value(self, scope: Scope, node: ast.expr) -> Value:
+        """What `node`, an expression of `scope`, may evaluate to."""
+        return self.infer(node, self.frame(scope))
+
+    def frame(self, scope: Scope, arguments: Iterable[tuple[str, Value]] = (), depth: int = MAX_DEPTH) -> Frame:
+        """The frame of a scope. The same arguments give the same frame."""
+        key = (scope, tuple(arguments), depth)
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frames[key] = Frame(*key)
+        return found
+
+    def solve(self, key: object, compute: Callable[[], Value]) -> Value:
+        """`compute()`, remembered under `key`; `NOTHING` when it asks for itself.
+
+        What a cycle had a part in depends on where the cycle was entered, so it is remembered for the question in hand
+        only. That makes every answer a function of the program, whatever was asked before.
+        """
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if not self._active:
+            self._in_cycle.clear()
+            answer = self._answers.get(key)
+            if answer is not None:
+                return answer
+        elif key in self._in_cycle:
+            self._cyclic = True
+            return self._in_cycle[key]
+        elif key in self._active:
+            self._cyclic = True
+            return NOTHING
+        self._active.add(key)
+        outer, self._cyclic = self._cyclic, False
+        try:
+            result = compute()
+        except SyntaxProblem:
+            result = UNKNOWN
+        finally:
+            self._active.discard(key)
+            cyclic, self._cyclic = self._cyclic, outer or self._cyclic
+        if not cyclic:
+            self._known[key] = result
+        elif self._active:
+            self._in_cycle[key] = result
+        else:
+            self._cyclic = False
+            self._answers[key] = result
+        return result
+
+    def infer(self, node: ast.expr, frame: Frame) -> Value:
+        """What `node` may evaluate to in `frame`."""
+        if isinstance(node, ast.Constant):
+            return one(Literal(node.value))
+        return self.solve((node, frame), lambda: self._infer(node, frame))
+
+    def known(self, node: ast.expr, frame: Frame) -> Value:
+        """Like `infer`, but a cycle counts as not known: for operands of an operation that changes the value."""
+        value = self.infer(node, frame)
+        return value if value.open or value.alternatives else UNKNOWN
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def _infer(self, node: ast.expr, frame: Frame) -> Value:
+        match node:
+            case ast.Name(id=name):
+                return _with_hint(self.name(node, name, frame), name)
+            case ast.Attribute(attr=name):
+                return _with_hint(self.attribute(node, frame), name)
+            case ast.Subscript():
+                return self.subscript(node, frame)
+            case ast.Call():
+                value = self.call(node, frame)
+                return value if value.alternatives or not value.open else hinted_call(path_of(node.func) or "")
+            case ast.BinOp():
+                return self.binary(node, frame)
+            case ast.UnaryOp(op=op, operand=operand):
+                if isinstance(op, ast.Not):
+                    return join((TRUE, FALSE))
+                return self.known(operand, frame).map(lambda a: _negated(a, op))
+            case ast.Compare(left=left, comparators=comparators, ops=ops):
+                if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
+                    return one(Number("bool"))
+                return self._elementwise([left, *comparators], frame, "bool")
+            case ast.BoolOp(values=values):
+                return join(self.infer(v, frame) for v in values)
+            case ast.IfExp(body=body, orelse=orelse):
+                return join((self.infer(body, frame), self.infer(orelse, frame)))
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                if any(isinstance(item, ast.Starred) for item in items):
+                    return one(Elements(join(self._starred(item, frame) for item in items), "list"))
+                return one(Sequence(tuple(self.infer(i, frame) for i in items), isinstance(node, ast.List)))
+            case ast.Dict():
+                return self._dict(node, frame)
+            case ast.ListComp(elt=item) | ast.SetComp(elt=item) | ast.GeneratorExp(elt=item):
+                return one(Elements(self.infer(item, frame), "list"))
+            case ast.DictComp(value=item):
+                return one(Mapping((), self.infer(item, frame)))
+            case ast.JoinedStr(values=parts):
+                first = parts[0] if parts else None
+                return one(Text(str(first.value) if isinstance(first, ast.Constant) else ""))
+            case ast.Lambda():
+                return one(FunctionRef(flow_of(frame.scope).inner_scope(node)))
+            case ast.NamedExpr(value=inner):
+                return self.infer(inner, frame)
+            case ast.Starred(value=inner):
+                return self.element(self.infer(inner, frame), frame.depth)
+        return UNKNOWN
+
+    def _starred(self, node: ast.expr, frame: Frame) -> Value:
+        if isinstance(node, ast.Starred):
+            return self.element(self.known(node.value, frame), frame.depth)
+        return self.infer(node, frame)
+
+    def _dict(self, node: ast.Dict, frame: Frame) -> Value:
+        items: dict[str, Value] = {}
+        rest: list[Value] = []
+        for key, item in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                items[key.value] = self.infer(item, frame)
+            elif key is None:
+                for alternative in (inner := self.known(item, frame)).alternatives:
+                    if isinstance(alternative, Mapping):
+                        items.update(alternative.items)
+                        rest.append(alternative.rest)
+                    else:
+                        rest.append(UNKNOWN)
+                rest.extend([UNKNOWN] if inner.open else [])
+            else:
+                rest.append(self.infer(item, frame))
+        return one(Mapping(tuple(items.items()), join(rest)))
+
+    def binary(self, node: ast.BinOp, frame: Frame) -> Value:
+        """Arithmetic, and the beginnings of formatted strings."""
+        left = self.known(node.left, frame)
+        text = left.single
+        if isinstance(text, (Literal, Text)) and isinstance(node.op, (ast.Add, ast.Mod)):
+            known = text.value if isinstance(text, Literal) else text.prefix
+            if isinstance(known, str):
+                return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
+        return self._elementwise([node.left, node.right], frame, "")
+
+    def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
+        values = [self.infer(o, frame) for o in operands]
+        if any(v == NOTHING for v in values):
+            # a loop-carried operand: whatever it is, arithmetic with a tensor gives a tensor
+            rest = [v for v in values if v != NOTHING]
+            if rest and any(v.must_be(Tensor) for v in rest):
+                return combined(rest, dtype).map(lambda a: one(replace(a, ndim=None)) if isinstance(a, Tensor) else one(a))
+            values = [UNKNOWN if v == NOTHING else v for v in values]
+        return combined(values, dtype)
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def name(self, node: ast.expr, name: str, frame: Frame) -> Value:
+        """The value of a name where it is used."""
+        flow = flow_of(frame.scope)
+        reaching = flow.reaching.get(node, frozenset())
+        if reaching and name not in flow.outer_names:
+            return join(self.definition(d, frame, flow) for d in sorted(reaching, key=_by_order))
+        return self.free_name(frame.scope, name, frame.depth, local=bool(reaching))
+
+    def free_name(self, scope: Scope, name: str, depth: int, local: bool = False) -> Value:
+        """The value of a name that the scope does not bind itself, or binds as `global`."""
+        if scope.parent is not None and not local:
+            flow = flow_of(scope.parent)
+            found = flow.definitions_of(name)
+            if found:
+                frame = self.frame(scope.parent, (), depth)
+                return join(self.definition(d, frame, flow) for d in found)
+            return self.free_name(scope.parent, name, depth)
+        return self.module_name(scope.module, name, depth)
+
+    def module_name(self, module: Module, name: str, depth: int) -> Value:
+        """The value of a module's global variable, joined over all its assignments."""
+        return self.solve(("global", module.source.path, name, depth), lambda: self._module_name(module, name, depth))
+
+    def _module_name(self, module: Module, name: str, depth: int) -> Value:
+        flow = flow_of(module.top)
+        frame = self.frame(module.top, (), depth)
+        found = flow.definitions_of(name)
+        values = [self.definition(d, frame, flow) for d in found]
+        if found:
+            needle = b"global "
+            if needle in module.source.body:
+                values += self._assigned_as_global(module, name, depth)
+            return join(values)
+        for statement in ast.walk(module.tree):
+            if isinstance(statement, ast.ImportFrom) and any(a.name == "*" for a in statement.names):
+                target = self.project.resolve(statement.module or "", module.source.path, statement.level)
+                other = self.project.module(target) if target else None
+                if other is not None and depth > 0:
+                    value = self.module_name(other, name, depth - 1)
+                    if value.alternatives:
+                        return value
+        return one(External(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
+
+    def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
+        if depth <= 0:
+            return [UNKNOWN]
+        values = []
+        for scope in module.functions():
+            if b"global " in scope.text and name.encode() in scope.text:
+                flow = flow_of(scope)
+                if name in flow.outer_names:
+                    frame = self.frame(scope, (), depth - 1)
+                    values += [self.definition(d, frame, flow) for d in flow.definitions_of(name)]
+        return values
+
+    def definition(self, definition: Definition, frame: Frame, flow: Flow) -> Value:
+        """The value that a definition binds."""
+        match definition.kind:
+            case "parameter":
+                return self.parameter(frame, definition.name)
+            case "assign" | "walrus" if definition.value is not None:
+                value = self.infer(definition.value, frame)
+            case "for" if definition.value is not None:
+                value = self.element(self.known(definition.value, frame), frame.depth)
+            case "with" if definition.value is not None:
+                value = self.known(definition.value, frame).map(_entered)
+            case "augmented" if isinstance(definition.node, ast.expr) and definition.value is not None:
+                old = self.infer(definition.node, frame)
+                return combined([old if old != NOTHING else UNKNOWN, self.known(definition.value, frame)], "")
+            case "import":
+                return self._imported(definition, frame.scope.module, flow)
+            case "function":
+                return self._function(definition, frame.scope, flow)
+            case "class":
+                found = frame.scope.module.classes.get(definition.name)
+                return one(ClassRef(found)) if found is not None else UNKNOWN
+            case "except":
+                return one(Object("builtins.Exception"))
+            case _:
+                return UNKNOWN
+        for index in definition.index:
+            value = self.item(value, index)
+        return value
+
+    def parameter(self, frame: Frame, name: str) -> Value:
+        """The value of a parameter: what this frame binds, else what the call sites pass."""
+        bound = frame.argument(name)
+        return bound if bound is not None else self.callers.parameter(frame.scope, name, frame.depth)
+
+    def _function(self, definition: Definition, scope: Scope, flow: Flow) -> Value:
+        node = definition.node
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if not scope.is_module:
+                return one(FunctionRef(flow.inner_scope(node)))
+            found: Scope | None = scope.module.scopes.get(node.name)
+            return one(FunctionRef(found)) if found is not None else UNKNOWN
+        placeholder = scope.module.placeholders.get(getattr(node, "lineno", 0))
+        return one(FunctionRef(placeholder)) if isinstance(placeholder, Scope) else UNKNOWN
+
+    def _imported(self, definition: Definition, module: Module, flow: Flow) -> Value:
+        alias = definition.node
+        statement = flow.parent[alias]
+        assert isinstance(alias, ast.alias)
+        if isinstance(statement, ast.ImportFrom):
+            base, level = statement.module or "", statement.level
+            inner = self.project.resolve(f"{base}.{alias.name}" if base else alias.name, module.source.path, level)
+            if inner is not None and (found := self.project.module(inner)) is not None:
+                package = self.project.resolve(base, module.source.path, level) if base else None
+                exported = self._exported(package, alias.name) if package else UNKNOWN
+                return exported if exported.alternatives else one(ModuleRef(found))
+            target = self.project.resolve(base, module.source.path, level)
+            if target is not None:
+                return self._exported(target, alias.name)
+            return UNKNOWN if level else one(External(canonical(f"{base}.{alias.name}")))
+        dotted = alias.name if alias.asname else alias.name.partition(".")[0]
+        target = self.project.resolve(dotted, module.source.path)
+        other = self.project.module(target) if target is not None else None
+        if other is not None:
+            return one(ModuleRef(other))
+        return one(External(dotted)) if target is None else UNKNOWN
+
+    def _exported(self, path: str, name: str) -> Value:
+        other = self.project.module(path)
+        return self.module_name(other, name, MAX_DEPTH - 1) if other is not None else UNKNOWN
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def attribute(self, node: ast.Attribute, frame: Frame) -> Value:
+        """`base.name`, through modules, classes, instances and tensors."""
+        flow = flow_of(frame.scope)
+        reaching = flow.reaching.get(node)
+        if reaching:
+            return join(self.definition(d, frame, flow) for d in sorted(reaching, key=_by_order))
+        base = self.known(node.value, frame)
+        return base.map(lambda alternative: self.member(alternative, node.attr, frame.depth))
+
+    def member(self, base: Alternative, name: str, depth: int) -> Value:
+        """The attribute `name` of an alternative."""
+        match base:
+            case External(qualname):
+                return one(External(canonical(f"{qualname}.{name}")))
+            case ModuleRef(module):
+                found = self.module_name(module, name, depth)
+                if found.alternatives:
+                    return found
+                inner = self.project.resolve(name, module.source.path, 1)
+                other = self.project.module(inner) if inner else None
+                return one(ModuleRef(other)) if other is not None else found
+            case Instance() | ClassRef():
+                return classes.attribute(self, base, name, depth)
+            case Object("argparse.Namespace"):
+                return calls.namespace_attribute(self, base, name, depth)
+            case Tensor():
+                return calls.tensor_attribute(base, name)
+            case Batch() | Output():
+                known = calls.tensor_attribute(Tensor(base.place), name) if name in calls.HOST_ATTRIBUTES else UNKNOWN
+                return known if known.alternatives else one(base)
+            case Object():
+                return calls.object_attribute(base, name)
+            case Elements(element, kind) if kind == "namedtuple":
+                return element
+        return UNKNOWN
+
+    def subscript(self, node: ast.Subscript, frame: Frame) -> Value:
+        """`base[key]`."""
+        flow = flow_of(frame.scope)
+        reaching = flow.reaching.get(node)
+        if reaching:
+            return join(self.definition(d, frame, flow) for d in sorted(reaching, key=_by_order))
+        base = self.known(node.value, frame)
+        if isinstance(node.slice, ast.Slice):
+            return base.map(_sliced)
+        key = self.infer(node.slice, frame).literal
+        if isinstance(node.slice, ast.Tuple):
+            return base.map(lambda a: one(replace(a, ndim=None, fresh=False)) if isinstance(a, Tensor) else _opaque(a))
+        if path := path_of(node.value):
+            stored = [d for d in flow.definitions if d.name == f"{path}[{key!r}]"]
+            if stored and base.must_be(Mapping):
+                return join((self.item(base, key), *(self.definition(d, frame, flow) for d in stored)))
+        return self.item(base, key)
+
+    def item(self, value: Value, key: object) -> Value:
+        """`value[key]` for a constant key; `...` or None for one that is not known."""
+        return value.map(lambda alternative: _item(alternative, key))
+
+    def element(self, value: Value, depth: int = MAX_DEPTH) -> Value:
+        """What iterating over a value gives."""
+        return value.map(lambda alternative: self._element(alternative, depth))
+
+    def _element(self, alternative: Alternative, depth: int) -> Value:
+        match alternative:
+            case Loader(default_collate, pinned, _, place):
+                return one(Batch(default_collate, pinned, place))
+            case Elements(element):
+                return element
+            case Sequence(items):
+                return join(items) if items else UNKNOWN
+            case Tensor(ndim=ndim):
+                return one(replace(alternative, ndim=ndim - 1 if ndim else None, fresh=False))
+            case Batch() | Output():
+                return one(alternative)
+            case Mapping(items) if items:
+                return join(one(Literal(key)) for key, _ in items)
+            case Text() | Mapping() | Literal(str()):
+                return one(Text(""))
+            case Object("builtins.range"):
+                return one(Number("int"))
+            case Object("numpy.ndarray"):
+                return one(alternative)
+            case Instance():
+                method = classes.find_method(self, alternative.cls, "__iter__")
+                if method is not None:
+                    frame = self.bound(method, alternative, depth - 1)
+                    return self.element(self.returned(frame), depth - 1) if frame is not None else UNKNOWN
+        return UNKNOWN
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, node: ast.Call, frame: Frame) -> Value:
+        """What a call returns."""
+        if isinstance(node.func, ast.Attribute):
+            receiver = self.known(node.func.value, frame)
+            if classes.is_super_call(node.func.value):
+                return classes.super_call(self, node, frame)
+            method = node.func.attr
+            return join(
+                [
+                    *(self._method(a, method, node, frame) for a in receiver.alternatives),
+                    *([calls.method_of_unknown(self, method, node, frame)] if receiver.open else []),
+                ]
+            )
+        return self.known(node.func, frame).map(lambda callee: self.apply(callee, node, frame))
+
+    def _method(self, receiver: Alternative, name: str, node: ast.Call, frame: Frame) -> Value:
+        match receiver:
+            case External() | ModuleRef() | ClassRef():
+                member = self.member(receiver, name, frame.depth)
+                return member.map(lambda callee: self.apply(callee, node, frame))
+            case Instance():
+                method = classes.find_method(self, receiver.cls, name)
+                if method is not None:
+                    return self.inline(FunctionRef(method, one(receiver)), node, frame)
+                held = classes.attribute(self, receiver, name, frame.depth)
+                if not held.open or (held.alternatives and name not in TENSOR_METHODS):
+                    return held.map(lambda callee: self.apply(callee, node, frame))
+                if classes.is_module(self, receiver.cls):
+                    return calls.module_method(self, receiver, name, node, frame)
+                return UNKNOWN
+        return calls.method(self, receiver, name, node, frame)
+
+    def apply(self, callee: Alternative, node: ast.Call, frame: Frame) -> Value:
+        """What calling an alternative returns."""
+        match callee:
+            case FunctionRef():
+                return self.inline(callee, node, frame)
+            case ClassRef(cls):
+                return classes.construct(self, cls, node, frame)
+            case Instance(cls):
+                return self._call_instance(callee, node, frame)
+            case External(qualname):
+                return calls.external(self, qualname, node, frame)
+            case Object():
+                return calls.call_object(self, callee, node, frame)
+            case Output():
+                return one(callee)
+        return UNKNOWN
+
+    def _call_instance(self, callee: Instance, node: ast.Call, frame: Frame) -> Value:
+        method = classes.find_method(self, callee.cls, "__call__")
+        if method is not None:
+            return self.inline(FunctionRef(method, one(callee)), node, frame)
+        if not classes.is_module(self, callee.cls):
+            return UNKNOWN
+        place = meeting_place((callee.place, *self.argument_places(node, frame)))
+        forward = classes.find_method(self, callee.cls, "forward")
+        result = self.inline(FunctionRef(forward, one(callee)), node, frame) if forward is not None else UNKNOWN
+        if result.open or not result.alternatives:
+            result = join((Value(result.alternatives), one(Output(place))))
+        return result.map(lambda a: one(_settled(a, place)))
+
+    def argument_places(self, node: ast.Call, frame: Frame) -> list[Place]:
+        """Where the tensors among a call's arguments are."""
+        return [
+            place_of(alternative)
+            for argument in (*node.args, *(k.value for k in node.keywords))
+            for alternative in self.infer(argument, frame).alternatives
+            if isinstance(alternative, (Tensor, Batch, Output))
+        ]
+
+    def inline(self, function: FunctionRef, node: ast.Call, frame: Frame) -> Value:
+        """What a project function returns for the arguments of this call."""
+        if frame.depth <= 0:
+            return UNKNOWN
+        bound = self.bind(function, node, frame)
+        if bound is None:
+            return UNKNOWN
+        return self.returned(self.frame(function.scope, bound, frame.depth - 1))
+
+    def bind(self, function: FunctionRef, node: ast.Call, frame: Frame) -> list[tuple[str, Value]] | None:
+        """The parameters of a function as this call binds them; None when the call does not fit."""
+        scope = function.scope
+        definition = scope.node
+        if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return None
+        args = definition.args
+        positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+        bound: dict[str, Value] = {}
+        is_static = any(path_of(d) == "staticmethod" for d in scope.decorators)
+        if scope.owner is not None and positional and not is_static and function.receiver is not None:
+            bound[positional.pop(0)] = function.receiver
+        star = next((i for i, a in enumerate(node.args) if isinstance(a, ast.Starred)), None)
+        given = node.args if star is None else node.args[:star]
+        for name, argument in zip(positional, given, strict=False):
+            bound[name] = self.infer(argument, frame)
+        extra = [self.infer(a, frame) for a in given[len(positional) :]]
+        keywords = {k.arg: self.infer(k.value, frame) for k in node.keywords if k.arg is not None}
+        spread: dict[str, Value] = {}
+        uncertain = star is not None
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                mapping = self.infer(keyword.value, frame).single
+                if isinstance(mapping, Mapping) and mapping.rest == NOTHING:
+                    spread.update(mapping.items)
+                else:
+                    uncertain = True
+        keywords = {**spread, **keywords}
+        names = [*positional, *(a.arg for a in args.kwonlyargs)]
+        defaults = _defaults(args)
+        outer = self.frame(scope.parent or scope.module.top, (), frame.depth)
+        for name in names:
+            if name in keywords:
+                bound[name] = keywords.pop(name)
+            elif name not in bound:
+                default = defaults.get(name)
+                value = self.infer(default, outer) if default is not None else UNKNOWN
+                bound[name] = join((value, UNKNOWN)) if uncertain else value
+        if args.vararg is not None:
+            bound[args.vararg.arg] = UNKNOWN if star is not None else one(Sequence(tuple(extra)))
+        if args.kwarg is not None:
+            bound[args.kwarg.arg] = UNKNOWN if uncertain else one(Mapping(tuple(keywords.items()), NOTHING))
+        return sorted(bound.items(), key=lambda pair: pair[0])
+
+    def bound(self, method: Scope, receiver: Alternative, depth: int) -> Frame | None:
+        """The frame of a method with nothing known but its receiver."""
+        if depth <= 0:
+            return None
+        parameters = method.parameters
+        if not parameters:
+            return self.frame(method, (), depth)
+        return self.frame(method, ((parameters[0].arg, one(receiver)),), depth)
+
+    def returned(self, frame: Frame) -> Value:
+        """What a function returns in a frame."""
+        return self.solve(("returned", frame), lambda: self._returned(frame))
+
+    def _returned(self, frame: Frame) -> Value:
+        scope = frame.scope
+        if isinstance(scope.node, ast.AsyncFunctionDef):
+            return UNKNOWN
+        flow = flow_of(scope)
+        produced = [y for y in flow.yields if isinstance(y, (ast.Yield, ast.YieldFrom))]
+        if produced:
+            if scope.decorators:
+                return UNKNOWN
+            parts = [
+                self.element(self.known(y.value, frame), frame.depth) if isinstance(y, ast.YieldFrom) else self.infer(y.value, frame)
+                for y in produced
+                if y.value is not None
+            ]
+            return one(Elements(join(parts), "generator"))
+        values = [self.infer(r.value, frame) if r.value is not None else NONE for r in flow.returns]
+        if flow.falls_through:
+            values.append(NONE)
+        if not values:
+            return UNKNOWN  # abstract: a subclass says what it returns
+        result = join(values)
+        if any(decorator_name(d) not in TRANSPARENT_DECORATORS for d in scope.decorators):
+            return Value(result.alternatives, open=True)
+        return result
+
+
+# -- helpers without state -----------------------------------------------------------------------------------------------
+
+
+def decorator_name(node: ast.expr) -> str:
+    """The last name of a decorator: `no_grad` for `@torch.no_grad()`."""
+    inner = node.func if isinstance(node, ast.Call) else node
+    return (path_of(inner) or "").rpartition(".")[2]
+
+
+def combined(operands: list[Value], dtype: str) -> Value:
+    """Elementwise arithmetic on values: a tensor wins over a number."""
+    opened = any(o.open for o in operands)
+    tensors = [a for o in operands for a in o.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if tensors:
+        place = meeting_place(place_of(t) for t in tensors)
+        scalar = all(
+            o.must(lambda a: isinstance(a, (Number, Literal)) or (isinstance(a, Tensor) and a.ndim == 0)) for o in operands
+        )
+        exact = [t for t in tensors if isinstance(t, Tensor)]
+        if not dtype and any(t.dtype.startswith(("float", "bfloat")) for t in exact):
+            dtype = "float"
+        grad = None if opened else any(t.grad for t in exact) or None
+        result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad))
+        every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)
+        some = any(o.must_be(Tensor, Batch, Output) for o in operands)
+        return result if every and some else Value(result.alternatives, open=True)
+    if any(o.may_be(Object) for o in operands):
+        arrays = [a for o in operands for a in o.alternatives if isinstance(a, Object) and a.qualname.startswith("numpy")]
+        return Value(frozenset(arrays[:1]), open=opened or not arrays)
+    if all(o.must_be(Number, Literal) for o in operands):
+        kinds = {_number_kind(a) for o in operands for a in o.alternatives}
+        return one(Number("bool" if dtype == "bool" else "int" if kinds <= {"int", "bool"} else ""))
+    if dtype == "bool":
+        return Value(frozenset((Number("bool"),)), open=True)
+    return UNKNOWN
+
+
+def _number_kind(alternative: Alternative) -> str:
+    if isinstance(alternative, Number):
+        return alternative.kind
+    return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
+
+
+def _negated(alternative: Alternative, op: ast.unaryop) -> Value:
+    match alternative:
+        case Tensor():
+            return one(replace(alternative, fresh=True, zeros=False, parameter=False))
+        case Literal(int() | float() as number) if isinstance(op, ast.USub):
+            return one(Literal(-number))
+        case Batch(place=place) | Output(place=place):
+            return one(Tensor(place, fresh=True))
+        case Number():
+            return one(alternative)
+    return UNKNOWN
+
+
+def _entered(manager: Alternative) -> Value:
+    if isinstance(manager, (Instance, Elements)):
+        return one(manager)
+    if isinstance(manager, Object) and manager.qualname.startswith("tqdm"):
+        return one(manager)
+    return UNKNOWN
+
+
+def _sliced(alternative: Alternative) -> Value:
+    match alternative:
+        case Sequence(items):
+            return one(Elements(join(items), "list"))
+        case Tensor():
+            return one(replace(alternative, fresh=False))
+        case Elements() | Batch() | Output() | Text():
+            return one(alternative)
+        case Object("numpy.ndarray"):
+            return one(alternative)
+    return UNKNOWN
+
+
+def _opaque(alternative: Alternative) -> Value:
+    return one(alternative) if isinstance(alternative, (Batch, Output, Object)) else UNKNOWN
+
+
+def _item(alternative: Alternative, key: object) -> Value:
+    match alternative:
+        case Sequence(items):
+            if isinstance(key, int) and -len(items) <= key < len(items):
+                return items[key]
+            return one(Elements(join(items), "list")) if key is None else join(items) if items else UNKNOWN
+        case Elements(element, kind):
+            return one(alternative) if key is None else element if kind not in ("set", "dict") else UNKNOWN
+        case Mapping(items, rest):
+            if isinstance(key, str):
+                known = dict(items)
+                return known.get(key, rest if rest != NOTHING else UNKNOWN)
+            return join((*(v for _, v in items), rest)) if items or rest != NOTHING else UNKNOWN
+        case Tensor(ndim=ndim):
+            return one(replace(alternative, ndim=ndim - 1 if ndim else None, fresh=False, zeros=False))
+        case Batch() | Output() | Object("numpy.ndarray"):
+            return one(alternative)
+    return UNKNOWN
+
+
+def _settled(alternative: Alternative, place: Place) -> Alternative:
+    if isinstance(alternative, (Tensor, Output)) and alternative.place is Place.UNKNOWN:
+        return replace(alternative, place=place)
+    return alternative
+
+
+def _with_hint(value: Value, name: str) -> Value:
+    """What the name suggests, where nothing better is known."""
+    if not value.open:
+        return value
+    guesses = [a for a in value.alternatives if isinstance(a, Tensor) and a.guessed]
+    if len(guesses) < len(value.alternatives):
+        return value
+    suggested = hinted(name)
+    if not guesses or not suggested.may_be(Tensor, Batch, Output) and suggested.alternatives:
+        return suggested.map(lambda a: one(replace(a, place=guesses[0].place)) if guesses and isinstance(a, Object) else one(a))
+    return value
+
+
+def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*args.posonlyargs, *args.args]
+    pairs: dict[str, ast.expr] = {}
+    if args.defaults:
+        pairs.update({a.arg: d for a, d in zip(positional[-len(args.defaults) :], args.defaults, strict=True)})
+    pairs.update({a.arg: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is not None})
+    return pairs
+
+
+def _by_order(definition: Definition) -> int:
+    return definition.order
+
+
+_BUILTINS: Final = frozenset(dir(builtins))

@@ -1,0 +1,478 @@
+"""Which code runs once per step.
+
+A *step loop* handles one batch per iteration: it iterates over a data loader, or holds a `backward`, an optimizer step or
+a forward pass that no inner loop holds. Code in it runs each step unless a guard such as `step % 100 == 0` stands around
+it. Functions called from there, and `forward` methods, are *hot*.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.facts import classes
+from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.calls import is_module_name, is_optimizer_name
+from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
+from perflint.facts.inference import Inference
+from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
+from perflint.syntax import Scope, SyntaxProblem
+
+HOT_DEPTH = 3
+"""How many calls away from a step loop a function still counts as hot."""
+
+MODULE_HOUSEKEEPING = frozenset(
+    ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "parameters", "named_parameters", "modules")
+    + ("state_dict", "load_state_dict", "zero_grad", "apply", "register_buffer", "requires_grad_", "add_module", "log")
+    + ("register_forward_hook", "save_pretrained", "named_modules", "children", "share_memory", "compile", "log_dict")
+)
+"""Methods of a module that are no forward pass."""
+
+STEP_LOOP_NEEDLE = re.compile(rb"\bbackward\b|oader|\bzero_grad\b|no_grad|inference_mode|\.eval\(|_step\b|\biterat")
+_LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b|\[[^\]\n]*\bfor\b", re.M)
+
+
+class LoopKind(Enum):
+    """What one iteration of a step loop does."""
+
+    TRAIN = "training"
+    EVALUATE = "evaluation"
+
+
+class Heat(Enum):
+    """Why a function runs often."""
+
+    STEP = "called each step"
+    FORWARD = "part of a forward pass"
+
+
+@dataclass(frozen=True, eq=False)
+class HotCall:
+    """A call that runs each step."""
+
+    scope: Scope
+    node: ast.Call
+
+
+class Loops:
+    """Step loops and hot functions of a project."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._kinds: dict[Scope, dict[Loop, LoopKind]] = {}
+        self._steps: dict[tuple[Scope, int], tuple[bool, bool]] = {}
+        self._hot: dict[Scope, list[HotCall]] | None = None
+
+    # -- step loops --------------------------------------------------------------------------------------------------
+
+    def kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
+        """The step loops of a scope."""
+        found = self._kinds.get(scope)
+        if found is None:
+            self._kinds[scope] = {}
+            found = self._kinds[scope] = self._find_kinds(scope)
+        return found
+
+    def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
+        flow = flow_of(scope)
+        loops = [loop for loop in flow.loops if loop.statement is not None]
+        if not loops:
+            return {}
+        kinds: dict[Loop, LoopKind] = {}
+        for call in flow.calls:
+            innermost = _statement_loop(flow, call)
+            if innermost is not None and self._trains(scope, call, HOT_DEPTH):
+                kinds[innermost] = LoopKind.TRAIN
+        for loop in loops:
+            if loop not in kinds and self._iterates_over_batches(scope, loop):
+                kinds[loop] = LoopKind.EVALUATE
+        if scope.owner is not None and classes.is_module(self._inference, scope.owner):
+            return kinds  # a loop over layers is no loop over batches
+        outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
+        for call in flow.calls:
+            innermost = _statement_loop(flow, call)
+            if innermost is None or innermost in kinds or innermost in outer:
+                continue
+            if self._is_forward(scope, call) and not self._holds_step_loop(scope, innermost):
+                kinds[innermost] = LoopKind.EVALUATE
+        return kinds
+
+    def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
+        """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
+        return any(self.training_acts(scope, call, depth))
+
+    def training_acts(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> tuple[bool, bool]:
+        """Whether a call runs a backward pass, and whether it steps an optimizer, once."""
+        match call.func:
+            case ast.Attribute(attr="backward", value=receiver):
+                return path_of(receiver) not in ("torch.autograd.Function",), False
+            case ast.Attribute(attr="manual_backward"):
+                return True, False
+            case ast.Attribute(attr="step", value=receiver):
+                value = self._inference.value(scope, receiver)
+                if value.may(is_optimizer) or (value.may(is_scaler) and call.args):
+                    return False, True
+        if depth <= 0:
+            return False, False
+        results = [self._acts_inside(target, depth - 1) for target in self.targets(scope, call)]
+        return any(b for b, _ in results), any(s for _, s in results)
+
+    def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
+        key = (scope, depth)
+        if key not in self._steps:
+            self._steps[key] = (False, False)
+            if b"backward" in scope.text or b"step" in scope.text:
+                try:
+                    flow = flow_of(scope)
+                except SyntaxProblem:
+                    return False, False
+                acts = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
+                self._steps[key] = (any(b for b, _ in acts), any(s for _, s in acts))
+        return self._steps[key]
+
+    def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
+        if loop.iterated is None:
+            return False
+        value = self._inference.value(scope, loop.iterated)
+        element = self._inference.element(value)
+        return _holds_batch(element)
+
+    def _is_forward(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call runs a module that is no criterion."""
+        callee = call.func
+        if isinstance(callee, ast.Attribute) and (call.args or call.keywords) and callee.attr not in MODULE_HOUSEKEEPING:
+            if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
+                return True
+        name = path_of(callee) or ""
+        if re.search(r"crit|loss", name.rpartition(".")[2], re.I):
+            return False
+        return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
+
+    def _holds_step_loop(self, scope: Scope, loop: Loop) -> bool:
+        """Whether a loop's body holds a step loop, here or in a function that it calls: then it is an epoch loop."""
+        flow = flow_of(scope)
+        for call in flow.calls:
+            if flow.within(call, loop.block):
+                for target in self.targets(scope, call):
+                    if b"for " in target.text and STEP_LOOP_NEEDLE.search(target.text) and self.kinds(target):
+                        return True
+        return False
+
+    def targets(self, scope: Scope, call: ast.Call) -> list[Scope]:
+        """The functions of the project that a call may run."""
+        inference = self._inference
+        if isinstance(call.func, ast.Attribute):
+            receiver = inference.value(scope, call.func.value)
+            found: list[Scope] = []
+            for alternative in receiver.alternatives:
+                if isinstance(alternative, Instance):
+                    method = classes.find_method(inference, alternative.cls, call.func.attr)
+                    if method is not None:
+                        found.append(method)
+                        continue
+                member = inference.member(alternative, call.func.attr, 2)
+                found += self._callable_scopes(member)
+            return found
+        return self._callable_scopes(inference.value(scope, call.func))
+
+    def _callable_scopes(self, value: Value) -> list[Scope]:
+        found: list[Scope] = []
+        for alternative in value.alternatives:
+            if isinstance(alternative, FunctionRef):
+                found.append(alternative.scope)
+            elif isinstance(alternative, Instance):
+                for name in ("__call__", "forward"):
+                    method = classes.find_method(self._inference, alternative.cls, name)
+                    if method is not None:
+                        found.append(method)
+                        break
+        return found
+
+    # -- what runs each step -----------------------------------------------------------------------------------------
+
+    def step_loop(self, scope: Scope, node: ast.AST) -> Loop | None:
+        """The step loop whose every iteration evaluates `node`; None when it is guarded or outside."""
+        flow = flow_of(scope)
+        kinds = self.kinds(scope)
+        found: Loop | None = None
+        for block in flow.block[node].ancestry():
+            if block.loop is not None and block is block.loop.block:
+                if block.loop in kinds:
+                    if found is None and once_then_leaves(flow, node, block.loop):
+                        return None
+                    steps = kinds[block.loop] is LoopKind.TRAIN or self._iterates_over_batches(scope, block.loop)
+                    if found is not None or steps:
+                        return found or block.loop
+                    found = block.loop  # a plain loop may itself stand under a guard of the step loop around it
+            elif is_guard(flow, block):
+                return None if found is None or self.around(scope, block.node) is not None else found
+            if skipped_by_guard(flow, node, block):
+                return None
+        return found
+
+    def around(self, scope: Scope, node: ast.AST) -> Loop | None:
+        """The step loop around `node`, guarded or not."""
+        kinds = self.kinds(scope)
+        loop = flow_of(scope).loop(node)
+        return next((outer for outer in loop.ancestry() if outer in kinds), None) if loop is not None else None
+
+    def heat(self, scope: Scope) -> Heat | None:
+        """Why a function is hot, or None."""
+        if scope.is_module:
+            return None
+        if scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None:
+            return Heat.STEP
+        if scope in self.hot_functions():
+            return Heat.STEP
+        if self._in_forward(scope):
+            return Heat.FORWARD
+        return self.heat(scope.parent) if scope.parent is not None else None
+
+    def hot_calls(self, scope: Scope) -> list[HotCall]:
+        """The calls that run a function each step."""
+        return self.hot_functions().get(scope, [])
+
+    def _in_forward(self, scope: Scope, depth: int = 2) -> bool:
+        if scope.owner is None or not classes.is_module(self._inference, scope.owner):
+            return False
+        if scope.name in ("forward", "__call__"):
+            return True
+        if depth == 0 or scope.name.startswith("__"):
+            return False
+        needle = b"." + scope.name.encode() + b"("
+        callers = [m for m in scope.owner.methods.values() if m is not scope and needle in m.text]
+        return any(self._in_forward(caller, depth - 1) for caller in callers)
+
+    def hot_functions(self) -> dict[Scope, list[HotCall]]:
+        """The functions that the project's step loops call, directly or through others, with the calls."""
+        if self._hot is None:
+            self._hot = {}
+            level: list[Scope] = []
+            for root in self._roots():
+                for call in flow_of(root).calls:
+                    if self.step_loop(root, call) is not None:
+                        level += self._mark(root, call)
+            for _ in range(HOT_DEPTH - 1):
+                following: list[Scope] = []
+                for scope in level:
+                    try:
+                        flow = flow_of(scope)
+                    except SyntaxProblem:
+                        continue
+                    for call in flow.calls:
+                        if not any(is_guard(flow, b) for b in flow.block[call].ancestry()):
+                            following += self._mark(scope, call)
+                level = following
+        return self._hot
+
+    def _mark(self, scope: Scope, call: ast.Call) -> list[Scope]:
+        assert self._hot is not None
+        fresh: list[Scope] = []
+        for target in self.targets(scope, call):
+            if target not in self._hot:
+                self._hot[target] = []
+                fresh.append(target)
+            if all(known.node is not call for known in self._hot[target]):
+                self._hot[target].append(HotCall(scope, call))
+        return fresh
+
+    def _roots(self) -> Iterator[Scope]:
+        """The scopes that may hold step loops, by their words: those of training, or the name of a helper that trains."""
+        project = self._inference.project
+        helpers: dict[str, set[bytes]] = {}
+        for path in sorted(project.files):
+            data = project.reader(path)
+            if data is None or STEP_LOOP_NEEDLE.search(data) is None:
+                continue
+            module = project.module(path)
+            if module is None:
+                continue
+            names = {s.name.encode() + b"(" for s in module.functions() if b"backward(" in s.text and _LOOP_NEEDLE.search(s.text) is None}
+            if names:
+                for user in (path, *project.importers(path)):
+                    helpers.setdefault(user, set()).update(names)
+        for path in sorted(project.files):
+            data = project.reader(path)
+            words = helpers.get(path, set())
+            if data is None or (STEP_LOOP_NEEDLE.search(data) is None and not words):
+                continue
+            module = project.module(path)
+            if module is None:
+                continue
+            for scope in [module.top, *module.functions()]:
+                text = scope.text
+                if _LOOP_NEEDLE.search(text) is None:
+                    continue
+                if STEP_LOOP_NEEDLE.search(text) is None and not any(word in text for word in words):
+                    continue
+                try:
+                    if self.kinds(scope):
+                        yield scope
+                except SyntaxProblem:
+                    continue
+
+
+def is_optimizer(alternative: Alternative) -> bool:
+    """An optimizer, or a wrapper that steps one."""
+    return isinstance(alternative, Object) and is_optimizer_name(alternative.qualname)
+
+
+def is_scaler(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
+
+
+def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
+    """A module whose call is a forward pass: no loss."""
+    match alternative:
+        case Instance(cls):
+            return classes.is_module(inference, cls) and not re.search(r"loss|criterion", cls.name, re.I)
+        case Object(qualname):
+            return is_module_name(qualname) and not qualname.endswith("Loss")
+    return False
+
+
+def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
+    loop = flow.loop(node)
+    while loop is not None and loop.statement is None:
+        loop = loop.parent
+    return loop
+
+
+def _holds_batch(element: Value) -> bool:
+    return element.may_be(Batch) or element.may(
+        lambda a: isinstance(a, Sequence) and any(item.may_be(Batch) for item in a.items)
+    )
+
+
+# -- guards --------------------------------------------------------------------------------------------------------------
+
+_GUARD_NAMES = re.compile(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
+
+
+def is_guard(flow: Flow, block: Block) -> bool:
+    """Whether a block runs only now and then: every N steps, on the first step, after an exception."""
+    if block.kind == "handler":
+        return True
+    if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
+        return False
+    if is_periodic(flow, block.node.test, negated=block.kind == "else"):
+        return True
+    return block.kind == "then" and _fills_cache(flow, block)
+
+
+def _fills_cache(flow: Flow, block: Block) -> bool:
+    """`if self.mask is None or ...: self.mask = ...`: what runs here is kept for the next time."""
+    assert isinstance(block.node, (ast.If, ast.IfExp))
+    if not isinstance(block.node, ast.If):
+        return False
+    tested = {
+        path_of(n.left)
+        for n in ast.walk(block.node.test)
+        if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is) and isinstance(n.comparators[0], ast.Constant)
+    }
+    assigned = {path_of(t) for s in block.node.body for n in ast.walk(s) if isinstance(n, ast.Assign) for t in n.targets}
+    return bool((tested & assigned) - {None})
+
+
+def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:
+    """Whether a condition holds only now and then (or, negated, fails only now and then)."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            if _has_modulo(operand) and not isinstance(operand, ast.Compare):
+                return not negated
+            return is_periodic(flow, operand, not negated, depth)
+        case ast.BoolOp(op=op, values=values):
+            some = isinstance(op, ast.And) != negated
+            periodic = [is_periodic(flow, v, negated, depth) for v in values]
+            return any(periodic) if some else all(periodic)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            equal = isinstance(op, (ast.Eq, ast.Is)) != negated
+            if _has_modulo(left) or _has_modulo(right):
+                ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+                return equal if not ordered else not negated
+            if isinstance(op, (ast.Eq, ast.NotEq)) and (_counts(flow, left) or _counts(flow, right)):
+                return equal
+            if isinstance(op, (ast.In, ast.Lt, ast.LtE)) and _counts(flow, left) and isinstance(right, (ast.Constant, ast.List)):
+                return not negated
+            return _is_rare(test) and not negated
+        case ast.Name() | ast.Attribute():
+            name = (path_of(test) or "").rpartition(".")[2]
+            if _GUARD_NAMES.search(name):
+                return not negated
+            found = flow.reaching.get(test, frozenset())
+            values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
+            if depth and found and len(values_of) == len(found):
+                return all(is_periodic(flow, v, negated, depth - 1) for v in values_of)
+        case ast.Call():
+            name = (path_of(test.func) or "").rpartition(".")[2]
+            return not negated and (_is_rare(test) or bool(_GUARD_NAMES.search(name) or name.startswith("should_")))
+    return False
+
+
+def _is_rare(test: ast.expr) -> bool:
+    return any(
+        isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test)
+    )
+
+
+def _has_modulo(node: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
+
+
+def _counts(flow: Flow, node: ast.expr) -> bool:
+    """Whether a name is a loop's counter."""
+    for definition in flow.reaching.get(node, frozenset()):
+        if definition.kind == "for" and definition.value is not None:
+            iterated = definition.value
+            if isinstance(iterated, ast.Call):
+                name = (path_of(iterated.func) or "").rpartition(".")[2]
+                if name in ("range", "trange") or (name in ("enumerate", "tqdm") and definition.index[:1] == (0,)):
+                    return True
+        elif definition.kind == "augmented":
+            return True
+    return False
+
+
+def skipped_by_guard(flow: Flow, node: ast.AST, block: Block) -> bool:
+    """Whether an earlier `if step % n: continue` in a block around `node` makes it run only now and then."""
+    for statement in _statements_before(flow, node, block):
+        if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
+            if is_periodic(flow, statement.test, negated=True) and not _is_rare(statement.test):
+                return True
+    return False
+
+
+def _statements_before(flow: Flow, node: ast.AST, block: Block) -> Iterator[ast.stmt]:
+    body = getattr(block.node, "body", None)
+    if not isinstance(body, list):
+        return
+    bodies = [body, getattr(block.node, "orelse", []), getattr(block.node, "finalbody", [])]
+    around = {id(node), *(id(a) for a in flow.ancestors(node))}
+    for statements in bodies:
+        at = next((i for i, s in enumerate(statements) if id(s) in around), None)
+        if at is not None:
+            yield from statements[:at]
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], (ast.Continue, ast.Return, ast.Raise, ast.Break))
+
+
+def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
+    """Whether the block around `node` ends the loop, so that it runs once."""
+    statement: ast.AST = flow.statement(node)
+    while statement is not loop.node:
+        parent = flow.parent.get(statement)
+        if parent is None:
+            return False
+        for field in ("body", "orelse", "finalbody"):
+            siblings = getattr(parent, field, [])
+            if isinstance(siblings, list) and statement in siblings:
+                if isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) and parent is not flow.scope.node:
+                    return True
+        statement = parent
+    return False

@@ -1,0 +1,71 @@
+"""Qualified names, and what a bare name suggests when nothing else is known about it."""
+
+from __future__ import annotations
+
+import re
+
+from perflint.facts.values import (
+    UNKNOWN,
+    Alternative,
+    Batch,
+    Device,
+    Loader,
+    Object,
+    Output,
+    Place,
+    Tensor,
+    Value,
+)
+
+_CANONICAL = (
+    (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),
+    (re.compile(r"^torch\.nn\.modules(?:\.\w+)*\.(\w+)$"), r"torch.nn.\1"),
+    (re.compile(r"^torch\.nn\.functional\.(\w+)$"), r"torch.nn.functional.\1"),
+    (re.compile(r"^torch\.optim\.[a-z_]+\.(\w+)$"), r"torch.optim.\1"),
+    (re.compile(r"^torch\.autograd\.(no_grad|enable_grad|inference_mode|set_grad_enabled)$"), r"torch.\1"),
+    (re.compile(r"^torch\.autograd\.grad_mode\.(\w+)$"), r"torch.\1"),
+    (re.compile(r"^torch\.(?:cuda\.)?amp(?:\.\w+)*\.(autocast|GradScaler)$"), r"torch.amp.\1"),
+    (re.compile(r"^torch\.autograd\.variable\.Variable$"), "torch.autograd.Variable"),
+    (re.compile(r"^lightning(?:\.pytorch)?\.(\w+)$"), r"lightning.\1"),
+    (re.compile(r"^pytorch_lightning(?:\.core(?:\.\w+)?)?\.(\w+)$"), r"lightning.\1"),
+)
+
+
+def canonical(qualname: str) -> str:
+    """One spelling for the names under which torch offers the same thing."""
+    for pattern, spelling in _CANONICAL:
+        if pattern.match(qualname):
+            return pattern.sub(spelling, qualname)
+    return qualname
+
+
+_HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
+    (re.compile(r"(?:^|_)(?:data_?|train_?|val_?|test_?|eval_?)*(?:loader|dataloader|dl)s?(?:_|$|\d)", re.I), Loader(False, None)),
+    (re.compile(r"(?:^|_)(?:criterion|loss_fn|loss_func|loss_function|objective)\w*$", re.I), Object("torch.nn.Module")),
+    (re.compile(r"(?:^|_)(?:optimi[sz]er|optim)s?(?:_\w+|[A-Z]\w*)?$|\w_opt$", re.I), Object("torch.optim.Optimizer")),
+    (re.compile(r"(?:^|_)(?:model|net|network|encoder|decoder|generator|discriminator|backbone|critic|actor)(?:_\w+|\d+)?$", re.I), Object("torch.nn.Module")),
+    (re.compile(r"(?:^|_)(?:device|dev)(?:_id)?$"), Device(Place.ELSEWHERE)),
+    (re.compile(r"^(?:grad_)?scaler$"), Object("torch.amp.GradScaler")),
+    (re.compile(r"^(?:batch|data_batch|minibatch|mini_batch)$"), Batch()),
+    (re.compile(r"(?:^|_)(?:loss|losses)$"), Tensor(dtype="float")),
+    (re.compile(r"^(?:logits|outputs?)$"), Output()),
+)
+
+
+def hinted(name: str) -> Value:
+    """An open value: what programmers usually mean by a name. Never a proof."""
+    for pattern, alternative in _HINTS:
+        if pattern.search(name):
+            return Value(frozenset((alternative,)), open=True)
+    return UNKNOWN
+
+
+_MAKERS = re.compile(r"^_?(?:get|build|make|create|init|load|setup|prepare|select|choose|configure|instantiate|new)(?=_|[A-Z])")
+
+
+def hinted_call(path: str) -> Value:
+    """What a function's name suggests for its result: `get_loader()` is a loader, `criterion()` is no criterion."""
+    name = path.rpartition(".")[2]
+    if not _MAKERS.match(name):
+        return UNKNOWN
+    return hinted(name)

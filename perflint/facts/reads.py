@@ -1,0 +1,419 @@
+"""Where the host waits for a number that the device computes, and what becomes of the number.
+
+`.item()` is one of many ways (measured with a dispatch mode that counts `aten::_local_scalar_dense`): `float(t)`, a format
+specifier, a truth value, `print`, `.tolist()`, `.numpy()` and `.cpu()` make the CPU wait in the same way.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.inference import Inference
+from perflint.facts.loops import Loops
+from perflint.facts.values import Alternative, Batch, Object, Output, Place, Tensor, Value, place_of
+from perflint.syntax import Scope
+
+
+class ReadKind(Enum):
+    """How the host gets the number."""
+
+    ITEM = ".item()"
+    COPY = "copy to the host"
+    CONVERSION = "conversion to a Python number"
+    FORMAT = "formatting"
+    TRUTH = "truth value"
+    LOGGER = "logging of a tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class HostRead:
+    """One read. `node` is the expression that gives the host value, `tensor` the device value that it reads."""
+
+    node: ast.expr
+    tensor: ast.expr
+    kind: ReadKind
+
+
+class Sink(Enum):
+    """What a host value is used for."""
+
+    ACCUMULATE = "added to a running total"
+    COLLECT = "collected in a list"
+    LOG = "printed or logged"
+    METER = "given to a meter"
+    METRIC = "given to a metric"
+    STORE = "stored"
+    RETURN = "returned"
+    CONTROL = "needed to decide what happens next"
+    NEEDED = "needed on the host"
+
+
+IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
+"""Uses that can wait: none of them decides what the next step does."""
+
+_COPIES = frozenset(("cpu", "numpy", "tolist"))
+_CHAINED = frozenset(("detach", "data", "cpu", "numpy", "float", "double", "half", "clone", "squeeze", "flatten", "to", "contiguous"))
+_MATH = re.compile(r"^(?:math|numpy)\.(?:log10|log2|log|sqrt|exp|isnan|isinf|isfinite|floor|ceil|pow)$")
+_LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
+
+
+def find_reads(inference: Inference, scope: Scope) -> list[HostRead]:
+    """The reads of a scope in evaluation order."""
+    flow = flow_of(scope)
+    reads: list[HostRead] = []
+    taken: set[ast.AST] = set()
+    for call in flow.calls:
+        read = _read_call(inference, scope, flow, call)
+        if read is not None and read.node not in taken:
+            taken.add(read.node)
+            reads.append(read)
+    reads += _format_reads(inference, scope, flow)
+    reads += _truth_reads(inference, scope, flow)
+    reads.sort(key=lambda read: flow.order[read.node])
+    return reads
+
+
+def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression may be a tensor on an accelerator.
+
+    A tensor of unknown place counts when the program names a device somewhere.
+    """
+    value = inference.value(scope, node)
+    held = [a for a in value.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if not held:
+        return False
+    places = {place_of(a) for a in held}
+    if any(place.may_be_device for place in places):
+        return True
+    return Place.UNKNOWN in places and inference.project.uses_accelerator(scope.module.source.path)
+
+
+def _is_tensor(value: Value) -> bool:
+    return value.may_be(Tensor, Output) and not value.may(_on_host)
+
+
+def _on_host(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
+
+
+def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -> HostRead | None:
+    func = call.func
+    if isinstance(func, ast.Attribute):
+        if func.attr == "item" and not call.args and not call.keywords:
+            tensor = _source(func.value)
+            if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
+                return HostRead(call, tensor, ReadKind.ITEM)
+            return None
+        if func.attr in _COPIES and not call.args:
+            tensor = _source(func.value)
+            if device_value(inference, scope, tensor):
+                return HostRead(_outermost(flow, call), tensor, ReadKind.COPY)
+            return None
+        if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
+            if device_value(inference, scope, func.value):
+                return HostRead(_outermost(flow, call), _source(func.value), ReadKind.COPY)
+            return None
+        if _LOGGER.match(func.attr):
+            return _logger_read(inference, scope, call)
+    if isinstance(func, ast.Name) and func.id in ("float", "int", "bool") and len(call.args) == 1:
+        if _strictly_device(inference, scope, call.args[0]):
+            return HostRead(call, call.args[0], ReadKind.CONVERSION)
+        return None
+    name = _qualified(inference, scope, func)
+    if name is not None and _MATH.match(name) and call.args and _strictly_device(inference, scope, call.args[0]):
+        return HostRead(call, call.args[0], ReadKind.CONVERSION)
+    if isinstance(func, ast.Name) and func.id == "print":
+        for argument in call.args:
+            if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
+                return HostRead(argument, argument, ReadKind.FORMAT)
+    return None
+
+
+def _copied(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cpu"
+
+
+def _logger_read(inference: Inference, scope: Scope, call: ast.Call) -> HostRead | None:
+    """`writer.add_scalar(name, tensor, step)`: the writer converts the tensor at once."""
+    assert isinstance(call.func, ast.Attribute)
+    if call.func.attr != "add_scalar" or len(call.args) < 2:
+        return None
+    if _strictly_device(inference, scope, call.args[1]):
+        return HostRead(call.args[1], call.args[1], ReadKind.LOGGER)
+    return None
+
+
+def _qualified(inference: Inference, scope: Scope, func: ast.expr) -> str | None:
+    from perflint.facts.values import External
+
+    if not isinstance(func, ast.Attribute):
+        return None
+    only = inference.value(scope, func).single
+    return only.qualname if isinstance(only, External) else None
+
+
+def _strictly_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """For reads that are not written out: a tensor without doubt, on a device without much doubt."""
+    value = inference.value(scope, node)
+    if not value.must(lambda a: isinstance(a, Tensor)):
+        return False
+    return device_value(inference, scope, node)
+
+
+def _source(node: ast.expr) -> ast.expr:
+    """The tensor behind `.detach()`, `.cpu()` and the like, which do not change the number that is read."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=inner, attr="detach" | "cpu" | "data"), args=[]):
+                node = inner
+            case ast.Attribute(value=inner, attr="data"):
+                node = inner
+            case _:
+                return node
+
+
+def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
+    """The end of a chain such as `x.detach().cpu().numpy()`, which is one read."""
+    while True:
+        attribute = flow.parent.get(node)
+        if not isinstance(attribute, ast.Attribute) or attribute.attr not in _CHAINED | {"item", "tolist"}:
+            return node
+        call = flow.parent.get(attribute)
+        if not (isinstance(call, ast.Call) and call.func is attribute):
+            return node
+        node = call
+
+
+def _format_reads(inference: Inference, scope: Scope, flow: Flow) -> Iterator[HostRead]:
+    for node in flow.order:
+        match node:
+            case ast.FormattedValue(value=value, conversion=-1) if value in flow.order:
+                if _strictly_device(inference, scope, value):
+                    yield HostRead(value, value, ReadKind.FORMAT)
+            case ast.Call(func=ast.Attribute(attr="format", value=ast.Constant()), args=args):
+                for argument in args:
+                    if _strictly_device(inference, scope, argument):
+                        yield HostRead(argument, argument, ReadKind.FORMAT)
+            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
+                for argument in right.elts if isinstance(right, ast.Tuple) else [right]:
+                    inner = argument.value if isinstance(argument, ast.Starred) else argument
+                    if inner in flow.order and _strictly_device(inference, scope, inner):
+                        yield HostRead(inner, inner, ReadKind.FORMAT)
+
+
+def _truth_reads(inference: Inference, scope: Scope, flow: Flow) -> Iterator[HostRead]:
+    for node in list(flow.order):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            for operand in _operands(node.test):
+                if operand in flow.order and _strictly_device(inference, scope, operand):
+                    yield HostRead(operand, operand, ReadKind.TRUTH)
+
+
+def _operands(test: ast.expr) -> Iterator[ast.expr]:
+    match test:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _operands(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _operands(operand)
+        case _:
+            yield test
+
+
+# -- sinks ---------------------------------------------------------------------------------------------------------------
+
+_LOG_CALLS = re.compile(
+    r"^(?:print|pprint|rprint|tprint|format|str|repr|write|info|debug|warning|warn|error|set_postfix|set_postfix_str|log"
+    r"|set_description|set_description_str|add_scalar|add_scalars|log_metrics|log_dict|log_scalar|log_metric|log_scalars"
+    r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
+    r"|log_training|log_validation|log_losses|print_status|update_task|advance|text|msg|logger)$"
+)
+_METER_CALLS = frozenset(("update", "add", "append_value", "add_value", "put", "meter", "step_update", "accumulate", "push"))
+_COLLECT_CALLS = frozenset(("append", "extend", "insert", "add", "appendleft", "concatenate", "vstack", "hstack"))
+_METRIC = re.compile(
+    r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
+    r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
+    re.I,
+)
+_ARITHMETIC_CALLS = frozenset(
+    ("round", "float", "int", "abs", "sum", "max", "min", "len", "list", "tuple", "sqrt", "log", "exp", "log10", "mean")
+    + ("average", "array", "asarray", "squeeze", "argmax", "argmin", "reshape", "flatten", "tolist", "astype", "item", "detach")
+    + ("transpose", "numpy", "cpu", "join", "zip", "isnan", "isinf", "isfinite", "stack", "view", "copy", "from_numpy", "where")
+)
+
+
+class Sinks:
+    """What becomes of host values, through local variables and returns."""
+
+    def __init__(self, inference: Inference, loops: Loops) -> None:
+        self._inference = inference
+        self._loops = loops
+
+    def of(self, scope: Scope, node: ast.expr, depth: int = 2) -> frozenset[Sink]:
+        """Every use of the value of `node`."""
+        return frozenset(self._of(scope, node, depth, set()))
+
+    def _of(self, scope: Scope, node: ast.AST, depth: int, seen: set[object]) -> Iterator[Sink]:
+        flow = flow_of(scope)
+        while True:
+            parent = flow.parent.get(node)
+            match parent:
+                case None:
+                    return
+                case ast.Call() if node is not parent.func:
+                    sink = self._argument(scope, parent, depth)
+                    if sink is None:
+                        node = parent
+                        continue
+                    yield sink
+                    return
+                case ast.Call():
+                    node = parent
+                case ast.Attribute():
+                    node = parent
+                case ast.Compare():
+                    node = parent
+                case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) if test is node:
+                    yield Sink.CONTROL
+                    return
+                case ast.IfExp(test=test) if test is node:
+                    yield Sink.CONTROL
+                    return
+                case ast.Subscript(slice=key) if key is node:
+                    yield Sink.NEEDED
+                    return
+                case ast.comprehension(iter=iterated):
+                    if iterated is not node:
+                        yield Sink.CONTROL
+                        return
+                    node = flow.parent[parent]
+                case ast.For(iter=iterated):
+                    yield Sink.NEEDED if iterated is node else Sink.CONTROL
+                    return
+                case ast.Return():
+                    yield from self._returned(scope, depth, seen)
+                    return
+                case ast.Expr():
+                    return
+                case ast.AugAssign():
+                    yield Sink.ACCUMULATE
+                    if isinstance(parent.target, ast.Name):
+                        yield from self._decides(scope, flow, parent.target)
+                    return
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        yield from self._assigned(scope, flow, target, value, node, depth, seen)
+                    return
+                case ast.AnnAssign(target=target):
+                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
+                    return
+                case ast.NamedExpr(target=target):
+                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
+                    node = parent
+                case ast.stmt():
+                    yield Sink.NEEDED
+                    return
+                case ast.Yield() | ast.YieldFrom() | ast.Await() | ast.Lambda():
+                    yield Sink.NEEDED
+                    return
+                case _:
+                    node = parent
+
+    def _decides(self, scope: Scope, flow: Flow, target: ast.Name) -> Iterator[Sink]:
+        """A running total that a condition inside the same step loop looks at."""
+        loop = self._loops.around(scope, target)
+        if loop is None:
+            return
+        for definition in flow.definitions_of(target.id):
+            for use in flow.uses[definition]:
+                if flow.within(use, loop.block) and _in_test(flow, use):
+                    yield Sink.CONTROL
+                    return
+
+    def _argument(self, scope: Scope, call: ast.Call, depth: int) -> Sink | None:
+        """The sink that a call is for its argument; None when the argument lives on in the result."""
+        name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
+        if not name and isinstance(call.func, ast.Attribute):
+            name = call.func.attr
+        if name in _COLLECT_CALLS:
+            return Sink.COLLECT
+        if name in _METER_CALLS:
+            return Sink.METER
+        if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
+            return Sink.LOG if name not in ("format", "str", "repr") else None
+        if name in _ARITHMETIC_CALLS:
+            return None
+        if name[:1].isupper():
+            return Sink.NEEDED
+        receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
+            return Sink.LOG
+        if re.search(r"meter|metric", receiver or "", re.I) or _METRIC.search(name):
+            return Sink.METRIC
+        if re.search(r"log|print", name, re.I):
+            return Sink.LOG
+        return Sink.NEEDED
+
+    def _assigned(
+        self,
+        scope: Scope,
+        flow: Flow,
+        target: ast.expr,
+        value: ast.expr | None,
+        node: ast.AST,
+        depth: int,
+        seen: set[object],
+    ) -> Iterator[Sink]:
+        match target:
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(value.elts) == len(parts):
+                    parts = [parts[value.elts.index(node)]]
+                for part in parts:
+                    yield from self._assigned(scope, flow, part, None, node, depth, seen)
+                return
+            case ast.Subscript():
+                yield Sink.STORE
+                return
+            case ast.Attribute():
+                yield Sink.STORE
+                return
+        name = path_of(target)
+        for definition in flow.definitions_of(name or ""):
+            if definition.node is target and definition not in seen:
+                seen.add(definition)
+                yield from self._uses(scope, flow, definition, depth, seen)
+
+    def _uses(
+        self, scope: Scope, flow: Flow, definition: Definition, depth: int, seen: set[object]
+    ) -> Iterator[Sink]:
+        if definition.name in flow.inner_names:
+            yield Sink.NEEDED
+        for use in flow.uses[definition]:
+            if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
+                yield from self._of(scope, use, depth, seen)
+            elif isinstance(flow.parent.get(use), ast.AugAssign):
+                yield Sink.ACCUMULATE
+
+    def _returned(self, scope: Scope, depth: int, seen: set[object]) -> Iterator[Sink]:
+        calls = self._loops.hot_calls(scope)
+        if not calls or depth <= 0:
+            yield Sink.RETURN
+            return
+        for call in calls:
+            if call.node not in seen:
+                seen.add(call.node)
+                yield from self._of(call.scope, call.node, depth - 1, seen)
+
+
+def _in_test(flow: Flow, node: ast.AST) -> bool:
+    for ancestor in flow.ancestors(node):
+        if isinstance(ancestor, (ast.If, ast.While)):
+            return any(n is node for n in ast.walk(ancestor.test))
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False

@@ -1,0 +1,79 @@
+"""Calls of recurrent layers and the states that they are given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Definition, flow_of
+from perflint.facts.values import Alternative, Object, Tensor
+from perflint.syntax import Scope
+
+
+@dataclass(frozen=True, eq=False)
+class RnnCall:
+    """A call of an LSTM, GRU, RNN or one of their cells with an explicit state."""
+
+    node: ast.Call
+    state: ast.expr
+    certain: bool
+    """Whether the callee is a recurrent layer of torch without doubt."""
+
+
+def is_rnn(alternative: Alternative) -> bool:
+    if not isinstance(alternative, Object) or not alternative.qualname.startswith("torch.nn."):
+        return False
+    return alternative.qualname.removeprefix("torch.nn.") in RNN_CLASSES | RNN_CELL_CLASSES
+
+
+def rnn_calls(facts: Facts, scope: Scope) -> Iterator[RnnCall]:
+    """The recurrent calls of a scope that pass a state."""
+    for call in flow_of(scope).calls:
+        state = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "hx"), None)
+        if state is None or isinstance(state, ast.Starred):
+            continue
+        callee = facts.inference.value(scope, call.func)
+        if callee.may(is_rnn):
+            yield RnnCall(call, state, callee.must(is_rnn))
+
+
+def state_parts(facts: Facts, scope: Scope, state: ast.expr) -> list[ast.expr]:
+    """The tensors of a state expression: the items of a tuple, also through one variable."""
+    if isinstance(state, (ast.Tuple, ast.List)):
+        return list(state.elts)
+    if isinstance(state, ast.Name):
+        found = flow_of(scope).reaching.get(state, frozenset())
+        if len(found) == 1:
+            (definition,) = found
+            if isinstance(definition.value, ast.Tuple) and not definition.index:
+                return list(definition.value.elts)
+    return [state]
+
+
+def origins(facts: Facts, scope: Scope, part: ast.expr) -> list[Definition]:
+    """The definitions that a part of a state comes from, through plain names."""
+    return sorted(flow_of(scope).reaching.get(part, frozenset()), key=lambda d: d.order)
+
+
+def is_zero_state(facts: Facts, scope: Scope, part: ast.expr) -> bool:
+    """Whether an expression is, without doubt, nothing but fresh zeros."""
+    return facts.inference.value(scope, part).must(lambda a: isinstance(a, Tensor) and a.zeros and not a.parameter)
+
+
+def feeds_rnn(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether a tensor that is built at `node` is given to a recurrent layer as its state, in this scope."""
+    flow = flow_of(scope)
+    for call in rnn_calls(facts, scope):
+        for part in state_parts(facts, scope, call.state):
+            if any(n is node for n in ast.walk(part)):
+                return True
+            for definition in origins(facts, scope, part):
+                if definition.value is not None and any(n is node for n in ast.walk(definition.value)):
+                    return True
+        for definition in flow.reaching.get(call.state, frozenset()):
+            if definition.value is not None and any(n is node for n in ast.walk(definition.value)):
+                return True
+    return False

@@ -1,0 +1,94 @@
+"""The oldest torch, pandas and transformers that a linted project admits."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from perflint.project import read_file
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_REQUIREMENT_FILES = re.compile(r"^requirements[\w.-]*\.txt$|^constraints[\w.-]*\.txt$")
+_PINNED = re.compile(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
+
+
+def oldest_versions(root: str) -> dict[str, Version]:
+    """The lowest version of each package that the project's own files admit; packages without a bound are absent.
+
+    Reads pyproject.toml, setup.cfg, requirements*.txt and environment.yml in `root`. Where files disagree, the lowest
+    bound counts.
+    """
+    lowest: dict[str, Version] = {}
+    for line in _requirement_lines(root):
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        bound = _lower_bound(requirement)
+        name = requirement.name.lower().replace("_", "-")
+        if bound is not None:
+            lowest[name] = min(bound, lowest.get(name, bound))
+    return lowest
+
+
+def depends_on(root: str, package: str) -> bool:
+    """Whether the project's own files require a package."""
+    wanted = re.compile(rf"^{re.escape(package)}\b", re.I)
+    return any(wanted.match(line.replace("_", "-")) for line in _requirement_lines(root))
+
+
+def _lower_bound(requirement: Requirement) -> Version | None:
+    bounds = []
+    for specifier in requirement.specifier:
+        if specifier.operator in (">=", "==", "~=", ">", "==="):
+            try:
+                bounds.append(Version(specifier.version.removesuffix(".*")))
+            except InvalidVersion:
+                continue
+    return max(bounds) if bounds else None
+
+
+def _requirement_lines(root: str) -> Iterator[str]:
+    yield from _from_pyproject(read_file(os.path.join(root, "pyproject.toml")))
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        return
+    for name in names:
+        if _REQUIREMENT_FILES.match(name) or name == "setup.cfg":
+            for line in _text_lines(os.path.join(root, name)):
+                yield line.partition("#")[0].partition(";")[0].strip()
+        elif name in ("environment.yml", "environment.yaml"):
+            for line in _text_lines(os.path.join(root, name)):
+                found = _PINNED.match(line)
+                if found:
+                    yield f"{found.group(1)}=={found.group(2)}"
+
+
+def _text_lines(path: str) -> list[str]:
+    data = read_file(path)
+    return data.decode("utf-8", "replace").splitlines() if data is not None else []
+
+
+def _from_pyproject(data: bytes | None) -> Iterator[str]:
+    if data is None:
+        return
+    try:
+        content = tomllib.loads(data.decode("utf-8", "replace"))
+    except tomllib.TOMLDecodeError:
+        return
+    project = content.get("project", {})
+    if isinstance(project, dict):
+        for line in project.get("dependencies", []):
+            yield str(line)
+        for extra in (project.get("optional-dependencies") or {}).values():
+            yield from map(str, extra)

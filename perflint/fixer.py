@@ -1,0 +1,257 @@
+"""Applying fixes: edits of many findings composed, checked, repeated until nothing changes.
+
+A round takes the fixes that do not touch each other, applies them, and checks the result: it must parse, and no rule may
+find more than before. A fix that fails this is left out. The next round sees the new text, so fixes that overlapped
+get their turn.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import stat
+import tempfile
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from perflint.rule import Applicability, Edit, Finding, Import
+from perflint.source import Source
+
+MAX_ROUNDS = 10
+
+CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
+"""Check another text of the same file."""
+
+
+@dataclass
+class Fixed:
+    """The outcome: the new text, the findings that are left, and how many findings of each rule were fixed."""
+
+    body: bytes
+    remaining: list[Finding]
+    source: Source
+    applied: Counter[str] = field(default_factory=Counter)
+
+
+def fix_text(source: Source, findings: list[Finding], check: CheckText, unsafe: bool) -> Fixed:
+    """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
+    state = Fixed(source.body, findings, source)
+    rejected: set[tuple[str, int, str]] = set()
+    for _ in range(MAX_ROUNDS):
+        wanted = [f for f in state.remaining if _wanted(f, unsafe) and _key(state.source, f) not in rejected]
+        if not wanted:
+            break
+        chosen = _compatible(state.source, wanted)
+        if not _apply(state, chosen, check):
+            for finding in chosen:
+                if not _apply(state, [finding], check):
+                    rejected.add(_key(state.source, finding))
+                else:
+                    break  # positions have moved: look again
+    return state
+
+
+def _wanted(finding: Finding, unsafe: bool) -> bool:
+    return finding.fix is not None and (unsafe or finding.fix.applicability is Applicability.SAFE)
+
+
+def _key(source: Source, finding: Finding) -> tuple[str, int, str]:
+    return finding.rule, source.row_at(finding.start), source.text(finding.start, finding.end)
+
+
+def _compatible(source: Source, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings whose edits do not overlap and do not share a line with an insertion of another one."""
+    chosen: list[Finding] = []
+    taken: list[tuple[int, int]] = []
+    for finding in findings:
+        assert finding.fix is not None
+        spans = [(e.start, e.end) for e in finding.fix.edits]
+        if any(_overlaps(a, b) for a in spans for b in taken):
+            continue
+        if _overlap_themselves(spans):
+            continue
+        chosen.append(finding)
+        taken += spans
+    return chosen
+
+
+def _overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    if a[0] == a[1] and b[0] == b[1]:
+        return a[0] == b[0]
+    if a[0] == a[1]:
+        return b[0] < a[0] < b[1]
+    if b[0] == b[1]:
+        return a[0] < b[0] < a[1]
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _overlap_themselves(spans: list[tuple[int, int]]) -> bool:
+    ordered = sorted(spans)
+    return any(_overlaps(a, b) and a[0] != a[1] for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
+    """Apply fixes to the state if the result holds; else leave the state alone."""
+    edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
+    imports = [wanted for f in chosen if f.fix is not None for wanted in f.fix.imports]
+    body = apply_edits(state.source.body, edits)
+    try:
+        body = add_imports(Source(state.source.path, body), imports)
+        ast.parse(body.decode())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    if _comments(body) - _comments(state.source.body) or _lost_comments(state.source.body, body):
+        return False
+    source, findings = check(body)
+    if source is None or not _holds(state.remaining, findings, chosen):
+        return False
+    state.body, state.source, state.remaining = body, source, findings
+    state.applied.update(f.rule for f in chosen)
+    return True
+
+
+def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:
+    """`body` with edits applied. Insertions at one place keep their order; all bytes outside of edits stay."""
+    pieces: list[bytes] = []
+    last = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        start = max(edit.start, last)
+        pieces += [body[last:start], edit.content.encode()]
+        last = max(last, edit.end)
+    pieces.append(body[last:])
+    return b"".join(pieces)
+
+
+def _comments(body: bytes) -> Counter[str]:
+    found: Counter[str] = Counter()
+    try:
+        for token in tokenize.tokenize(io.BytesIO(body).readline):
+            if token.type == tokenize.COMMENT:
+                found[token.string.strip()] += 1
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    return found
+
+
+def _lost_comments(before: bytes, after: bytes) -> bool:
+    """Whether a comment is gone. Suppressions that silence nothing may go."""
+    lost = _comments(before) - _comments(after)
+    return any("perflint:" not in comment for comment in lost)
+
+
+def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[Finding]) -> bool:
+    """Whether the fixed findings are gone and no rule finds more than it did."""
+    old = Counter(f.rule for f in before)
+    new = Counter(f.rule for f in after)
+    gone = Counter(f.rule for f in fixed)
+    expected = {name for f in fixed if f.fix is not None for name in f.fix.leads_to}
+    return all(new[name] <= old[name] - gone[name] for name in {*old, *new} - expected)
+
+
+# -- imports -------------------------------------------------------------------------------------------------------------
+
+
+def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
+    """The text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
+    and its `__future__` imports."""
+    body = source.body
+    for wanted in dict.fromkeys(imports):
+        tree = ast.parse(body.decode())
+        if not _is_imported(tree, wanted):
+            body = _with_import(Source(source.path, body), tree, wanted)
+    return body
+
+
+def _is_imported(tree: ast.Module, wanted: Import) -> bool:
+    for statement in tree.body:
+        match statement:
+            case ast.Import(names=names) if wanted.name is None:
+                if any(a.name == wanted.module and a.asname is None for a in names):
+                    return True
+            case ast.ImportFrom(module=module, names=names, level=0) if module == wanted.module:
+                if any(a.name == wanted.name and a.asname is None for a in names):
+                    return True
+    return False
+
+
+def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
+    if wanted.name is not None:
+        for statement in tree.body:
+            if isinstance(statement, ast.ImportFrom) and statement.module == wanted.module and statement.level == 0:
+                merged = _merged(source, statement, wanted.name)
+                if merged is not None:
+                    return merged
+    text = f"import {wanted.module}" if wanted.name is None else f"from {wanted.module} import {wanted.name}"
+    before = [s for s in tree.body if _must_come_first(s, tree.body[0])]
+    if before:
+        row = before[-1].end_lineno or before[-1].lineno
+        if row < len(source.starts):
+            at = source.starts[row]
+            return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+        return source.body + f"{source.newline}{text}{source.newline}".encode()
+    first = tree.body[0] if tree.body else None
+    at = source.starts[min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))]) - 1] if first else 0
+    if first is not None and source.line(first.lineno)[: first.col_offset].strip():
+        raise ValueError("the first statement does not start its line")
+    return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+
+
+def _must_come_first(statement: ast.stmt, first: ast.stmt) -> bool:
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return True
+    return statement is first and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(
+        statement.value.value, str
+    )
+
+
+def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | None:
+    if statement.lineno != statement.end_lineno or any(a.name == "*" for a in statement.names):
+        return None
+    last = statement.names[-1]
+    assert last.end_lineno is not None and last.end_col_offset is not None
+    at = source.offset(last.end_lineno, last.end_col_offset)
+    return source.body[:at] + f", {name}".encode() + source.body[at:]
+
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+
+
+class WriteError(Exception):
+    """A fixed file could not be written; the file on disk is as it was."""
+
+
+def write(path: str, expected: bytes, data: bytes) -> None:
+    """Replace a file's bytes in one step, keeping its mode; a symbolic link stays one.
+
+    Raises:
+        WriteError: the file has changed since it was read, or it cannot be written.
+    """
+    target = os.path.realpath(path)
+    try:
+        with open(target, "rb") as handle:
+            if handle.read() != expected:
+                raise WriteError("the file was changed while it was being fixed; run perflint again")
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        if not os.access(target, os.W_OK):
+            raise WriteError("the file is read-only")
+        handle_number, temporary = tempfile.mkstemp(prefix=".perflint-", dir=os.path.dirname(target))
+    except OSError as error:
+        raise WriteError(f"the file cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle_number, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except OSError as error:
+        os.unlink(temporary)
+        raise WriteError(f"the file cannot be written: {error.strerror}") from None
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+

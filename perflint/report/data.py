@@ -1,0 +1,99 @@
+"""What programs read: JSON in ruff's shape, and GitHub's workflow commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from perflint.engine import Checked
+from perflint.rule import Finding, Severity
+from perflint.run import Result
+from perflint.source import Source
+
+
+def records(result: Result) -> Iterator[dict[str, Any]]:
+    """One record per finding. The keys and their meaning are a contract."""
+    for checked, finding in result.findings:
+        yield record(checked, finding)
+
+
+def record(checked: Checked, finding: Finding) -> dict[str, Any]:
+    """A finding as JSON: rows and columns are 1-based, columns count characters."""
+    fix = None
+    if finding.fix is not None:
+        fix = {
+            "applicability": finding.fix.applicability.value,
+            "message": finding.fix.message,
+            "edits": [
+                {
+                    "content": edit.content,
+                    "location": _location(checked.source, edit.start),
+                    "end_location": _location(checked.source, edit.end),
+                }
+                for edit in finding.fix.edits
+            ],
+        }
+    return {
+        "rule": finding.rule,
+        "category": finding.category.value,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "filename": checked.path,
+        "location": _location(checked.source, finding.start),
+        "end_location": _location(checked.source, finding.end),
+        "cell": None,
+        "fix": fix,
+        "missing_proofs": list(finding.missing_proofs),
+        "help": f"perflint explain {finding.rule}",
+    }
+
+
+def _location(source: Source | None, offset: int) -> dict[str, int]:
+    if source is None:
+        return {"row": 1, "column": 1}
+    position = source.position(offset)
+    return {"row": position.row, "column": position.column}
+
+
+def as_json(result: Result) -> Iterator[str]:
+    """An array of records."""
+    found = list(records(result))
+    if not found:
+        yield "[]"
+        return
+    yield json.dumps(found, indent=2, ensure_ascii=True)
+
+
+def as_json_lines(result: Result) -> Iterator[str]:
+    """A record per line."""
+    for found in records(result):
+        yield json.dumps(found, ensure_ascii=True)
+
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def github(result: Result) -> Iterator[str]:
+    """GitHub workflow commands, which become annotations on a pull request."""
+    for checked, finding in result.findings:
+        start, end = _location(checked.source, finding.start), _location(checked.source, finding.end)
+        properties = {
+            "title": f"perflint ({finding.rule})",
+            "file": checked.path,
+            "line": start["row"],
+            "col": start["column"],
+            "endLine": end["row"],
+            "endColumn": end["column"],
+        }
+        listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
+        text = f"{checked.path}:{start['row']}:{start['column']}: {finding.rule}: {finding.message}"
+        yield f"::{_LEVELS[finding.severity]} {listed}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

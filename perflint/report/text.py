@@ -1,0 +1,133 @@
+"""What a person reads in a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from perflint.engine import Checked
+from perflint.rule import Applicability, Finding, Severity
+from perflint.run import Result
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Text from a linted file without what a terminal would take for commands."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def concise(result: Result) -> Iterator[str]:
+    """One line per finding: `path:row:column: rule-name [*] message`."""
+    for checked, finding in result.findings:
+        row, column = _place(checked, finding)
+        where = click.style(printable(checked.path), bold=True)
+        mark = _mark(finding)
+        name = click.style(finding.rule, fg=_COLOURS[finding.severity], bold=True)
+        yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}"
+
+
+def full(result: Result) -> Iterator[str]:
+    """Each finding with its line, the span marked, the fix, and the proofs that are missing."""
+    for checked, finding in result.findings:
+        yield from _block(checked, finding)
+        yield ""
+
+
+def _block(checked: Checked, finding: Finding) -> Iterator[str]:
+    name = click.style(finding.rule, fg=_COLOURS[finding.severity], bold=True)
+    row, column = _place(checked, finding)
+    yield f"{name}{_mark(finding)} {printable(finding.message)}"
+    arrow = click.style("-->", fg="blue", bold=True)
+    yield f" {arrow} {printable(checked.path)}:{row}:{column}"
+    if checked.source is not None and checked.source.body:
+        yield from _excerpt(checked, finding)
+    equals = click.style("=", fg="blue", bold=True)
+    if finding.fix is not None:
+        level = "safe" if finding.fix.applicability is Applicability.SAFE else "unsafe, with --unsafe-fixes"
+        yield f"  {equals} fix ({level}): {finding.fix.message}"
+    label = "why it is unsafe" if finding.fix is not None else "no fix"
+    for reason in finding.missing_proofs:
+        yield f"  {equals} {label}: {printable(reason)}"
+
+
+def _excerpt(checked: Checked, finding: Finding) -> Iterator[str]:
+    source = checked.source
+    assert source is not None
+    first = source.row_at(finding.start)
+    last = source.row_at(max(finding.end - 1, finding.start))
+    shown = list(range(max(1, first - 1), min(len(source.starts), last + 1) + 1))
+    if last - first > 5:
+        shown = [r for r in shown if r <= first + 2]
+    width = len(str(shown[-1]))
+    bar = click.style("|", fg="blue", bold=True)
+    yield f"{' ' * width} {bar}"
+    start, end = source.position(finding.start), source.position(finding.end)
+    for row in shown:
+        line = printable(source.line(row).replace("\t", "    "))
+        number = click.style(str(row).rjust(width), fg="blue", bold=True)
+        yield f"{number} {bar} {line}".rstrip()
+        if first <= row <= last:
+            text = source.line(row)
+            left = start.column - 1 if row == first else len(text) - len(text.lstrip())
+            right = end.column - 1 if row == last else len(text)
+            shift = len(text[:left].replace("\t", "    "))
+            marks = max(1, len(text[left:right].replace("\t", "    ").rstrip()))
+            yield f"{' ' * width} {bar} {' ' * shift}{click.style('^' * marks, fg=_COLOURS[finding.severity], bold=True)}"
+    yield f"{' ' * width} {bar}"
+
+
+def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Iterator[str]:
+    """The sync budget of each training loop, and how many findings there are."""
+    for checked in result.checked:
+        for budget in checked.budgets:
+            if budget.written:
+                yield f"sync budget: {printable(str(budget))}"
+    fixed = sum(result.applied.values())
+    findings = result.findings
+    left = len(findings)
+    if fixing and fixed:
+        verb = "Fixed" if writing else "Would fix"
+        yield f"{verb} {_count(fixed, 'finding')} in {_count(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
+    elif left:
+        yield f"Found {_count(left, 'finding')}."
+    else:
+        yield "All checks passed."
+    safe = sum(f.fix is not None and f.fix.applicability is Applicability.SAFE for _, f in findings)
+    opt_in = sum(f.fix is not None and f.fix.applicability is Applicability.UNSAFE for _, f in findings)
+    if not fixing and (safe or opt_in):
+        parts = [f"{safe} fixable with `perflint fix`"] if safe else []
+        parts += [f"{opt_in} more with `--unsafe-fixes`" if safe else f"{opt_in} fixable with `perflint fix --unsafe-fixes`"] if opt_in else []
+        yield ", ".join(parts) + "."
+    elif fixing and not unsafe and opt_in:
+        yield f"{_count(opt_in, 'more fix', 'more fixes')} with `--unsafe-fixes`."
+
+
+def statistics(result: Result) -> Iterator[str]:
+    """How many findings each rule has, the most first."""
+    counts: Counter[str] = Counter(f.rule for _, f in result.findings)
+    fixable: Counter[str] = Counter(f.rule for _, f in result.findings if f.fix is not None)
+    width = len(str(max(counts.values(), default=0)))
+    for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        yield f"{count:>{width}}  {'[*]' if fixable[name] else '   '}  {name}"
+
+
+def _place(checked: Checked, finding: Finding) -> tuple[int, int]:
+    if checked.source is None:
+        return 1, 1
+    position = checked.source.position(finding.start)
+    return position.row, position.column
+
+
+def _mark(finding: Finding) -> str:
+    if finding.fix is None:
+        return ""
+    return click.style(" [*]" if finding.fix.applicability is Applicability.SAFE else " [unsafe fix]", fg="cyan")
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

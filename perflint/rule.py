@@ -1,0 +1,156 @@
+"""What a rule is, and what it reports.
+
+A rule is one function over a scope, declared once:
+
+    @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(".to(", ".cuda(")])
+    def check(code: Code) -> Iterator[Finding]: ...
+
+`needs` is a conjunction of alternatives: a scope is parsed and shown to the rule only if its text holds, for each
+group, one of the group's words. `in_file` is the same for the whole file, and asks for "torch" unless the rule says
+otherwise. So the words must be ones without which the rule cannot fire.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perflint.code import Code
+
+
+class Severity(Enum):
+    """How much a finding matters. Rules of `INFO` run only when they are selected."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Category(Enum):
+    """What a rule is about; also a name to select a group of rules by."""
+
+    SYNC = "device-sync"
+    TRANSFER = "transfer"
+    DATA = "data-loading"
+    OPTIMIZER = "optimizer"
+    AUTOGRAD = "autograd"
+    STATE = "hidden-state"
+    ENGINE = "perflint"
+
+
+class Applicability(Enum):
+    """Safe: the program computes the same with the fix. Unsafe: it may not, and the rule's page says what may differ."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the bytes `start:end` of a file's UTF-8 text by `content`."""
+
+    start: int
+    end: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A name that a fix needs: `import module`, or `from module import name`."""
+
+    module: str
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Edits that belong together: all are applied, or none.
+
+    leads_to: rules that may find something in the fixed text that they did not find before.
+    """
+
+    applicability: Applicability
+    message: str
+    edits: tuple[Edit, ...]
+    imports: tuple[Import, ...] = ()
+    leads_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One flaw at the bytes `start:end`.
+
+    message: one line, what happens on the machine, a semicolon, the cure. missing_proofs: why there is no fix, or why
+    the fix is unsafe. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
+    """
+
+    rule: str
+    severity: Severity
+    category: Category
+    message: str
+    start: int
+    end: int
+    fix: Fix | None = None
+    missing_proofs: tuple[str, ...] = ()
+    waits: tuple[int, ...] = ()
+
+
+Check = Callable[["Code"], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with its metadata. `page` is the documentation that its module opens with."""
+
+    name: str
+    category: Category
+    severity: Severity
+    needs: tuple[tuple[bytes, ...], ...]
+    in_file: tuple[tuple[bytes, ...], ...]
+    check: Check
+    page: str = field(repr=False)
+    fixes: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The page's first line."""
+        return self.page.strip().splitlines()[0].rstrip(".")
+
+    def wants(self, text: bytes) -> bool:
+        """Whether a scope's text holds the words without which the rule cannot fire there."""
+        return all(any(word in text for word in group) for group in self.needs)
+
+    def wants_file(self, text: bytes) -> bool:
+        """Whether a file holds the words without which the rule cannot fire in it."""
+        return all(any(word in text for word in group) for group in (*self.in_file, *self.needs))
+
+
+def rule(
+    *,
+    category: Category,
+    severity: Severity,
+    needs: Iterable[Iterable[str]],
+    in_file: Iterable[Iterable[str]] = (("torch",),),
+    fixes: bool = False,
+) -> Callable[[Check], Rule]:
+    """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
+
+    needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
+    fixes: whether the rule ever offers a fix.
+    """
+
+    def declare(check: Check) -> Rule:
+        module = inspect.getmodule(check)
+        page = inspect.getdoc(module) if module is not None else None
+        name = check.__module__.rpartition(".")[2].replace("_", "-")
+        return Rule(name, category, severity, _encoded(needs), _encoded(in_file), check, page or "", fixes)
+
+    return declare
+
+
+def _encoded(groups: Iterable[Iterable[str]]) -> tuple[tuple[bytes, ...], ...]:
+    return tuple(tuple(word.encode() for word in group) for group in groups)

@@ -1,0 +1,143 @@
+"""One file as bytes: decoding, line starts, positions.
+
+The engine works on `body`: the file's text as UTF-8 without a byte order mark. Python's own parser gives columns as
+UTF-8 byte offsets, so a node's span in `body` is exact. Everything that is written back goes through `encode`, which
+restores the file's own encoding and mark; line ends are never translated.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import tokenize
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+class SourceError(Exception):
+    """The bytes of a file are no Python source text. `row` and `column` are 1-based."""
+
+    def __init__(self, message: str, row: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.message, self.row, self.column = message, row, column
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file: 1-based row, 1-based column in characters."""
+
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A decoded file. `path` is how the user named it."""
+
+    path: str
+    body: bytes
+    encoding: str = "utf-8"
+    bom: bool = False
+    _starts: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> Source:
+        """Decode `data` as Python itself would.
+
+        Raises:
+            SourceError: unknown encoding, bytes that the encoding cannot decode, or a NUL byte.
+        """
+        bom = data.startswith(codecs.BOM_UTF8)
+        body = data[3:] if bom else data
+        encoding = _declared_encoding(body)
+        if encoding not in ("utf-8", "ascii"):
+            body = _transcode(body, encoding)
+        elif not body.isascii():
+            _require_utf8(body)
+        nul = body.find(b"\0")
+        if nul >= 0:
+            raise SourceError("source code cannot contain NUL bytes", body.count(b"\n", 0, nul) + 1)
+        return cls(path, body, encoding, bom)
+
+    def encode(self, body: bytes) -> bytes:
+        """`body` in the file's own encoding and with its byte order mark, ready to be written."""
+        data = body if self.encoding in ("utf-8", "ascii") else body.decode().encode(self.encoding)
+        return codecs.BOM_UTF8 + data if self.bom else data
+
+    @cached_property
+    def newline(self) -> str:
+        """The line end of the first line, which new lines take."""
+        found = _LINE_END.search(self.body)
+        return found.group().decode() if found else "\n"
+
+    @property
+    def starts(self) -> list[int]:
+        """Byte offset of the start of each line."""
+        if not self._starts:
+            self._starts.append(0)
+            self._starts.extend(m.end() for m in _LINE_END.finditer(self.body))
+        return self._starts
+
+    def offset(self, row: int, column: int) -> int:
+        """Byte offset of a 1-based row and a 0-based column in UTF-8 bytes, as `ast` gives them."""
+        return self.starts[row - 1] + column
+
+    def row_at(self, offset: int) -> int:
+        """1-based row of the line that holds a byte offset."""
+        return bisect_right(self.starts, offset)
+
+    def position(self, offset: int) -> Position:
+        """Row and column, in characters, of a byte offset."""
+        row = self.row_at(offset)
+        return Position(row, len(self.body[self.starts[row - 1] : offset].decode("utf-8", "replace")) + 1)
+
+    def line(self, row: int) -> str:
+        """The text of a 1-based row without its line end."""
+        end = self.starts[row] if row < len(self.starts) else len(self.body)
+        return self.body[self.starts[row - 1] : end].decode("utf-8", "replace").rstrip("\r\n")
+
+    def text(self, start: int, end: int) -> str:
+        """The text between two byte offsets."""
+        return self.body[start:end].decode()
+
+
+def _declared_encoding(body: bytes) -> str:
+    lines = body[:1000].splitlines()[:2]
+    if not lines or not any(b"coding" in line for line in lines):
+        return "utf-8"
+    for index, line in enumerate(lines):
+        found = _COOKIE.match(line)
+        if found:
+            try:
+                encoding, _ = tokenize.detect_encoding(io.BytesIO(body).readline)
+            except SyntaxError:
+                name = found.group(1).decode("ascii", "replace")
+                raise SourceError(f"unknown source encoding {name!r}", index + 1) from None
+            return encoding
+        if line.strip() and not line.lstrip().startswith(b"#"):
+            break
+    return "utf-8"
+
+
+def _require_utf8(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        row = body.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{body[error.start]:02x} is not UTF-8; declare the encoding or save the file as UTF-8"
+        raise SourceError(message, row, error.start - (body.rfind(b"\n", 0, error.start) + 1) + 1) from None
+
+
+def _transcode(body: bytes, encoding: str) -> bytes:
+    try:
+        text = body.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise SourceError(f"cannot decode the file as its declared encoding {encoding}: {error}") from None
+    if text.encode(encoding) != body:
+        raise SourceError(f"the encoding {encoding} does not survive a round trip")
+    return text.encode()

@@ -1,0 +1,195 @@
+"""Each row is read by parsing the file from its start.
+
+## What it does
+Finds `pd.read_csv(path, skiprows=i, nrows=1)` (also with `range`, a list, a lambda or `chunksize`) where `i` changes from call
+to call, as in a `Dataset.__getitem__`; and a whole-file read in `__getitem__`.
+
+## Why it is slow
+pandas has to scan all lines before the wanted one. CPU time of one access at the middle of the file (pandas 3.1): 5.1 ms
+for 10,000 rows, 15.9 ms for 100,000, 187 ms for 1,000,000. An index of record starts makes it constant: 0.6 ms with
+pandas parsing the one record.
+
+## Example
+```python
+import pandas as pd
+
+class Rows(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __getitem__(self, i):
+        return pd.read_csv(self.path, skiprows=i, nrows=1, header=None)
+```
+
+## Use instead
+```python
+import pandas as pd
+from perflint_runtime import CsvRows
+
+class Rows(Dataset):
+    def __init__(self, path):
+        self.path = path
+
+    def __getitem__(self, i):
+        return CsvRows.of(self.path).read_csv(skiprows=i, nrows=1, header=None)
+```
+
+## When it stays silent
+For a constant `skiprows`, for sequential reads in chunks, and for reads of another file per item.
+
+## Fix safety
+Unsafe, and offered only where the project uses the runtime. The helper gets the original arguments and gives the
+DataFrame that pandas gives for them: `skiprows=i` keeps its meaning for the header, types are inferred from the one row,
+an index past the end gives an empty frame. But the file must not change after it was indexed, and the index takes 8
+bytes per row. Reading the file once instead would change values: types are inferred per column then, and blank lines
+and quoted line breaks count differently.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    CannotRewrite,
+    Category,
+    Code,
+    Edit,
+    External,
+    Finding,
+    Import,
+    Severity,
+    argument,
+    change_call,
+    path_of,
+    rule,
+)
+
+_REASON = "the file must not change after it was indexed"
+_NO_RUNTIME = "the project does not use perflint_runtime (`runtime = true`, or `--runtime`)"
+
+
+@rule(category=Category.DATA, severity=Severity.WARNING, needs=[("read_csv", "read_parquet", "read_table")], in_file=[("pandas",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each read of one row (or one chunk) that parses the file from its start."""
+    for call in code.calls("read_csv", "read_table", "read_parquet"):
+        if not code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname.startswith("pandas.")):
+            continue
+        if _skips_by_row(code, call):
+            yield _row_finding(code, call)
+        elif code.scope.name == "__getitem__" and _is_shared_file(code, call):
+            yield code.finding(
+                call,
+                "the whole file is parsed for every item; read it once in `__init__`, or index it with "
+                "`perflint_runtime.CsvRows`",
+                None,
+                ["the file may be another one for each item"],
+            )
+
+
+def _row_finding(code: Code, call: ast.Call) -> Finding:
+    missing = [_REASON]
+    fix = None
+    name = (path_of(call.func) or "").rpartition(".")[2]
+    chunked = argument(call, None, "chunksize") is not None or argument(call, None, "iterator") is not None
+    if name != "read_csv" or chunked or not call.args:
+        missing = ["only a `read_csv` of one row with the path as its first argument is rewritten"]
+    elif not (code.options.runtime or code.facts.has_runtime):
+        missing = [_NO_RUNTIME]
+    else:
+        fix = code.fix("index the file's records once", lambda: _indexed(code, call), unless=missing)
+    return code.finding(
+        call,
+        "pandas parses the file from its start for every row; index the records with `perflint_runtime.CsvRows`",
+        fix,
+        missing,
+    )
+
+
+def _skips_by_row(code: Code, call: ast.Call) -> bool:
+    """Whether the call skips a varying number of rows to get at a few."""
+    skip = argument(call, None, "skiprows")
+    if skip is None:
+        return False
+    few = argument(call, None, "nrows") or argument(call, None, "chunksize")
+    if few is None:
+        return False
+    names = {n.id for n in ast.walk(skip) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    varying = {name for name in names if _varies(code, call, skip, name)}
+    if not varying:
+        return False
+    return not _is_sequential(code, call, varying)
+
+
+def _varies(code: Code, call: ast.Call, skip: ast.expr, name: str) -> bool:
+    """Whether a name in `skiprows` is a parameter or a loop variable, directly or through one assignment."""
+    pending = [name]
+    seen = set()
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for definition in code.flow.definitions_of(current):
+            if definition.kind == "for":
+                return True
+            if definition.kind == "parameter" and current not in ("self", "cls") and _is_row_parameter(code, current):
+                return True
+            if definition.value is not None:
+                pending += [n.id for n in ast.walk(definition.value) if isinstance(n, ast.Name)]
+    return False
+
+
+def _is_row_parameter(code: Code, name: str) -> bool:
+    if code.scope.name == "__getitem__":
+        return True
+    return name in ("i", "idx", "index", "row", "item", "n", "k", "line", "lineno", "row_idx", "row_index", "sample_idx", "offset")
+
+
+def _is_sequential(code: Code, call: ast.Call, names: set[str]) -> bool:
+    """Whether the chunks of a file are read one after the other: each line is skipped a few times, not for each row."""
+    size = argument(call, None, "nrows") or argument(call, None, "chunksize")
+    if isinstance(size, ast.Constant) and size.value == 1:
+        return False
+    if code.scope.name == "__getitem__":
+        return False
+    return all(d.kind != "parameter" for name in names for d in code.flow.definitions_of(name))
+
+
+def _is_shared_file(code: Code, call: ast.Call) -> bool:
+    """Whether `__getitem__` reads the same file for every item: its path does not depend on the item."""
+    if not call.args or len(code.scope.parameters) < 2:
+        return False
+    item = code.scope.parameters[1].arg
+    pending = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name == item:
+            return _is_chunk_lookup(code)
+        if name not in seen:
+            seen.add(name)
+            for definition in code.flow.definitions_of(name):
+                if definition.value is not None:
+                    pending += [n.id for n in ast.walk(definition.value) if isinstance(n, ast.Name)]
+    return True
+
+
+def _is_chunk_lookup(code: Code) -> bool:
+    """A file that holds many items: the item's row is picked from the frame after the read."""
+    return b".iloc[" in code.scope.text or b".loc[" in code.scope.text
+
+
+def _indexed(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+    import libcst as cst
+
+    if code.facts.inference.module_name(code.scope.module, "CsvRows", 1).alternatives:
+        known = code.facts.inference.module_name(code.scope.module, "CsvRows", 1)
+        if not known.must(lambda a: a == External("perflint_runtime.CsvRows")):
+            raise CannotRewrite("`CsvRows` means something else here")
+    yield Import("perflint_runtime", "CsvRows")
+
+    def change(node: cst.Call) -> cst.BaseExpression:
+        first, *rest = node.args
+        opened = cst.Call(cst.parse_expression("CsvRows.of"), [first.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+        return node.with_changes(func=cst.Attribute(opened, cst.Name("read_csv")), args=rest)
+
+    yield change_call(code.source, call, change)

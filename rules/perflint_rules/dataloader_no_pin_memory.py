@@ -1,0 +1,148 @@
+"""A GPU program's DataLoader hands out batches in ordinary memory.
+
+## What it does
+Finds `DataLoader(...)` without `pin_memory` in a program that uses a GPU.
+
+## Why it is slow
+A copy to the GPU from ordinary (pageable) memory is first staged through a pinned buffer, on the thread that issues it.
+With `pin_memory=True` a background thread of the loader does that work, and `non_blocking` copies return at once.
+Reported effects range from none to 8.6 % of throughput.
+
+## Example
+```python
+device = torch.device("cuda")
+loader = DataLoader(dataset, batch_size=64, num_workers=4)
+```
+
+## Use instead
+```python
+device = torch.device("cuda")
+loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
+```
+
+## When it stays silent
+When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
+when the loader's batches never leave the CPU, and when the dataset itself returns device tensors.
+
+## Fix safety
+Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
+and a dataset that returns device tensors raises.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Import,
+    Instance,
+    Loader,
+    Mapping,
+    Severity,
+    add_keyword,
+    argument,
+    path_of,
+    rule,
+)
+
+_REASON = "pinned memory is taken from RAM, and a batch type of one's own needs a method `pin_memory`"
+
+
+@rule(category=Category.DATA, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each DataLoader of a GPU program that says nothing about pinning."""
+    for call in code.flow.calls:
+        if not code.is_external(call.func, "torch.utils.data.DataLoader") or _is_given(code, call):
+            continue
+        if not code.facts.project.uses_accelerator(code.source.path):
+            continue
+        if _stays_on_host(code, call) or _dataset_is_on_device(code, call):
+            continue
+        fix = code.fix("pin the loader's batches when there is a GPU", lambda call=call: _pinned(code, call), unless=[_REASON])
+        yield code.finding(
+            call,
+            "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; "
+            "pass `pin_memory=True`",
+            fix,
+            [_REASON],
+        )
+
+
+def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+    torch, imports = code.name_for("torch")
+    yield from imports
+    yield add_keyword(code.source, call, "pin_memory", f"{torch}.cuda.is_available()")
+
+
+def _is_given(code: Code, call: ast.Call) -> bool:
+    """Whether `pin_memory` is, or may be, among the arguments."""
+    if argument(call, 7, "pin_memory") is not None:
+        return True
+    for keyword in call.keywords:
+        if keyword.arg is None and not _lacks(code, keyword.value, "pin_memory"):
+            return True
+    return any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def _lacks(code: Code, node: ast.expr, key: str) -> bool:
+    """Whether a mapping has, without doubt, no such key."""
+    value = code.value(node)
+    if not value.must(lambda a: isinstance(a, Mapping) and not a.rest.open and key not in dict(a.items)):
+        return False
+    path = path_of(node)
+    if path is None:
+        return isinstance(node, ast.Dict)
+    stored = any(d.name == f"{path}[{key!r}]" for d in code.flow.definitions)
+    updated = any(isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path for c in code.calls("update", "setdefault"))
+    return not stored and not updated and isinstance(node, ast.Name) and not _escapes(code, node.id)
+
+
+def _escapes(code: Code, name: str) -> bool:
+    return any(d.kind == "parameter" for d in code.flow.definitions_of(name)) or not code.flow.definitions_of(name)
+
+
+def _stays_on_host(code: Code, call: ast.Call) -> bool:
+    """Whether the loader is iterated here, and only here, and no batch is copied to a device."""
+    flow = code.flow
+    loops = []
+    statement = flow.statement(call)
+    if isinstance(statement, (ast.For, ast.AsyncFor)):
+        loops = [loop for loop in flow.loops if loop.statement is statement]
+    elif isinstance(statement, ast.Assign) and statement.value is call and isinstance(statement.targets[0], ast.Name):
+        name = statement.targets[0].id
+        if code.scope.is_module or name in flow.inner_names:
+            return False
+        for definition in flow.definitions_of(name):
+            for use in flow.uses[definition]:
+                parent = flow.parent.get(use)
+                while isinstance(parent, ast.Call) and path_of(parent.func) in ("enumerate", "tqdm", "iter", "len"):
+                    parent = flow.parent.get(parent)
+                around = [loop for loop in flow.loops if loop.node is parent]
+                if not around and not isinstance(parent, (ast.BinOp, ast.Assign, ast.Compare)):
+                    return False
+                loops += around
+    if not loops:
+        return False
+    moves = code.calls("to", "cuda", "backward", "prepare", "type")
+    return not any(flow.within(move, loop.block) for loop in loops for move in moves) and not any(
+        code.value(c.func).may_be(Instance) or code.facts.loops.targets(code.scope, c)
+        for c in flow.calls
+        if any(flow.within(c, loop.block) for loop in loops)
+    )
+
+
+def _dataset_is_on_device(code: Code, call: ast.Call) -> bool:
+    dataset = argument(call, 0, "dataset")
+    if dataset is None:
+        return False
+    for alternative in code.value(dataset).alternatives:
+        if isinstance(alternative, Instance):
+            method = alternative.cls.methods.get("__getitem__")
+            if method is not None and (b".cuda(" in method.text or b"device" in method.text):
+                return True
+        if isinstance(alternative, Loader):
+            return True
+    return False

@@ -1,0 +1,245 @@
+"""The same device value is read twice in one step.
+
+## What it does
+Finds two or more reads of one unchanged tensor (`.item()`, `float(t)`, `f"{t:.3f}"`) in the same iteration.
+
+## Why it is slow
+Each read makes the CPU wait until the GPU has done all the work that is queued. A second read of the same value waits
+again for whatever was queued in between. Where nothing was queued it costs about 10 us. As long as another read stays
+in the step, the step still waits once: see the sync budget that `perflint check` prints.
+
+## Example
+```python
+for x, y in loader:
+    loss = criterion(model(x.to(device)), y.to(device))
+    total += loss.item()
+    loss.backward()
+    optimizer.step()
+    print(f"{loss.item():.4f}")
+```
+
+## Use instead
+```python
+for x, y in loader:
+    loss = criterion(model(x.to(device)), y.to(device))
+    loss_value = loss.item()
+    total += loss_value
+    loss.backward()
+    optimizer.step()
+    print(f"{loss_value:.4f}")
+```
+
+## When it stays silent
+For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
+for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`).
+
+## Fix safety
+Safe when one definition reaches all reads, the tensor is new memory, nothing that runs in between can write to it, the
+first read comes before the others on every path (or another one always runs, so that no read is added), no clock is
+read in between and no asynchronous copy is in flight. Reads of attributes and items are reported without these proofs,
+so their fix is unsafe: a property may compute anew.
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from perflint.api import (
+    Block,
+    CannotRewrite,
+    Category,
+    Code,
+    Edit,
+    Finding,
+    HostRead,
+    Import,
+    ReadKind,
+    Severity,
+    Tensor,
+    free_name,
+    insert_before,
+    no_copy_in_flight,
+    path_of,
+    replace,
+    rule,
+    single_definition,
+    suspends,
+    untimed,
+    untouched,
+)
+
+
+@rule(
+    category=Category.SYNC,
+    severity=Severity.WARNING,
+    needs=[(".item()", "float(", "format(", 'f"', "f'")],
+    in_file=(),
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each group of reads of one value."""
+    for reads in _groups(code):
+        first, *later = reads
+        lines = ", ".join(str(read.node.lineno) for read in later)
+        missing = list(_missing(code, reads))
+        fix = code.fix("read the value once", lambda reads=reads: _merged(code, reads), unless=missing)
+        message = (
+            f"`{ast.unparse(first.tensor)}` is read from the device again on line {lines}, and each read waits for the queued "
+            "work; read it once and keep the number"
+        )
+        yield code.finding(later[-1].node if len(later) == 1 else later[0].node, message, fix, missing, waits=[read.node for read in later])
+
+
+def _groups(code: Code) -> Iterator[list[HostRead]]:
+    """Reads of the same value in the same iteration, where an early one has always run before the later ones."""
+    flow = code.flow
+    by_path: defaultdict[tuple[str, frozenset[object]], list[HostRead]] = defaultdict(list)
+    for read in code.reads():
+        path = path_of(read.tensor)
+        if path is None or read.kind not in (ReadKind.ITEM, ReadKind.FORMAT, ReadKind.CONVERSION) or not _is_number(code, read):
+            continue
+        if code.around(read.node) is None and not code.is_hot(read.node):
+            continue
+        by_path[path, flow.reaching.get(read.tensor, frozenset())].append(read)
+    for (path, definitions), reads in by_path.items():
+        if path.isidentifier() and not definitions:
+            continue
+        group = [r for r in reads if _joins(code, reads[0], r)]
+        hoistable = _anchor(code, reads)
+        if hoistable is not None:
+            group = reads
+        if len(group) > 1 and not _changed(code, group):
+            yield group
+
+
+def _is_number(code: Code, read: HostRead) -> bool:
+    """Whether the read gives the same Python number as `.item()` would."""
+    if read.kind is ReadKind.ITEM:
+        return True
+    value = code.value(read.tensor)
+    floating = value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+    if read.kind is ReadKind.CONVERSION:
+        return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
+    parent = code.flow.parent.get(read.node)
+    formatted = isinstance(parent, ast.FormattedValue) or (isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute))
+    return formatted and value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+
+
+def _joins(code: Code, first: HostRead, other: HostRead) -> bool:
+    return first is other or code.flow.dominates(first.node, other.node)
+
+
+def _anchor(code: Code, reads: list[HostRead]) -> ast.stmt | None:
+    """The statement before which one read serves all: the top of the block in which some read always runs."""
+    flow = code.flow
+    first = reads[0]
+    if all(_joins(code, first, r) for r in reads):
+        return flow.statement(first.node)
+    for sure in reads[1:]:
+        block = flow.block[sure.node]
+        if not all(flow.within(r.node, block) for r in reads):
+            continue
+        statement = _top_statement(code, first.node, block)
+        if statement is not None and not _may_leave_between(code, statement, sure.node, block):
+            return statement
+    return None
+
+
+def _top_statement(code: Code, node: ast.AST, block: Block) -> ast.stmt | None:
+    """The statement of `block` that holds `node`."""
+    current: ast.AST = code.flow.statement(node)
+    while code.flow.block[current] is not block:
+        parent = code.flow.parent.get(current)
+        if parent is None:
+            return None
+        current = parent
+    while not isinstance(current, ast.stmt):
+        current = code.flow.parent[current]
+    return current
+
+
+def _may_leave_between(code: Code, statement: ast.stmt, sure: ast.AST, block: Block) -> bool:
+    """Whether a `continue`, `break`, `return` or `raise` may keep the sure read from running."""
+    low, high = code.flow.order[statement], code.flow.order[sure]
+    leaving = (ast.Continue, ast.Break, ast.Return, ast.Raise, ast.Assert)
+    return any(isinstance(n, leaving) and low <= code.flow.order.get(n, -1) <= high for n in code.flow.block)
+
+
+def _changed(code: Code, reads: list[HostRead]) -> bool:
+    """Whether the value surely differs between the reads: an in-place write stands between them."""
+    tensor = reads[0].tensor
+    if not isinstance(tensor, ast.Name):
+        path = path_of(tensor) or ""
+        low, high = code.flow.order[reads[0].node], code.flow.order[reads[-1].node]
+        root = path.split(".")[0].split("[")[0]
+        return any(d.name in (path, root) and low < d.order < high for d in code.flow.definitions)
+    definition = single_definition(code.flow, *_names(reads))
+    if definition is None:
+        return True
+    reason = untouched(code.facts, code.scope, definition, reads[-1].node)
+    return reason is not None and ("in place" in reason or "assigned" in reason or "writes" in reason)
+
+
+def _names(reads: list[HostRead]) -> list[ast.expr]:
+    return [read.tensor for read in reads]
+
+
+def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
+    """The proofs that a safe merge needs and that do not hold."""
+    tensor = reads[0].tensor
+    flow = code.flow
+    if not isinstance(tensor, ast.Name):
+        yield f"`{ast.unparse(tensor)}` is an attribute or an item, which may be another object at each access"
+    else:
+        definition = single_definition(flow, *_names(reads))
+        if definition is None:
+            yield f"several definitions of `{tensor.id}` reach the reads"
+        else:
+            yield untouched(code.facts, code.scope, definition, reads[-1].node)
+        backwarded = definition is not None and any(
+            isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward" for use in flow.uses[definition]
+        )
+        value = code.value(tensor)
+        if not value.must(lambda a: isinstance(a, Tensor) and a.fresh):
+            yield f"`{tensor.id}` may share memory with a tensor that lives longer"
+        elif not backwarded and not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+            yield f"`{tensor.id}` may be no single number"
+    if suspends(flow):
+        yield "the function yields or awaits"
+    if _anchor(code, reads) is None:
+        yield "no read runs on every path, so reading once would add a wait to the steps that read nothing"
+    yield untimed(flow, reads[0].node, reads[-1].node)
+    yield no_copy_in_flight(flow, reads[0].node, reads[-1].node)
+    if free_name(code.scope, _wanted(tensor)) is None:
+        yield "a new variable would be a global, or is visible to `locals()`"
+
+
+def _wanted(tensor: ast.expr) -> str:
+    return (path_of(tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "") + "_value"
+
+
+def _merged(code: Code, reads: list[HostRead]) -> Iterator[Edit | Import]:
+    tensor = reads[0].tensor
+    anchor = _anchor(code, reads)
+    name = free_name(code.scope, _wanted(tensor))
+    if anchor is None or name is None:
+        raise CannotRewrite("there is no place for the one read")
+    if anchor is code.flow.statement(reads[0].node) and _is_conditional(code, reads[0].node, anchor):
+        raise CannotRewrite("the first read stands in a condition or a comprehension")
+    if isinstance(anchor, (ast.While, ast.For, ast.AsyncFor)) and anchor is not code.flow.statement(reads[0].node):
+        raise CannotRewrite("the first read stands in a loop")
+    if isinstance(anchor, ast.If) and _is_elif(code, anchor):
+        raise CannotRewrite("the first read stands in an `elif`")
+    yield insert_before(code.source, anchor, f"{name} = {code.text(tensor)}.item()")
+    for read in reads:
+        yield replace(code.source, read.node, name)
+
+
+def _is_conditional(code: Code, node: ast.AST, statement: ast.stmt) -> bool:
+    """Whether `node` is not evaluated whenever its statement runs (D13)."""
+    return code.flow.block[node] is not code.flow.block[statement] and not isinstance(statement, (ast.With, ast.AsyncWith))
+
+
+def _is_elif(code: Code, statement: ast.If) -> bool:
+    parent = code.flow.parent.get(statement)
+    return isinstance(parent, ast.If) and parent.orelse == [statement] and statement.col_offset == parent.col_offset

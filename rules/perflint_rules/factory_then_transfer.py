@@ -1,0 +1,186 @@
+"""A constant tensor is built on the host and then copied to the device.
+
+## What it does
+Finds `torch.zeros(...).to(device)`, `torch.arange(...).cuda()` and the like in code that runs each step, also
+`torch.cuda.FloatTensor(np.ones(...))`.
+
+## Why it is slow
+The CPU fills memory, copies it (from pageable memory) and waits for the copy. With `device=` one kernel fills the tensor
+where it is needed: no copy, no wait.
+
+## Example
+```python
+def forward(self, x):
+    mask = torch.zeros(x.size(0), x.size(1)).to(x.device)
+    return self.layer(x, mask)
+```
+
+## Use instead
+```python
+def forward(self, x):
+    mask = torch.zeros(x.size(0), x.size(1), device=x.device)
+    return self.layer(x, mask)
+```
+
+## When it stays silent
+Outside of code that runs each step, when the call has `device=` already, for `.to(other_tensor)` (which also converts
+the type), and for zero states of an RNN (rnn-zero-state-on-cpu, rnn-explicit-zero-state).
+
+## Fix safety
+Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integer literals, if `.to` or `.cuda` gets exactly a
+device and nothing else. A change of type in the same call keeps its own rounding, so it is left alone. Random factories
+(`torch.rand(n).to(device)`) are unsafe: on the device another generator draws, so the numbers and all later ones change.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    Alternative,
+    Category,
+    Code,
+    Edit,
+    External,
+    Finding,
+    Import,
+    Literal,
+    Number,
+    Place,
+    Severity,
+    Tensor,
+    add_keyword,
+    argument,
+    device_place,
+    feeds_rnn,
+    place_of,
+    replace,
+    rule,
+    transfer_target,
+)
+
+_EXACT = frozenset(("zeros", "ones", "empty", "eye", "full", "arange"))
+_RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
+_BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
+
+
+@rule(
+    category=Category.TRANSFER,
+    severity=Severity.WARNING,
+    needs=[
+        (".to(", ".cuda(", "Tensor("),
+        ("zeros(", "ones(", "empty(", "eye(", "full(", "arange(", "rand", "normal(", "uniform("),
+    ],
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each tensor that is built on the host and moved at once."""
+    for call in code.calls("to", "cuda"):
+        factory = _factory(code, call)
+        if factory is None or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
+            continue
+        assert isinstance(call.func, ast.Attribute) and isinstance(factory.func, ast.Attribute)
+        device = _device_text(code, call)
+        if device is None:
+            continue
+        name = factory.func.attr
+        random = name in _RANDOM
+        missing = [
+            "the device's generator draws other numbers, and the host's draws fewer" if random else None,
+            _inexact(code, factory, name),
+        ]
+        fix = None
+        if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):
+            fix = code.fix(
+                "build the tensor on the device",
+                lambda call=call, factory=factory, device=device: _folded(code, call, factory, device),
+                unless=missing,
+            )
+        what = "random numbers are drawn" if random else f"`torch.{name}` fills memory"
+        message = f"{what} on the host and copied to the device in every step; pass `device=` instead"
+        yield code.finding(call, message, fix, missing, waits=[call])
+    yield from _legacy(code)
+
+
+def _factory(code: Code, call: ast.Call) -> ast.Call | None:
+    """The factory call that `call` moves to a device, if that is all it does."""
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
+        return None
+    factory = call.func.value
+    if not isinstance(factory.func, ast.Attribute) or factory.func.attr not in _EXACT | _RANDOM:
+        return None
+    if not code.is_external(factory.func, f"torch.{factory.func.attr}"):
+        return None
+    return factory
+
+
+def _device_text(code: Code, call: ast.Call) -> str | None:
+    """The device argument as text; None when the call does not move its receiver, or does more than that."""
+    assert isinstance(call.func, ast.Attribute)
+    extra = [k for k in call.keywords if k.arg not in ("device", "non_blocking")]
+    if call.func.attr == "cuda":
+        if extra or len(call.args) > 1:
+            return None
+        return '"cuda"' if not call.args else _index_device(code, call.args[0])
+    device = argument(call, 0, "device")
+    if device is None or extra or len(call.args) > 1:
+        return None
+    target = transfer_target(code.facts.inference, call, code.facts.inference.frame(code.scope))
+    if not target.open and not target.alternatives:
+        return None
+    if target.may_be(Tensor) or device_place(target) is Place.HOST:
+        return None
+    return code.text(device)
+
+
+def _index_device(code: Code, node: ast.expr) -> str | None:
+    value = code.value(node)
+    return code.text(node) if device_place(value) is Place.CUDA else None
+
+
+def _inexact(code: Code, factory: ast.Call, name: str) -> str | None:
+    """`arange` and `full` with numbers that the device may compute differently."""
+    if name == "arange":
+        for given in factory.args:
+            literal = isinstance(given, ast.Constant) and type(given.value) is int
+            if not literal and not code.value(given).must(_is_integer):
+                return "`arange` with a step that is no integer may round differently on the device"
+    return None
+
+
+def _is_integer(alternative: Alternative) -> bool:
+    if isinstance(alternative, Literal):
+        return type(alternative.value) is int
+    return isinstance(alternative, Number) and alternative.kind == "int"
+
+
+def _folded(code: Code, call: ast.Call, factory: ast.Call, device: str) -> Iterator[Edit | Import]:
+    keyword = add_keyword(code.source, factory, "device", device)
+    yield replace(code.source, call, keyword.content)
+
+
+def _legacy(code: Code) -> Iterator[Finding]:
+    """`Tensor(np.ones(shape))` where `Tensor` is `torch.cuda.FloatTensor` on a machine with a GPU."""
+    for call in code.flow.calls:
+        if len(call.args) != 1 or not isinstance(call.args[0], ast.Call) or not code.is_hot(call):
+            continue
+        callee = code.value(call.func)
+        if not callee.may(lambda a: isinstance(a, External) and a.qualname.startswith("torch.cuda.")):
+            continue
+        made = code.value(call.args[0].func)
+        if made.must(lambda a: isinstance(a, External) and a.qualname in _NUMPY_FACTORIES):
+            random = made.may(lambda a: isinstance(a, External) and ".random." in a.qualname)
+            if code.value(call).may(lambda a: place_of(a).may_be_device):
+                what = "random numbers are drawn" if random else "a constant array is built"
+                yield code.finding(
+                    call,
+                    f"{what} on the host and copied to the device in every step; build it there with `device=`",
+                    None,
+                    ["the device's generator draws other numbers" if random else "numpy and torch differ in types and shapes"],
+                    waits=[call],
+                )
+
+
+_NUMPY_FACTORIES = frozenset(
+    ("numpy.ones", "numpy.zeros", "numpy.full", "numpy.eye", "numpy.random.normal", "numpy.random.random")
+    + ("numpy.random.randn", "numpy.random.rand", "numpy.random.uniform", "numpy.random.randint", "numpy.arange")
+)

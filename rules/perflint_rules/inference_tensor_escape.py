@@ -1,0 +1,122 @@
+"""A tensor made under `inference_mode` is used in training.
+
+## What it does
+Finds tensors that are computed in an `inference_mode` region and meet autograd afterwards: in a loss that is
+back-propagated, in a network that is trained, in an in-place operation; and modules that are created in such a region.
+
+## Why it is an error
+Autograd cannot save inference tensors: `RuntimeError: Inference tensors cannot be saved for backward`. Some expressions
+happen to work (`((a - b) ** 2).mean()`), until the next edit of the loss. A module that is created inside trains without
+gradients, and says nothing: `.grad` stays `None`.
+
+## Example
+```python
+def step(teacher, student, optimizer, x):
+    with torch.inference_mode():
+        target = teacher(x)
+    loss = F.mse_loss(student(x), target)
+    loss.backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+def step(teacher, student, optimizer, x):
+    with torch.no_grad():
+        target = teacher(x)
+    loss = F.mse_loss(student(x), target)
+    loss.backward()
+    optimizer.step()
+```
+
+## When it stays silent
+When the tensors are read as numbers, cloned outside of the region, or never used after it.
+
+## Fix safety
+Safe: `no_grad` computes the same numbers, and everything that worked keeps working.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    Batch,
+    Category,
+    Code,
+    Edit,
+    Finding,
+    GradUse,
+    Import,
+    Output,
+    Severity,
+    Tensor,
+    graph_ends,
+    is_neural_module,
+    replace,
+    rule,
+)
+
+
+@rule(category=Category.AUTOGRAD, severity=Severity.ERROR, needs=[("inference_mode",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each `inference_mode` block whose tensors meet autograd later."""
+    for node in list(code.flow.order):
+        if not isinstance(node, ast.withitem) or not isinstance(node.context_expr, ast.Call):
+            continue
+        manager = node.context_expr
+        if manager.args or manager.keywords or not code.is_external(manager.func, "torch.inference_mode"):
+            continue
+        statement = code.flow.parent[node]
+        assert isinstance(statement, (ast.With, ast.AsyncWith))
+        inside = {id(n) for s in statement.body for n in ast.walk(s)}
+        escape = _escape(code, inside)
+        if escape is not None:
+            fix = code.fix("use no_grad", lambda manager=manager: _renamed(code, manager))
+            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix)
+
+
+def _escape(code: Code, inside: set[int]) -> str | None:
+    flow = code.flow
+    for definition in flow.definitions:
+        if id(definition.node) not in inside or definition.value is None or definition.kind not in ("assign", "walrus"):
+            continue
+        value = code.value(definition.value)
+        outside = [use for use in flow.uses[definition] if id(use) not in inside]
+        for use in outside:
+            if value.may(lambda a: isinstance(a, (Tensor, Output)) and not isinstance(a, Batch)):
+                if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, code.scope, use)):
+                    return f"`{definition.name}` is an inference tensor, and line {use.lineno} gives it to autograd, which raises"
+                if _in_place(code, use):
+                    return f"`{definition.name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
+        if outside and isinstance(definition.value, ast.Call) and _creates_module(code, definition.value):
+            if _is_trained(code, definition.name):
+                return f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"
+    return None
+
+
+def _in_place(code: Code, use: ast.expr) -> bool:
+    parent = code.flow.parent.get(use)
+    if isinstance(parent, ast.AugAssign) and parent.target is use:
+        return True
+    if isinstance(parent, ast.Attribute) and parent.attr.endswith("_") and not parent.attr.startswith("_"):
+        return True
+    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store) and parent.value is use
+
+
+def _creates_module(code: Code, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train", "to", "cuda", "cpu"):
+        return False
+    return code.value(call).must(lambda a: is_neural_module(code.facts.inference, a))
+
+
+def _is_trained(code: Code, name: str) -> bool:
+    return bool(code.calls("backward")) and name.encode() in code.scope.text
+
+
+def _renamed(code: Code, manager: ast.Call) -> Iterator[Edit | Import]:
+    if isinstance(manager.func, ast.Attribute):
+        yield replace(code.source, manager.func, code.text(manager.func).removesuffix("inference_mode") + "no_grad")
+    else:
+        torch, imports = code.name_for("torch")
+        yield from imports
+        yield replace(code.source, manager.func, f"{torch}.no_grad")

@@ -1,0 +1,291 @@
+"""Evaluation runs under `no_grad` where `inference_mode` would do.
+
+## What it does
+Finds `with torch.no_grad():` and `@torch.no_grad()` around a forward pass whose results never meet autograd again.
+
+## Why it is slower
+`inference_mode` also skips version counters and view tracking. On a small network on the CPU, whose time is mostly
+overhead, it took 0.82 of the time of `no_grad`; where kernels dominate there is no difference. Under `torch.compile` it
+adds one more compilation.
+
+## Example
+```python
+def evaluate(model, loader):
+    correct = 0
+    with torch.no_grad():
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+    return correct
+```
+
+## Use instead
+```python
+def evaluate(model, loader):
+    correct = 0
+    with torch.inference_mode():
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+    return correct
+```
+
+## When it stays silent
+When a tensor from the block reaches a backward pass or a loss, when nothing in the block runs a network, when parameters
+are created inside, and when a comment nearby says why it is `no_grad`.
+
+## Fix safety
+Safe when no tensor leaves the block (only numbers, arrays and host copies that nothing differentiates), the networks are
+plain modules of the project that cache nothing in attributes, and none of them is compiled or wrapped. Otherwise unsafe:
+tensors made under `inference_mode` raise when autograd meets them later, and in one case (parameters created inside)
+gradients are missing without a word. See inference-tensor-escape.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from perflint.api import (
+    Batch,
+    Category,
+    Code,
+    Edit,
+    Elements,
+    External,
+    Finding,
+    GradUse,
+    Import,
+    Instance,
+    Literal,
+    Mapping,
+    Number,
+    Object,
+    Output,
+    Sequence,
+    Severity,
+    Tensor,
+    Text,
+    Value,
+    backward_in,
+    graph_ends,
+    is_neural_module,
+    path_of,
+    replace,
+    rule,
+    suspends,
+)
+
+
+@rule(category=Category.AUTOGRAD, severity=Severity.WARNING, needs=[("no_grad",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each `no_grad` region that could be an `inference_mode` region."""
+    for node in list(code.flow.order):
+        if isinstance(node, ast.withitem) and _is_no_grad(code, node.context_expr):
+            statement = code.flow.parent[node]
+            assert isinstance(statement, (ast.With, ast.AsyncWith))
+            yield from _region(code, node.context_expr, statement.body)
+    function = code.scope.function
+    for decorator in code.scope.decorators:
+        if function is not None and _decorates_with_no_grad(code, decorator):
+            yield from _region(code, decorator, function.body, whole=True)
+
+
+def _is_no_grad(code: Code, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and not node.args and code.is_external(node.func, "torch.no_grad")
+
+
+def _decorates_with_no_grad(code: Code, node: ast.expr) -> bool:
+    callee = node.func if isinstance(node, ast.Call) else node
+    return (path_of(callee) or "").rpartition(".")[2] == "no_grad" and not (isinstance(node, ast.Call) and node.args)
+
+
+def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = False) -> Iterator[Finding]:
+    flow = code.flow
+    if body[0] not in flow.order:
+        return
+    low = flow.order[body[0]]
+    inside = {id(n) for statement in body for n in ast.walk(statement)}
+    calls = [c for c in flow.calls if id(c) in inside]
+    forwards = [c for c in calls if _is_forward(code, c)]
+    if not forwards or _says_why(code, manager) or not _is_evaluation(code, calls, whole):
+        return
+    escapes = list(_escapes(code, body, inside, low, whole))
+    if any(reason is None for reason in escapes):
+        return
+    missing = [r for r in escapes if r is not None]
+    missing += [r for c in forwards for r in _not_plain(code, c)]
+    missing += [r for c in calls for r in _creates(code, c)]
+    oldest = code.facts.versions.get("torch")
+    if oldest is not None and oldest < Version("1.9"):
+        return
+    if suspends(flow):
+        missing.append("the function yields or awaits")
+    fix = code.fix("use inference_mode", lambda: _renamed(code, manager), unless=missing)
+    message = "`no_grad` still tracks versions and views for this forward pass; `inference_mode` does not"
+    yield code.finding(manager, message, fix, missing)
+
+
+def _is_forward(code: Code, call: ast.Call) -> bool:
+    inference = code.facts.inference
+    if isinstance(call.func, ast.Attribute):
+        if call.func.attr in ("eval", "train", "to", "cuda", "cpu", "parameters", "zero_grad", "state_dict", "float", "half"):
+            return False
+        if code.value(call.func.value).may(lambda a: is_neural_module(inference, a)):
+            return bool(call.args or call.keywords)
+    name = (path_of(call.func) or "").rpartition(".")[2]
+    if re.search(r"crit|loss", name, re.I):
+        return False
+    return code.value(call.func).may(lambda a: is_neural_module(inference, a))
+
+
+def _is_evaluation(code: Code, calls: list[ast.Call], whole: bool) -> bool:
+    """A decorated function counts when it loops over batches or switches to evaluation; a `with` block always does."""
+    if not whole:
+        return True
+    if code.step_loops():
+        return True
+    return any(isinstance(c.func, ast.Attribute) and c.func.attr == "eval" for c in calls)
+
+
+def _says_why(code: Code, manager: ast.expr) -> bool:
+    """Whether a comment near the manager mentions `inference_mode`."""
+    row = manager.lineno
+    rows = range(max(1, row - 2), min(len(code.source.starts), row + 1) + 1)
+    return any(re.search(r"#.*inference", code.source.line(r)) for r in rows)
+
+
+def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole: bool) -> Iterator[str | None]:
+    """How tensors get out of the region: a reason each, or None for one that reaches autograd."""
+    flow = code.flow
+    trains = backward_in(code.facts, code.scope)
+    for definition in flow.definitions:
+        if id(definition.node) not in inside or definition.value is None or definition.kind in ("function", "class"):
+            continue
+        outside = [u for u in flow.uses[definition] if id(u) not in inside]
+        if not outside or not _is_tensor(code, definition.value):
+            continue
+        for use in outside:
+            for end in graph_ends(code.facts, code.scope, use) or []:
+                if end.use is GradUse.BACKWARD:
+                    yield None
+                else:
+                    yield f"`{definition.name}` is used after the block: {end.note}"
+            if _in_place(code, use):
+                yield None
+        if trains:
+            yield None
+    for store in flow.stores:
+        if id(store) in inside and isinstance(store, (ast.Attribute, ast.Subscript)):
+            yield from _stored(code, store, inside, trains)
+    for statement in flow.returns:
+        if id(statement) in inside and statement.value is not None and _is_tensor(code, statement.value):
+            if _caller_differentiates(code):
+                yield None
+            else:
+                yield "a tensor is returned"
+
+
+def _is_tensor(code: Code, node: ast.expr) -> bool:
+    def holds(value: Value, depth: int = 3) -> bool:
+        if value.open and not value.alternatives:
+            return True
+        for alternative in value.alternatives:
+            match alternative:
+                case Tensor() | Batch() | Output():
+                    return True
+                case Sequence(items) if depth:
+                    if any(holds(i, depth - 1) for i in items):
+                        return True
+                case Elements(element) if depth:
+                    if holds(element, depth - 1):
+                        return True
+                case Mapping(items, rest) if depth:
+                    if any(holds(v, depth - 1) for _, v in items) or (rest.alternatives and holds(rest, depth - 1)):
+                        return True
+                case Number() | Literal() | Text():
+                    pass
+        return False
+
+    return holds(code.value(node))
+
+
+def _in_place(code: Code, use: ast.expr) -> bool:
+    parent = code.flow.parent.get(use)
+    if isinstance(parent, ast.AugAssign) and parent.target is use:
+        return True
+    return isinstance(parent, ast.Attribute) and parent.attr.endswith("_") and not parent.attr.startswith("_")
+
+
+def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: set[int], trains: bool) -> Iterator[str | None]:
+    root: ast.expr = store
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    if isinstance(root, ast.Name):
+        definitions = code.flow.reaching.get(root, frozenset())
+        if definitions and all(id(d.node) in inside for d in definitions):
+            return
+        value = code.value(store.value)
+        if value.must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
+            return
+        if isinstance(store, ast.Subscript) and definitions and not trains:
+            if all(d.kind != "parameter" for d in definitions):
+                return  # a local container: copied into a normal tensor, or followed through its own uses
+    if trains:
+        yield None
+    else:
+        yield f"`{ast.unparse(store)}` is assigned"
+
+
+def _caller_differentiates(code: Code) -> bool:
+    for site in code.facts.inference.callers.sites(code.scope).sites:
+        if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, site.scope, site.node)):
+            return True
+    return False
+
+
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "compile", "FSDP", "DDP", "jit.")
+
+
+def _not_plain(code: Code, call: ast.Call) -> Iterator[str]:
+    """Whether a network is anything but a plain module of the project or of torch."""
+    callee = code.value(call.func)
+    name = ast.unparse(call.func)
+    if not callee.must(lambda a: is_neural_module(code.facts.inference, a)):
+        yield f"`{name}` is not known"
+    body = code.source.body
+    if any(w.encode() in body for w in _WRAPPERS):
+        yield "a model of this file is wrapped or compiled"
+    for alternative in callee.alternatives:
+        if isinstance(alternative, Object) and alternative.qualname == "torch.nn.Module":
+            yield f"`{name}` may cache tensors that training uses later"
+        if isinstance(alternative, Instance):
+            for method in alternative.cls.methods.values():
+                if method.name != "__init__" and re.search(rb"^\s*self\.\w+\s*=(?!=)", method.text, re.M):
+                    yield f"`{name}` keeps tensors in attributes"
+
+
+def _creates(code: Code, call: ast.Call) -> Iterator[str]:
+    callee = code.value(call.func)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "load_state_dict", "export", "backward"):
+        yield f"`{call.func.attr}` is called inside"
+    if code.value(call).may(lambda a: is_neural_module(code.facts.inference, a)) and not _returns_itself(call):
+        yield "a module is created inside, whose parameters would be inference tensors"
+    if callee.may(lambda a: isinstance(a, External) and a.qualname in ("torch.enable_grad", "torch.set_grad_enabled")):
+        yield "autograd is switched on again inside, which inference_mode ignores"
+
+
+def _returns_itself(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train", "to", "cuda", "cpu", "half", "float")
+
+
+def _renamed(code: Code, manager: ast.expr) -> Iterator[Edit | Import]:
+    callee = manager.func if isinstance(manager, ast.Call) else manager
+    if isinstance(callee, ast.Attribute):
+        yield replace(code.source, callee, code.text(callee).removesuffix("no_grad") + "inference_mode")
+    else:
+        torch, imports = code.name_for("torch")
+        yield from imports
+        yield replace(code.source, callee, f"{torch}.inference_mode")
+    if not isinstance(manager, ast.Call):
+        start, end = code.span(manager)
+        yield Edit(end, end, "()")

@@ -1,0 +1,52 @@
+"""`torch.no_grad` is used as a context manager without being called.
+
+## What it does
+Finds `with torch.no_grad:` (and `enable_grad`, `inference_mode`, `set_grad_enabled`) without parentheses.
+
+## Why it is an error
+The class itself is no context manager: the `with` raises `TypeError` when it is reached. As a decorator,
+`@torch.no_grad` without parentheses works.
+
+## Example
+```python
+with torch.no_grad:
+    out = model(x)
+```
+
+## Use instead
+```python
+with torch.no_grad():
+    out = model(x)
+```
+
+## When it stays silent
+On decorators, and wherever the name is not torch's.
+
+## Fix safety
+Safe: the statement cannot succeed as it stands.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Category, Code, Finding, Severity, replace, rule
+
+_MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
+
+
+@rule(
+    category=Category.AUTOGRAD,
+    severity=Severity.ERROR,
+    needs=[("no_grad", "enable_grad", "inference_mode"), ("with ",)],
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each context manager class that is entered without being called."""
+    for node in code.flow.order:
+        if not isinstance(node, ast.withitem) or not isinstance(node.context_expr, (ast.Attribute, ast.Name)):
+            continue
+        manager = node.context_expr
+        if code.is_external(manager, *_MANAGERS):
+            text = code.text(manager)
+            fix = code.fix("call it", lambda manager=manager, text=text: [replace(code.source, manager, f"{text}()")])
+            yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix)

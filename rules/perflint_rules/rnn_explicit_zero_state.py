@@ -1,0 +1,194 @@
+"""Zero states are built for a recurrent layer that would start from zeros anyway.
+
+## What it does
+Finds `self.lstm(x, (h0, c0))` where the states are fresh `torch.zeros(...)`.
+
+## Why it is slow
+With `.to(device)`, each batch pays two fills on the host, two copies and two waits. With `device=`, the layer would build
+the same zeros itself, so nothing is gained but shorter code.
+
+## Example
+```python
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 16, batch_first=True)
+
+    def forward(self, x):
+        h0 = torch.zeros(1, x.size(0), 16).to(x.device)
+        c0 = torch.zeros(1, x.size(0), 16).to(x.device)
+        out, _ = self.lstm(x, (h0, c0))
+        return out
+```
+
+## Use instead
+```python
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 16, batch_first=True)
+
+    def forward(self, x):
+        out, _ = self.lstm(x)
+        return out
+```
+
+## When it stays silent
+For states that are carried from batch to batch, learnable, random or otherwise not zero, and for zeros that are used
+elsewhere too (see rnn-zero-state-on-cpu).
+
+## Fix safety
+Safe when the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing writes to them,
+and nothing else uses them. The outputs are bit-identical (checked for LSTM, GRU, RNN and cells, also bidirectional, with
+several layers and `proj_size`). A state of a wrong shape raises; without it, nothing does.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    CannotRewrite,
+    Category,
+    Code,
+    Definition,
+    Edit,
+    Finding,
+    Import,
+    RnnCall,
+    Severity,
+    change_call,
+    delete_statement,
+    is_zero_state,
+    origins,
+    path_of,
+    rnn_calls,
+    rule,
+    state_parts,
+    untouched,
+)
+
+
+@rule(
+    category=Category.STATE,
+    severity=Severity.WARNING,
+    needs=[("zeros", "zero_", "hidden", "state")],
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each recurrent call that is given fresh zeros and nothing but zeros."""
+    for call in rnn_calls(code.facts, code.scope):
+        parts = state_parts(code.facts, code.scope, call.state)
+        if not all(is_zero_state(code.facts, code.scope, part) for part in parts) or not code.is_hot(call.node):
+            continue
+        made = _definitions(code, call, parts)
+        if made is None or _used_elsewhere(code, call, made):
+            continue
+        missing = [
+            None if call.certain else "the layer may be no LSTM, GRU or RNN of torch",
+            *(untouched(code.facts, code.scope, d, call.node) for d in made),
+        ]
+        fix = code.fix(
+            "leave the state out", lambda call=call, made=made: _without_state(code, call, made), unless=missing
+        )
+        message = (
+            f"the zero state for `{ast.unparse(call.node.func)}` is built for every batch; leave it out, the layer starts "
+            "from zeros"
+        )
+        yield code.finding(call.state, message, fix, missing, waits=_transfers(code, call, made))
+
+
+def _definitions(code: Code, call: RnnCall, parts: list[ast.expr]) -> list[Definition] | None:
+    """The definitions that only serve to build the state; None when one of them is no plain assignment."""
+    found: list[Definition] = []
+    for part in [call.state, *parts]:
+        inner = part.func.value if _is_detach(part) else part
+        for definition in origins(code.facts, code.scope, inner):
+            if definition.kind != "assign" or not isinstance(definition.node, ast.Name):
+                return None
+            if code.flow.loop(definition.node) is not code.flow.loop(call.node):
+                return None
+            found.append(definition)
+    return list(dict.fromkeys(found))
+
+
+def _is_detach(part: ast.expr) -> bool:
+    return isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "detach"
+
+
+def _used_elsewhere(code: Code, call: RnnCall, made: list[Definition]) -> bool:
+    inside = {id(n) for n in ast.walk(call.state)}
+    inside |= {id(n) for d in made if d.value is not None for n in ast.walk(d.value)}
+    for definition in made:
+        if definition.name in code.flow.inner_names:
+            return True
+        if any(id(use) not in inside for use in code.flow.uses[definition]):
+            return True
+    return False
+
+
+def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:
+    """The copies to the device that building the state takes."""
+    sources = [d.value for d in made if d.value is not None] or [call.state]
+    return [
+        part
+        for source in sources
+        for part in ast.walk(source)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in ("to", "cuda")
+    ]
+
+
+def _without_state(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Edit | Import]:
+    import libcst as cst
+
+    statements: dict[ast.stmt, list[Definition]] = {}
+    for definition in made:
+        statements.setdefault(code.flow.statement(definition.node), []).append(definition)
+    for statement, definitions in statements.items():
+        bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if bound != {d.name for d in definitions} or not isinstance(statement, ast.Assign):
+            raise CannotRewrite("the statement binds something else too")
+        if any(_has_effect(code, d) for d in definitions):
+            raise CannotRewrite("building the state may do something else too")
+        parent = code.flow.parent[statement]
+        siblings = next(b for b in (getattr(parent, f, []) for f in ("body", "orelse", "finalbody")) if statement in b)
+        yield delete_statement(code.source, statement, siblings)
+
+    def change(node: cst.Call) -> cst.Call:
+        kept = [a for i, a in enumerate(node.args) if not (i == 1 and a.keyword is None) and _keyword(a) != "hx"]
+        if kept:
+            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return node.with_changes(args=kept)
+
+    yield change_call(code.source, call.node, change)
+
+
+def _keyword(argument: object) -> str | None:
+    keyword = getattr(argument, "keyword", None)
+    return keyword.value if keyword is not None else None
+
+
+_PLAIN = frozenset(
+    ("zeros", "zeros_like", "new_zeros", "to", "cuda", "size", "float", "double", "requires_grad_", "Variable", "type", "len")
+    + ("detach", "new", "zero_", "type_as", "next", "parameters", "device", "unsqueeze", "expand", "contiguous", "half")
+)
+
+
+def _has_effect(code: Code, definition: Definition) -> bool:
+    """Whether evaluating the definition may do more than build zeros."""
+    assert definition.value is not None
+    for part in ast.walk(definition.value):
+        if isinstance(part, ast.Call):
+            name = (path_of(part.func) or getattr(part.func, "attr", "") or "").rpartition(".")[2]
+            if name in _PLAIN:
+                continue
+            targets = code.facts.loops.targets(code.scope, part)
+            if not targets or any(b"self." in t.text and b" = " in _stores(t.text) for t in targets):
+                return True
+        elif isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)):
+            return True
+    return False
+
+
+def _stores(text: bytes) -> bytes:
+    """The lines of a helper that assign an attribute."""
+    return b"\n".join(line for line in text.splitlines() if line.strip().startswith(b"self."))

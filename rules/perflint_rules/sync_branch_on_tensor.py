@@ -1,0 +1,56 @@
+"""A branch in the training loop depends on a device value.
+
+## What it does
+Finds `if torch.isnan(loss):`, `while err > tol:`, `assert mask.any()` and the like in code that runs each step, where the
+condition is a tensor on the device.
+
+## Why it is slow
+The truth value of a tensor is a read: the CPU waits for all queued work before it knows which way to go. While it stays
+in the step, removing other reads gains next to nothing.
+
+## Example
+```python
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    if torch.isnan(loss):
+        continue
+    loss.backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+for step, (x, y) in enumerate(loader):
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+    if step % 100 == 0 and torch.isnan(loss):
+        raise FloatingPointError("the loss is not finite")
+```
+A `GradScaler` skips steps with infinite or NaN gradients without a branch.
+
+## When it stays silent
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`.
+
+## Fix safety
+No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
+
+
+@rule(category=Category.SYNC, severity=Severity.INFO, needs=[("if ", "while ", "assert ")])
+def check(code: Code) -> Iterator[Finding]:
+    """Report each branch on a device value."""
+    for read in code.reads():
+        if not code.is_hot(read.node):
+            continue
+        if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):
+            yield code.finding(
+                read.node,
+                f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds; "
+                "check every N steps, or let GradScaler skip bad steps",
+            )
