@@ -6,7 +6,7 @@ from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, suspends, untimed, untouched
-from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink
+from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.values import (
     Alternative,
@@ -127,4 +127,5 @@ __all__ = [
     "untimed",
     "untouched",
     "wrap_statement",
+    "written_out",
 ]

@@ -48,6 +48,12 @@ class Session:
     def __post_init__(self) -> None:
         self.facts = Facts(self.project, self.target_versions)
 
+    def make_room(self) -> None:
+        """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
+        if self.project.is_full:
+            self.project.forget()
+            self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
+
 
 @dataclass
 class Checked:
@@ -65,7 +71,7 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     path: absolute. shown: how reports name it. always_parse: parse the file even if no rule can fire in it, so that a
     syntax error is reported.
     """
-    data = session.project.reader(path)
+    data = session.project.read(path)
     if data is None:
         message = "the file cannot be read; check that it exists and that you may read it"
         return Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
@@ -83,11 +89,17 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(source.body)]
     if not rules and not always_parse and b"perflint:" not in source.body:
         return Checked(shown, source)
+    module = Module(source, session.project.dotted_name(path))
+    rules = [rule for rule in rules if any(map(rule.wants, module.texts()))]
+    if not rules and not always_parse and b"perflint:" not in source.body:
+        return Checked(shown, source)
     session.counters.parsed += 1
     try:
-        module = Module(source, session.project.dotted_name(path))
+        _ = module.tree
     except SyntaxProblem as problem:
         return Checked(shown, source, [_syntax_problem(source, problem)])
+    session.project.changed(path)
+    session.make_room()
     session.project.hold(path, module)
     findings = list(dict.fromkeys(_findings(session, module, rules)))
     if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
@@ -116,6 +128,9 @@ def scopes_of(module: Module, rules: Iterable[Rule]) -> Iterator[Scope]:
         if not any(rule.wants(scope.text) for rule in rules):
             continue
         yield scope
+        text = scope.text
+        if b"def " not in text[text.find(b"def ") + 4 :] and b"lambda" not in text:
+            continue
         try:
             flow = flow_of(scope)
         except SyntaxProblem:

@@ -6,22 +6,30 @@ when too many are held.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from perflint.source import Source, SourceError
 from perflint.syntax import Module, SyntaxProblem
 
-MAX_LINES_HELD = 60_000
-"""Parsed lines kept at a time: an `ast` takes 1 to 2 kB per line."""
+MAX_LINES_HELD = 25_000
+"""Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
+
+MAX_BYTES_HELD = 32 * 1024 * 1024
+"""File contents that a project keeps."""
+
+MAX_NEIGHBOURS = 100
+"""How many files around a file are looked at to learn what kind of program it is."""
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))", re.M
 )
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
+
+_TRAINING = re.compile(rb"\bbackward\(|\bzero_grad\b|[lL]oader\b|\bDataLoader\(")
 
 Reader = Callable[[str], "bytes | None"]
 
@@ -47,40 +55,71 @@ class Project:
     files: Collection[str]
     links: Mapping[str, str] = field(default_factory=dict)
     reader: Reader = read_file
-    _modules: OrderedDict[str, Module | None] = field(default_factory=OrderedDict, repr=False)
-    _held: int = 0
+    _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
+    _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
+    _contents_size: int = 0
     _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
-    _importers: dict[str, set[str]] | None = field(default=None, repr=False)
+    _components: set[str] = field(default_factory=set, repr=False)
+    _direct_importers: dict[str, set[str]] | None = field(default=None, repr=False)
+    _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _accelerated: dict[str, bool] = field(default_factory=dict, repr=False)
+    _naming: dict[str, bool] = field(default_factory=dict, repr=False)
+    _training: dict[str, bool] = field(default_factory=dict, repr=False)
+    _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.files = frozenset(self.files)
+        for path in (*self.files, *self.links):
+            self._components.update(path[:-3].split(os.sep))
 
     # -- modules -----------------------------------------------------------------------------------------------------
 
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file, from memory where they are held."""
+        if path not in self._contents:
+            data = self.reader(path)
+            self._contents_size += len(data) if data is not None else 0
+            if self._contents_size > MAX_BYTES_HELD:
+                self._contents.clear()
+                self._contents_size = len(data) if data is not None else 0
+            self._contents[path] = data
+        return self._contents[path]
+
+    def mentions(self, path: str, name: str) -> bool:
+        """Whether the text of a file holds a name."""
+        data = self.read(path)
+        return data is not None and name.encode() in data
+
     def module(self, path: str) -> Module | None:
         """The parsed file, or None when it cannot be read or parsed."""
-        if path in self._modules:
-            self._modules.move_to_end(path)
-            return self._modules[path]
-        module = None
-        data = self.reader(path)
-        if data is not None:
-            try:
-                module = Module(Source.decode(path, data), self.dotted_name(path))
-            except (SourceError, SyntaxProblem):
-                module = None
-        self.hold(path, module)
-        return module
+        if path not in self._modules:
+            data = self.read(path)
+            self._modules[path] = None
+            if data is not None:
+                with contextlib.suppress(SourceError, SyntaxProblem):
+                    module = Module(Source.decode(path, data), self.dotted_name(path))
+                    _ = module.tree  # so that it is here that a file turns out to be no Python
+                    self._modules[path] = module
+        return self._modules[path]
 
-    def hold(self, path: str, module: Module | None) -> None:
-        """Keep a parsed file for later questions."""
+    def hold(self, path: str, module: Module) -> None:
+        """Keep a file that was parsed elsewhere for later questions."""
         self._modules[path] = module
-        self._held += _lines(module)
-        while self._held > MAX_LINES_HELD and len(self._modules) > 1:
-            _, dropped = self._modules.popitem(last=False)
-            self._held -= _lines(dropped)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is held that it should be forgotten when the next file's turn comes."""
+        return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
+
+    def forget(self) -> None:
+        """Drop all parsed files. Whoever holds facts about them must drop these too."""
+        self._modules.clear()
+
+    def changed(self, path: str) -> None:
+        """Forget what was known of one file, because its bytes are others now."""
+        self._modules.pop(path, None)
+        self._contents.pop(path, None)
 
     def dotted_name(self, path: str) -> str:
         """The module's name relative to the root, for messages."""
@@ -120,23 +159,24 @@ class Project:
                 return self.links[path]
         return None
 
-    def importers(self, path: str) -> set[str]:
+    def importers(self, path: str) -> frozenset[str]:
         """Files that import the file at `path`, directly or through the `__init__.py` of a package."""
-        if self._importers is None:
-            self._importers = {}
+        if self._direct_importers is None:
+            self._direct_importers = {}
             for file in sorted(self.files):
                 for target in self.imports(file):
-                    self._importers.setdefault(target, set()).add(file)
-        found: set[str] = set()
-        pending = [path]
-        while pending:
-            for file in self._importers.get(pending.pop(), ()):
-                if file not in found:
-                    found.add(file)
-                    if os.path.basename(file) == "__init__.py":
-                        pending.append(file)
-        found.discard(path)
-        return found
+                    self._direct_importers.setdefault(target, set()).add(file)
+        if path not in self._importers:
+            found: set[str] = set()
+            pending = [path]
+            while pending:
+                for file in self._direct_importers.get(pending.pop(), ()):
+                    if file not in found:
+                        found.add(file)
+                        if file.endswith(f"{os.sep}__init__.py"):
+                            pending.append(file)
+            self._importers[path] = frozenset(found - {path})
+        return self._importers[path]
 
     def imports(self, path: str) -> set[str]:
         """Files of the project that the file at `path` imports."""
@@ -145,39 +185,72 @@ class Project:
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
-        data = self.reader(path)
+        data = self.read(path)
         if data is None:
             return
         for dots, dotted, names, plain in _IMPORT.findall(data):
             if plain:
-                wanted = [(part.split()[0].decode("utf-8", "replace"), 0) for part in plain.split(b",") if part.split()]
-            else:
-                base = dotted.decode("utf-8", "replace")
-                wanted = [(base, len(dots))]
-                for name in re.findall(rb"\w+", re.sub(rb"\bas\s+\w+", b"", names)):
-                    wanted.append((f"{base}.{name.decode()}" if base else name.decode(), len(dots)))
-            for name, level in wanted:
-                target = self.resolve(name, path, level)
-                if target is not None and target != path:
-                    yield target
+                for part in plain.split(b","):
+                    if part.split():
+                        yield from self._target(part.split()[0].decode("utf-8", "replace"), path, 0)
+                continue
+            base = dotted.decode("utf-8", "replace")
+            targets = list(self._target(base, path, len(dots)))
+            yield from targets
+            if targets and not targets[0].endswith(f"{os.sep}__init__.py"):
+                continue
+            for name in re.findall(rb"\w+", re.sub(rb"\bas\s+\w+", b"", names)):
+                yield from self._target(f"{base}.{name.decode()}" if base else name.decode(), path, len(dots))
+
+    def _target(self, dotted: str, path: str, level: int) -> Iterator[str]:
+        if level or dotted.partition(".")[0] in self._components:
+            target = self.resolve(dotted, path, level)
+            if target is not None and target != path:
+                yield target
 
     # -- what kind of program ----------------------------------------------------------------------------------------
 
     def uses_accelerator(self, path: str) -> bool:
         """Whether the program that a file belongs to ever names a device: the file, what it imports, who imports it."""
         if path not in self._accelerated:
-            users = self.importers(path)
-            users |= {further for user in list(users) for further in self.importers(user)}
-            around = {path, *users}
-            for _ in range(2):
-                around.update(imported for file in list(around) for imported in self.imports(file))
-            self._accelerated[path] = any(self._names_accelerator(file) for file in sorted(around))
+            self._accelerated[path] = any(map(self._names_accelerator, self._program(path)))
         return self._accelerated[path]
 
+    def _program(self, path: str) -> Iterator[str]:
+        """The files that run together with a file, nearest first."""
+        yield path
+        seen = {path}
+        level = [path]
+        for neighbours in (self.imports, self.importers, self.importers, self.imports, self.imports):
+            following = sorted({other for file in level for other in neighbours(file)} - seen)[:MAX_NEIGHBOURS]
+            seen.update(following)
+            yield from following
+            level += following
+
+    def near_training(self, path: str) -> bool:
+        """Whether a file, or one that imports it directly or through one more, has the words of a training loop.
+
+        Where it has not, no function of the file is called from a step loop, as far as anybody can tell.
+        """
+        if path not in self._near_training:
+            level = {path}
+            for _ in range(2):
+                users = {user for file in level for user in self.importers(file)}
+                if len(users) > MAX_NEIGHBOURS:
+                    users = set()
+                level |= users
+            self._near_training[path] = any(self._trains(file) for file in sorted(level))
+        return self._near_training[path]
+
+    def _trains(self, path: str) -> bool:
+        if path not in self._training:
+            data = self.read(path)
+            self._training[path] = data is not None and _TRAINING.search(data) is not None
+        return self._training[path]
+
     def _names_accelerator(self, path: str) -> bool:
-        data = self.reader(path)
-        return data is not None and _ACCELERATOR.search(data) is not None
+        if path not in self._naming:
+            data = self.read(path)
+            self._naming[path] = data is not None and _ACCELERATOR.search(data) is not None
+        return self._naming[path]
 
-
-def _lines(module: Module | None) -> int:
-    return len(module.source.starts) if module is not None else 0

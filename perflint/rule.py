@@ -6,13 +6,15 @@ A rule is one function over a scope, declared once:
     def check(code: Code) -> Iterator[Finding]: ...
 
 `needs` is a conjunction of alternatives: a scope is parsed and shown to the rule only if its text holds, for each
-group, one of the group's words. `in_file` is the same for the whole file, and asks for "torch" unless the rule says
-otherwise. So the words must be ones without which the rule cannot fire.
+group, one of the group's words or patterns. `in_file` is the same for the whole file, and asks for "torch" unless the
+rule says otherwise. So the words must be ones without which the rule cannot fire; the fewer functions hold them, the
+faster perflint is.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -101,6 +103,40 @@ class Finding:
 
 Check = Callable[["Code"], Iterator[Finding]]
 
+Word = str | re.Pattern[bytes]
+"""A word as it stands in the text, or a pattern over the text's bytes."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """For each group of `groups`, a text must hold one of its words or match one of its patterns."""
+
+    groups: tuple[tuple[tuple[bytes, ...], tuple[re.Pattern[bytes], ...]], ...]
+
+    @classmethod
+    def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
+        listed = [list(group) for group in groups]
+        return cls(
+            tuple(
+                (
+                    tuple(w.encode() for w in group if isinstance(w, str)),
+                    tuple(w for w in group if not isinstance(w, str)),
+                )
+                for group in listed
+            )
+        )
+
+    def passes(self, text: bytes) -> bool:
+        """Whether the text holds what every group asks for."""
+        for words, patterns in self.groups:
+            for word in words:
+                if word in text:
+                    break
+            else:
+                if not any(pattern.search(text) for pattern in patterns):
+                    return False
+        return True
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -109,8 +145,8 @@ class Rule:
     name: str
     category: Category
     severity: Severity
-    needs: tuple[tuple[bytes, ...], ...]
-    in_file: tuple[tuple[bytes, ...], ...]
+    needs: Gate
+    in_file: Gate
     check: Check
     page: str = field(repr=False)
     fixes: bool = False
@@ -122,19 +158,19 @@ class Rule:
 
     def wants(self, text: bytes) -> bool:
         """Whether a scope's text holds the words without which the rule cannot fire there."""
-        return all(any(word in text for word in group) for group in self.needs)
+        return self.needs.passes(text)
 
     def wants_file(self, text: bytes) -> bool:
         """Whether a file holds the words without which the rule cannot fire in it."""
-        return all(any(word in text for word in group) for group in (*self.in_file, *self.needs))
+        return self.in_file.passes(text) and self.needs.passes(text)
 
 
 def rule(
     *,
     category: Category,
     severity: Severity,
-    needs: Iterable[Iterable[str]],
-    in_file: Iterable[Iterable[str]] = (("torch",),),
+    needs: Iterable[Iterable[Word]],
+    in_file: Iterable[Iterable[Word]] = (("torch",),),
     fixes: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
@@ -147,10 +183,7 @@ def rule(
         module = inspect.getmodule(check)
         page = inspect.getdoc(module) if module is not None else None
         name = check.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, category, severity, _encoded(needs), _encoded(in_file), check, page or "", fixes)
+        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), check, page or "", fixes)
 
     return declare
 
-
-def _encoded(groups: Iterable[Iterable[str]]) -> tuple[tuple[bytes, ...], ...]:
-    return tuple(tuple(word.encode() for word in group) for group in groups)

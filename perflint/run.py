@@ -86,7 +86,7 @@ class Run:
             session = self.session(path, found)
             checked = check_file(session, path, shown(path), always_parse=always)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
-            before = session.project.reader(path)
+            before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
                 checked = self._fix_one(session, path, checked, before, allowed, write_files, result)
             result.checked.append(checked)
@@ -116,6 +116,7 @@ class Run:
             return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
         finally:
             self._unsaved.pop(path, None)
+            session.project.changed(path)
         if after == before:
             return checked
         if write_files:

@@ -32,6 +32,10 @@ _STRING_OR_COMMENT = re.compile(
     re.S,
 )
 _CODE_LINE = re.compile(rb"^([ \t\f]*)(?:(@)|(?:async[ \t]+)?(def)[ \t]+(\w+)|[^\s#])", re.M)
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+_ATTRIBUTE_TARGET = re.compile(
+    rb"^[ \t]*(?:\w[\w.]*\s*,\s*)*\w+\.(\w+)[^=\n]*?(?<![=!<>])=(?!=)|^[ \t]*\w+\.(\w+)\s*:|\b(?:as|for)\s+\w+\.(\w+)", re.M
+)
 _HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
 
 
@@ -149,6 +153,19 @@ class Class:
     def name(self) -> str:
         return self.node.name
 
+    @cached_property
+    def assigning_methods(self) -> dict[str, list[Scope]]:
+        """The methods that may assign an attribute, by the attribute's name, as far as their text tells."""
+        found: dict[str, list[Scope]] = {}
+        for method in self.methods.values():
+            names: set[bytes] = set()
+            for line in _ATTRIBUTE_TARGET.finditer(method.text):
+                names.update(re.findall(rb"\.(\w+)", line.group().partition(b"=")[0]))
+            names.update(re.findall(rb"register_(?:buffer|parameter)\(\s*[\"'](\w+)", method.text))
+            for name in names:
+                found.setdefault(name.decode(), []).append(method)
+        return found
+
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"
 
@@ -186,7 +203,9 @@ class Scope:
 
     @property
     def text(self) -> bytes:
-        """The scope's source, for byte needles. A module's text is the whole file."""
+        """The scope's source, for byte needles. A module's own text has `pass` for each function."""
+        if isinstance(self._node, ast.Module):
+            return self.module.top_text
         body = self.module.source.body
         if self._chunk is not None:
             return body[self._chunk.start : self._chunk.end]
@@ -206,6 +225,7 @@ class Scope:
         """
         if self._node is None:
             assert self._chunk is not None
+            self.module.parsed_lines += self._chunk.last_row - self._chunk.first_row + 1
             try:
                 self._node = _parse_chunk(self.module.source, self._chunk)
             except SyntaxProblem:
@@ -256,31 +276,83 @@ def _parse_chunk(source: Source, chunk: Chunk) -> FunctionNode:
     return statements[0]
 
 
+@dataclass
+class _Structure:
+    """What the skeleton says about a file."""
+
+    tree: ast.Module
+    text: bytes
+    classes: dict[str, Class] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    placeholders: dict[int, Scope] = field(default_factory=dict)
+
+
 class Module:
-    """One file of the project: its skeleton, its classes and its outermost functions."""
+    """One file of the project: its pieces of text at once, its trees on demand."""
 
     def __init__(self, source: Source, name: str) -> None:
-        """Parse the skeleton.
+        self.source, self.name = source, name
+        self.chunks = split(source)
+        self.skeleton = _skeleton(source, self.chunks)
+        """The file with each outermost function replaced by `pass`."""
+        self.parsed_lines = 0
+        """How many lines have become trees so far."""
+        self._words: dict[bytes, list[Scope]] | None = None
+
+    def texts(self) -> Iterator[bytes]:
+        """The texts of the file's scopes: its own code, then its outermost functions."""
+        yield self.skeleton
+        for chunk in self.chunks:
+            yield self.source.body[chunk.start : chunk.end]
+
+    @cached_property
+    def _structure(self) -> _Structure:
+        self.parsed_lines += len(self.source.starts) - sum(c.last_row - c.first_row for c in self.chunks)
+        try:
+            structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
+            left = {chunk.first_row: chunk for chunk in self.chunks}
+            self._collect(structure, structure.tree.body, "", None, left)
+            if not left:
+                return structure
+        except SyntaxProblem:
+            pass
+        structure = _Structure(parse(self.source.body.decode()), self.source.body)
+        self._collect(structure, structure.tree.body, "", None, {})
+        return structure
+
+    @property
+    def tree(self) -> ast.Module:
+        """The skeleton's tree; the whole file's where the functions cannot be cut out.
 
         Raises:
             SyntaxProblem: the file is no valid Python.
         """
-        self.source, self.name = source, name
-        self.classes: dict[str, Class] = {}
-        self.scopes: dict[str, Scope] = {}
-        self.placeholders: dict[int, Scope | Class] = {}
-        chunks = split(source)
-        try:
-            self.tree = parse(_skeleton(source, chunks))
-            self._collect(self.tree.body, "", None, by_row := {chunk.first_row: chunk for chunk in chunks})
-            cut = not by_row
-        except SyntaxProblem:
-            cut = False
-        if not cut:
-            self.classes, self.scopes, self.placeholders = {}, {}, {}
-            self.tree = parse(source.body.decode())
-            self._collect(self.tree.body, "", None, {})
-        self.top = Scope(self, "", node=self.tree)
+        return self._structure.tree
+
+    @property
+    def classes(self) -> dict[str, Class]:
+        """The classes by qualified name, those inside functions left out."""
+        return self._structure.classes
+
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """The outermost functions and methods by qualified name."""
+        return self._structure.scopes
+
+    @property
+    def placeholders(self) -> dict[int, Scope]:
+        """The functions that a `pass` of the skeleton stands for, by row."""
+        return self._structure.placeholders
+
+    @cached_property
+    def top(self) -> Scope:
+        """The scope of the file's own statements."""
+        return Scope(self, "", node=self.tree)
+
+    @property
+    def top_text(self) -> bytes:
+        """The text of the file's own statements."""
+        return self._structure.text
 
     def find_in_whole_tree(self, chunk: Chunk) -> FunctionNode:
         """The tree of a function whose text does not parse alone, from a parse of the whole file.
@@ -294,35 +366,56 @@ class Module:
                     return node
         raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
 
-    def _collect(self, body: list[ast.stmt], prefix: str, owner: Class | None, chunks: dict[int, Chunk]) -> None:
+    def _collect(
+        self, into: _Structure, body: list[ast.stmt], prefix: str, owner: Class | None, chunks: dict[int, Chunk]
+    ) -> None:
         for statement in body:
             match statement:
                 case ast.Pass() if statement.lineno in chunks:
                     chunk = chunks.pop(statement.lineno)
-                    self._add(Scope(self, prefix + chunk.name, chunk=chunk, owner=owner), statement.lineno)
+                    scope = Scope(self, prefix + chunk.name, chunk=chunk, owner=owner)
+                    into.placeholders[statement.lineno] = scope
+                    _add(into, scope)
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    self._add(Scope(self, prefix + statement.name, node=statement, owner=owner), None)
+                    _add(into, Scope(self, prefix + statement.name, node=statement, owner=owner))
                 case ast.ClassDef():
                     found = Class(self, prefix + statement.name, statement)
-                    self.classes[found.qualname] = found
-                    self._collect(statement.body, found.qualname + ".", found, chunks)
+                    into.classes[found.qualname] = found
+                    self._collect(into, statement.body, found.qualname + ".", found, chunks)
                 case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try():
                     for inner in _blocks(statement):
-                        self._collect(inner, prefix, owner, chunks)
+                        self._collect(into, inner, prefix, owner, chunks)
 
-    def _add(self, scope: Scope, row: int | None) -> None:
-        if row is not None:
-            self.placeholders[row] = scope
-        key = scope.qualname
-        while key in self.scopes:  # a property's setter, an overload, a twin in the other branch of an `if`
-            key += "'"
-        self.scopes[key] = scope
-        if scope.owner is not None:
-            scope.owner.methods.setdefault(scope.name, scope)
+    @cached_property
+    def star_imports(self) -> list[tuple[str, int]]:
+        """What the file imports with `*`, as (dotted name, level)."""
+        return [
+            (node.module or "", node.level)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+        ]
+
+    def scopes_with(self, word: str) -> list[Scope]:
+        """The file's own code and its outermost functions, as far as their text holds an identifier."""
+        if self._words is None:
+            self._words = {}
+            for scope in [self.top, *self.functions()]:
+                for found in set(_IDENTIFIER.findall(scope.text)):
+                    self._words.setdefault(found, []).append(scope)
+        return self._words.get(word.encode(), [])
 
     def functions(self) -> Iterator[Scope]:
         """The outermost functions and methods in the order of the file."""
         yield from self.scopes.values()
+
+
+def _add(into: _Structure, scope: Scope) -> None:
+    key = scope.qualname
+    while key in into.scopes:  # a property's setter, an overload, a twin in the other branch of an `if`
+        key += "'"
+    into.scopes[key] = scope
+    if scope.owner is not None:
+        scope.owner.methods.setdefault(scope.name, scope)
 
 
 def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
@@ -332,7 +425,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield handler.body
 
 
-def _skeleton(source: Source, chunks: list[Chunk]) -> str:
+def _skeleton(source: Source, chunks: list[Chunk]) -> bytes:
     pieces: list[bytes] = []
     last = 0
     for chunk in chunks:
@@ -340,4 +433,4 @@ def _skeleton(source: Source, chunks: list[Chunk]) -> str:
         pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
         last = chunk.end
     pieces.append(source.body[last:])
-    return b"".join(pieces).decode()
+    return b"".join(pieces)

@@ -8,7 +8,7 @@ calling it (handed over as a callback, say) has parameters that stay open.
 from __future__ import annotations
 
 import ast
-import re
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
+
+MAX_IMPORTERS = 30
+"""The callers of a function in a file that more files import than this are searched in that file only."""
+
+MAX_MENTIONS = 16
+"""A name that more scopes mention is too common to look for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,50 +120,69 @@ class Callers:
         constructed = scope.name == "__init__" and scope.owner is not None
         name = scope.owner.name if constructed and scope.owner is not None else scope.name
         sites: list[CallSite] = []
-        complete = True
-        for caller, mention in self._mentions(scope, name, constructed):
-            parent = flow_of(caller).parent.get(mention)
-            if isinstance(parent, ast.Call) and parent.func is mention:
-                if len(sites) >= MAX_SITES:
-                    return CallSites(tuple(sites), False)
-                target = self._target(caller, parent, scope, constructed)
-                if target is not None:
-                    sites.append(CallSite(caller, parent, target))
-            elif not constructed and self._refers(caller, mention, scope):
-                complete = False
+        callers, complete = self._candidates(scope, name, constructed)
+        is_method = scope.owner is not None and not constructed
+        for caller in callers:
+            flow = flow_of(caller)
+            for mention in list(flow.mentions.get(name, ())):
+                if is_method and not isinstance(mention, ast.Attribute):
+                    continue
+                parent = flow.parent.get(mention)
+                if isinstance(parent, ast.Call) and parent.func is mention:
+                    if len(sites) >= MAX_SITES:
+                        return CallSites(tuple(sites), False)
+                    target = self._target(caller, parent, scope, constructed)
+                    if target is not None:
+                        sites.append(CallSite(caller, parent, target))
+                elif not constructed and complete and self._refers(caller, mention, scope):
+                    complete = False
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
         if scope.decorators and not _only_transparent(scope):
             complete = False
+        if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
+            complete = False
         return CallSites(tuple(sites), complete)
 
-    def _mentions(self, scope: Scope, name: str, constructed: bool) -> Iterator[tuple[Scope, ast.expr]]:
-        """Uses of a function's or class's name in the file itself and in its importers."""
-        is_method = scope.owner is not None and not constructed
-        for caller in self._candidates(scope, name):
-            if caller is scope and not is_method:
-                pass  # recursion is a call like any other
-            flow = flow_of(caller)
-            for node in list(flow.parent):
-                if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
-                    yield caller, node
-                elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) and not is_method:
-                    yield caller, node
+    def _candidates(self, scope: Scope, name: str, constructed: bool) -> tuple[list[Scope], bool]:
+        """The scopes that may call a function by this name, and whether nobody uses it in another way than by a call.
 
-    def _candidates(self, scope: Scope, name: str) -> Iterator[Scope]:
+        No scopes if there are too many of them.
+        """
         if scope.parent is not None:
-            yield scope.parent
-            return
-        needle = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
+            return [scope.parent], True
         project = self._inference.project
         path = scope.module.source.path
-        for file in sorted({path, *project.importers(path)}):
-            data = scope.module.source.body if file == path else project.reader(file)
-            if data is None or needle.search(data) is None:
+        found: list[Scope] = []
+        complete = True
+        importers = project.importers(path)
+        called = name.encode() + b"("
+        for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
+            data = scope.module.source.body if file == path else project.read(file)
+            if data is None or called not in data:
                 continue
             module = scope.module if file == path else project.module(file)
-            if module is not None:
-                yield from _scopes_with(module, needle)
+            for caller in _scopes_with(module, name) if module is not None else ():
+                if called in caller.text:
+                    if self._may_be_meant(scope, caller, name, constructed):
+                        found.append(caller)
+                else:
+                    complete = constructed
+            if len(found) > MAX_MENTIONS:
+                return [], False
+        return found, complete
+
+    def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:
+        """Whether a method that is only called on `self` is called in a related class."""
+        if scope.owner is None or constructed or caller.owner is scope.owner:
+            return True
+        text = caller.text
+        if text.count(name.encode() + b"(") > text.count(b"self." + name.encode() + b"("):
+            return True
+        if caller.owner is None:
+            return False
+        above_caller = classes.ancestors(self._inference, caller.owner)
+        return scope.owner in above_caller or caller.owner in classes.ancestors(self._inference, scope.owner)
 
     def _target(self, caller: Scope, call: ast.Call, scope: Scope, constructed: bool) -> FunctionRef | None:
         inference = self._inference
@@ -198,19 +223,20 @@ class Callers:
         return value.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope)
 
 
-def _scopes_with(module: Module, needle: re.Pattern[bytes]) -> Iterator[Scope]:
-    """The scopes of a file, inner functions included, whose text matches."""
-    pending = [module.top, *module.functions()]
+def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
+    """The scopes of a file, inner functions included, that mention a name otherwise than by defining it."""
+    word = name.encode()
+    pending = list(module.scopes_with(name))
     while pending:
         scope = pending.pop(0)
-        if needle.search(scope.text) is None:
-            continue
-        try:
-            flow = flow_of(scope)
-        except SyntaxProblem:
+        text = scope.text
+        if word not in text or (scope.name == name and text.count(word) == 1):
             continue
         yield scope
-        pending += [flow.inner_scope(node) for node in flow.inner]
+        if b"def " in text[4:] or b"lambda" in text:
+            with contextlib.suppress(SyntaxProblem):
+                flow = flow_of(scope)
+                pending += [flow.inner_scope(node) for node in flow.inner]
 
 
 def _only_transparent(scope: Scope) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import LOADER_CLASSES, MODULE_BASES
@@ -130,9 +129,8 @@ def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name:
                 values.append(_evaluate(inference, value, frame))
             case ast.AnnAssign(target=ast.Name(id=target), value=value) if target == name:
                 values.append(_evaluate(inference, value, frame) if value is not None else hinted(name))
-    needle = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-    for method in cls.methods.values():
-        if needle.search(method.text) is None or not method.parameters:
+    for method in cls.assigning_methods.get(name, ()):
+        if not method.parameters:
             continue
         flow = flow_of(method)
         receiver = method.parameters[0].arg

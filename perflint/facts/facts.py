@@ -18,10 +18,15 @@ from perflint.syntax import Scope
 class Facts:
     """The facts layer over a project."""
 
-    def __init__(self, project: Project, target_versions: dict[str, Version] | None = None) -> None:
+    def __init__(
+        self,
+        project: Project,
+        target_versions: dict[str, Version] | None = None,
+        helper_names: frozenset[str] | None = None,
+    ) -> None:
         self.project = project
         self.inference = Inference(project)
-        self.loops = Loops(self.inference)
+        self.loops = Loops(self.inference, helper_names)
         self.sinks = Sinks(self.inference, self.loops)
         self.grad_mode = GradMode(self.inference)
         self._target_versions = target_versions or {}
@@ -40,5 +45,5 @@ class Facts:
     def reads(self, scope: Scope) -> list[HostRead]:
         """Where the host waits for a device value in a scope."""
         if scope not in self._reads:
-            self._reads[scope] = find_reads(self.inference, scope)
+            self._reads[scope] = find_reads(self.inference, self.loops, scope)
         return self._reads[scope]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,7 +87,24 @@ class Definition:
     index: tuple[int | None, ...] = ()
 
 
-Environment = dict[str, frozenset[Definition]]
+class Environment:
+    """Which definitions reach a point: of names, and of paths while nothing can have changed them."""
+
+    __slots__ = ("names", "paths")
+
+    def __init__(self, names: dict[str, frozenset[Definition]], paths: dict[str, frozenset[Definition]]) -> None:
+        self.names, self.paths = names, paths
+
+    def copy(self) -> Environment:
+        return Environment(dict(self.names), dict(self.paths))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Environment) and self.names == other.names and self.paths == other.paths
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get(self, path: str) -> frozenset[Definition] | None:
+        return self.names.get(path) or self.paths.get(path)
 
 
 def path_of(node: ast.AST) -> str | None:
@@ -114,6 +131,9 @@ class Flow:
         self.parent: dict[ast.AST, ast.AST] = {}
         self.reaching: dict[ast.AST, frozenset[Definition]] = {}
         self.definitions: list[Definition] = []
+        self.defined: defaultdict[str, list[Definition]] = defaultdict(list)
+        self.mentions: defaultdict[str, list[ast.expr]] = defaultdict(list)
+        """Loads of names and attributes, by last name."""
         self.uses: defaultdict[Definition, list[ast.expr]] = defaultdict(list)
         self.calls: list[ast.Call] = []
         self.calls_named: defaultdict[str, list[ast.Call]] = defaultdict(list)
@@ -192,7 +212,7 @@ class Flow:
 
     def definitions_of(self, name: str) -> list[Definition]:
         """All definitions of a name or path in this scope."""
-        return [d for d in self.definitions if d.name == name]
+        return self.defined.get(name, [])
 
     def inner_scope(self, node: FunctionNode | ast.Lambda) -> Scope:
         """The scope of a function or lambda that is written inside this one."""
@@ -255,14 +275,14 @@ class _Pass:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.env: Environment | None = {}
+        self.env: Environment | None = Environment({}, {})
         self.block = flow._root
         self.recording = True
         self.number = 0
         self.made: dict[tuple[ast.AST, str], Definition] = {}
         self.breaks: list[list[Environment]] = []
         self.continues: list[list[Environment]] = []
-        self.raises: list[list[Environment]] = []
+        self.raises: list[list[tuple[str, frozenset[Definition]]]] = []
         self.walrus = b":=" in flow.scope.text
 
     def run(self) -> None:
@@ -276,19 +296,23 @@ class _Pass:
 
     @staticmethod
     def joined(environments: Iterable[Environment | None]) -> Environment | None:
+        """What holds where branches meet. A path that one branch has forgotten is not known afterwards."""
         present = [e for e in environments if e is not None]
         if not present:
             return None
-        result = dict(present[0])
+        names, paths = dict(present[0].names), dict(present[0].paths)
         for other in present[1:]:
-            for name in [n for n in result if n not in other and not n.isidentifier()]:
-                del result[name]  # a path that one branch has forgotten is not known after the join
-            for name, found in other.items():
-                if name in result:
-                    result[name] |= found
-                elif name.isidentifier():
-                    result[name] = found
-        return result
+            for name, found in other.names.items():
+                known = names.get(name)
+                if known is None:
+                    names[name] = found
+                elif known is not found:
+                    names[name] = known | found
+            paths = {path: found | other.paths[path] for path, found in paths.items() if path in other.paths}
+        return Environment(names, paths)
+
+    def copied(self, environment: Environment | None) -> Environment | None:
+        return environment.copy() if environment is not None else None
 
     def bind(
         self,
@@ -304,23 +328,28 @@ class _Pass:
             found = Definition(name, kind, node, value, self.block, self.number, index)
             self.made[key] = found
             self.flow.definitions.append(found)
+            self.flow.defined[name].append(found)
         found.order, found.block = self.number, self.block
         if self.env is None:
             return
-        self.forget(lambda path: path.startswith((name + ".", name + "[")))
-        self.env[name] = frozenset((found,))
-        for saved in self.raises:
-            saved.append({name: self.env[name]})
+        if self.env.paths:
+            self.forget(lambda path: path.startswith((name + ".", name + "[")))
+        single = frozenset((found,))
+        if name.isidentifier():
+            self.env.names[name] = single
+            for saved in self.raises:
+                saved.append((name, single))
+        else:
+            self.env.paths[name] = single
 
-    def forget(self, leaves: object) -> None:
-        assert callable(leaves)
-        if self.env is not None and len(self.env) > 0:
-            for path in [p for p in self.env if not p.isidentifier() and leaves(p)]:
-                del self.env[path]
+    def forget(self, leaves: Callable[[str], bool]) -> None:
+        """Drop the paths for which `leaves` holds."""
+        if self.env is not None and self.env.paths:
+            self.env.paths = {path: found for path, found in self.env.paths.items() if not leaves(path)}
 
     @property
     def follows_paths(self) -> bool:
-        return self.env is not None and any(not name.isidentifier() for name in self.env)
+        return self.env is not None and bool(self.env.paths)
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -360,7 +389,7 @@ class _Pass:
             case ast.If(test=test, body=body, orelse=orelse):
                 self.expression(test, node)
                 before = self.env
-                self.env = dict(before) if before is not None else None
+                self.env = self.copied(before)
                 self.run_block(self.inside("then", node), body, node)
                 after_body, self.env = self.env, before
                 self.run_block(self.inside("else", node), orelse, node)
@@ -483,7 +512,7 @@ class _Pass:
         head: Environment | None,
         keep_breaks: bool = False,
     ) -> Environment | None:
-        self.env = dict(head) if head is not None else None
+        self.env = self.copied(head)
         if not keep_breaks:
             self.breaks.append([])
         self.continues.append([])
@@ -504,7 +533,7 @@ class _Pass:
         final: list[ast.stmt] = getattr(node, "finalbody")
         before = self.env
         self.raises.append([])
-        self.env = dict(before) if before is not None else None
+        self.env = self.copied(before)
         self.run_block(self.inside("try", node), body, node)
         self.run_block(self.inside("try", node), orelse, node)
         after_body = self.env
@@ -512,7 +541,7 @@ class _Pass:
         interrupted = self.with_partial(before, seen)
         ends = [after_body]
         for handler in getattr(node, "handlers"):
-            self.env = dict(interrupted) if interrupted is not None else None
+            self.env = self.copied(interrupted)
             self.note(handler, node)
             outer, self.block = self.block, self.inside("handler", node)
             if handler.type is not None:
@@ -531,22 +560,23 @@ class _Pass:
                 self.env = None
 
     @staticmethod
-    def with_partial(before: Environment | None, seen: list[Environment]) -> Environment | None:
+    def with_partial(
+        before: Environment | None, seen: list[tuple[str, frozenset[Definition]]]
+    ) -> Environment | None:
         """The environment of a handler: any prefix of the `try` body may have run."""
         if before is None:
             return None
-        result = {name: found for name, found in before.items() if name.isidentifier()}
-        for environment in seen:
-            for name, found in environment.items():
-                result[name] = result.get(name, frozenset()) | found
-        return result
+        names = dict(before.names)
+        for name, found in seen:
+            names[name] = names.get(name, frozenset()) | found
+        return Environment(names, {})
 
     def match_statement(self, node: ast.Match) -> None:
         self.expression(node.subject, node)
         before = self.env
         ends = [before]
         for case in node.cases:
-            self.env = dict(before) if before is not None else None
+            self.env = self.copied(before)
             self.note(case, node)
             outer, self.block = self.block, self.inside("case", node)
             for part in ast.walk(case.pattern):
@@ -563,7 +593,7 @@ class _Pass:
     def delete(self, target: ast.expr, parent: ast.AST) -> None:
         if isinstance(target, ast.Name):
             if self.env is not None:
-                self.env.pop(target.id, None)
+                self.env.names.pop(target.id, None)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for part in target.elts:
                 self.delete(part, parent)
@@ -656,11 +686,15 @@ class _Pass:
             case ast.Constant():
                 pass
             case ast.Name(id=name):
-                if self.recording and self.env is not None:
-                    self.reach(node, name)
-            case ast.Attribute(value=base):
+                if self.recording:
+                    self.flow.mentions[name].append(node)
+                    if self.env is not None:
+                        self.reach(node, name)
+            case ast.Attribute(value=base, attr=name):
                 self.expression(base, node)
-                self.reach_path(node)
+                if self.recording:
+                    self.flow.mentions[name].append(node)
+                    self.reach_path(node)
             case ast.Subscript(value=base, slice=key):
                 self.expression(base, node)
                 self.expression(key, node)
@@ -703,7 +737,7 @@ class _Pass:
 
     def reach(self, node: ast.expr, name: str) -> None:
         assert self.env is not None
-        found = self.env.get(name, frozenset())
+        found = self.env.get(name) or frozenset()
         self.flow.reaching[node] = found
         for definition in found:
             self.flow.uses[definition].append(node)
@@ -711,9 +745,10 @@ class _Pass:
     def reach_path(self, node: ast.expr) -> None:
         if not self.recording or self.env is None:
             return
-        path = path_of(node)
-        if path is not None and path in self.env:
-            self.reach(node, path)
+        if self.env.paths:
+            path = path_of(node)
+            if path is not None and path in self.env.paths:
+                self.reach(node, path)
 
     def call(self, node: ast.Call) -> None:
         self.expression(node.func, node)
@@ -752,7 +787,7 @@ class _Pass:
             self.forget(lambda path: path.startswith(prefixes))
 
     def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
-        saved = dict(self.env) if self.env is not None else None
+        saved = self.copied(self.env)
         outer = self.block
         for generator in node.generators:
             self.expression(generator.iter, generator)
@@ -773,9 +808,9 @@ class _Pass:
             self.expression(node.elt, node)
         self.block = outer
         if self.walrus and saved is not None and self.env is not None:
-            for name, found in self.env.items():
+            for name, found in self.env.names.items():
                 if any(d.kind == "walrus" for d in found):
-                    saved[name] = saved.get(name, frozenset()) | found
+                    saved.names[name] = saved.names.get(name, frozenset()) | found
         self.env = saved
 
 

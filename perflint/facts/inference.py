@@ -50,7 +50,7 @@ from perflint.facts.values import (
     place_of,
 )
 from perflint.project import Project
-from perflint.syntax import Module, Scope, SyntaxProblem
+from perflint.syntax import Class, Module, Scope, SyntaxProblem
 
 MAX_DEPTH: Final = 5
 """How many function borders one question may cross."""
@@ -276,14 +276,15 @@ class Inference:
             if needle in module.source.body:
                 values += self._assigned_as_global(module, name, depth)
             return join(values)
-        for statement in ast.walk(module.tree):
-            if isinstance(statement, ast.ImportFrom) and any(a.name == "*" for a in statement.names):
-                target = self.project.resolve(statement.module or "", module.source.path, statement.level)
-                other = self.project.module(target) if target else None
-                if other is not None and depth > 0:
-                    value = self.module_name(other, name, depth - 1)
-                    if value.alternatives:
-                        return value
+        for dotted, level in module.star_imports:
+            target = self.project.resolve(dotted, module.source.path, level)
+            if target is None or depth <= 0 or not self.project.mentions(target, name):
+                continue
+            other = self.project.module(target)
+            if other is not None:
+                value = self.module_name(other, name, depth - 1)
+                if value.alternatives:
+                    return value
         return one(External(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
 
     def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
@@ -517,11 +518,17 @@ class Inference:
         if not classes.is_module(self, callee.cls):
             return UNKNOWN
         place = meeting_place((callee.place, *self.argument_places(node, frame)))
+        result = UNKNOWN
         forward = classes.find_method(self, callee.cls, "forward")
-        result = self.inline(FunctionRef(forward, one(callee)), node, frame) if forward is not None else UNKNOWN
+        if forward is not None and (frame.depth >= MAX_DEPTH - 1 and not self._is_in_module(frame.scope) or _is_loss(callee.cls)):
+            result = self.inline(FunctionRef(forward, one(callee)), node, frame)
         if result.open or not result.alternatives:
             result = join((Value(result.alternatives), one(Output(place))))
         return result.map(lambda a: one(_settled(a, place)))
+
+    def _is_in_module(self, scope: Scope) -> bool:
+        """Whether a scope belongs to a module, where calls of other modules are layers: their insides are not looked at."""
+        return scope.owner is not None and classes.is_module(self, scope.owner)
 
     def argument_places(self, node: ast.Call, frame: Frame) -> list[Place]:
         """Where the tensors among a call's arguments are."""
@@ -665,6 +672,10 @@ def _number_kind(alternative: Alternative) -> str:
     if isinstance(alternative, Number):
         return alternative.kind
     return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
+
+
+def _is_loss(cls: Class) -> bool:
+    return "loss" in cls.name.lower() or "criterion" in cls.name.lower()
 
 
 def _negated(alternative: Alternative, op: ast.unaryop) -> Value:

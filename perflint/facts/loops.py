@@ -10,11 +10,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.callers import CallSite
 from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
@@ -31,8 +31,13 @@ MODULE_HOUSEKEEPING = frozenset(
 )
 """Methods of a module that are no forward pass."""
 
-STEP_LOOP_NEEDLE = re.compile(rb"\bbackward\b|oader|\bzero_grad\b|no_grad|inference_mode|\.eval\(|_step\b|\biterat")
-_LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b|\[[^\]\n]*\bfor\b", re.M)
+_TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
+_NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
+_LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
+_EVALUATION_NEEDLE = re.compile(rb"oader|no_grad|inference_mode|\.eval\(\)")
+_FORWARD_NEEDLE = re.compile(
+    rb"model|net\b|net\(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval\("
+)
 
 
 class LoopKind(Enum):
@@ -49,22 +54,15 @@ class Heat(Enum):
     FORWARD = "part of a forward pass"
 
 
-@dataclass(frozen=True, eq=False)
-class HotCall:
-    """A call that runs each step."""
-
-    scope: Scope
-    node: ast.Call
-
-
 class Loops:
     """Step loops and hot functions of a project."""
 
-    def __init__(self, inference: Inference) -> None:
+    def __init__(self, inference: Inference, helper_names: frozenset[str] | None = None) -> None:
         self._inference = inference
         self._kinds: dict[Scope, dict[Loop, LoopKind]] = {}
         self._steps: dict[tuple[Scope, int], tuple[bool, bool]] = {}
-        self._hot: dict[Scope, list[HotCall]] | None = None
+        self._hot: dict[tuple[Scope, int], list[CallSite]] = {}
+        self._helpers = helper_names
 
     # -- step loops --------------------------------------------------------------------------------------------------
 
@@ -77,28 +75,59 @@ class Loops:
         return found
 
     def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
+        text = scope.text
+        if _LOOP_NEEDLE.search(text) is None:
+            return {}
+        if not self._inference.project.near_training(scope.module.source.path) and _EVALUATION_NEEDLE.search(text) is None:
+            return {}
         flow = flow_of(scope)
         loops = [loop for loop in flow.loops if loop.statement is not None]
-        if not loops:
-            return {}
         kinds: dict[Loop, LoopKind] = {}
-        for call in flow.calls:
-            innermost = _statement_loop(flow, call)
-            if innermost is not None and self._trains(scope, call, HOT_DEPTH):
-                kinds[innermost] = LoopKind.TRAIN
+        helpers = self.helper_names()
+        for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers]:
+            for call in flow.calls_named[name]:
+                innermost = _statement_loop(flow, call)
+                if innermost is not None and self._trains(scope, call, HOT_DEPTH):
+                    kinds[innermost] = LoopKind.TRAIN
         for loop in loops:
             if loop not in kinds and self._iterates_over_batches(scope, loop):
                 kinds[loop] = LoopKind.EVALUATE
+        if _FORWARD_NEEDLE.search(text) is None:
+            return kinds
         if scope.owner is not None and classes.is_module(self._inference, scope.owner):
             return kinds  # a loop over layers is no loop over batches
         outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
+        ruled_out = set(outer)
         for call in flow.calls:
             innermost = _statement_loop(flow, call)
-            if innermost is None or innermost in kinds or innermost in outer:
+            if innermost is None or innermost in kinds or innermost in ruled_out:
                 continue
-            if self._is_forward(scope, call) and not self._holds_step_loop(scope, innermost):
-                kinds[innermost] = LoopKind.EVALUATE
+            if self._is_forward(scope, call):
+                if self._holds_step_loop(scope, innermost):
+                    ruled_out.add(innermost)
+                else:
+                    kinds[innermost] = LoopKind.EVALUATE
         return kinds
+
+    def helper_names(self) -> frozenset[str]:
+        """The names of functions that run a backward pass, themselves or through another function of their file."""
+        if self._helpers is None:
+            self._helpers = frozenset()
+            found: set[str] = set()
+            project = self._inference.project
+            for path in sorted(project.files):
+                data = project.read(path)
+                if data is None or b"backward(" not in data:
+                    continue
+                module = project.module(path)
+                if module is None:
+                    continue
+                functions = list(module.functions())
+                own = {f.name for f in functions if b"backward(" in f.text}
+                words = [name.encode() + b"(" for name in own]
+                found |= own | {f.name for f in functions if any(word in f.text for word in words)}
+            self._helpers = frozenset(found)
+        return self._helpers
 
     def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
         """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
@@ -134,7 +163,7 @@ class Loops:
         return self._steps[key]
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
-        if loop.iterated is None:
+        if loop.iterated is None or not _may_give_batches(loop.iterated):
             return False
         value = self._inference.value(scope, loop.iterated)
         element = self._inference.element(value)
@@ -157,7 +186,7 @@ class Loops:
         for call in flow.calls:
             if flow.within(call, loop.block):
                 for target in self.targets(scope, call):
-                    if b"for " in target.text and STEP_LOOP_NEEDLE.search(target.text) and self.kinds(target):
+                    if self.kinds(target):
                         return True
         return False
 
@@ -225,15 +254,34 @@ class Loops:
             return None
         if scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None:
             return Heat.STEP
-        if scope in self.hot_functions():
-            return Heat.STEP
         if self._in_forward(scope):
             return Heat.FORWARD
+        if self.hot_calls(scope):
+            return Heat.STEP
         return self.heat(scope.parent) if scope.parent is not None else None
 
-    def hot_calls(self, scope: Scope) -> list[HotCall]:
-        """The calls that run a function each step."""
-        return self.hot_functions().get(scope, [])
+    def hot_calls(self, scope: Scope, depth: int = HOT_DEPTH) -> list[CallSite]:
+        """The calls that run a function each step: from a step loop, or from a function that is hot itself."""
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT:
+            return []
+        if not self._inference.project.near_training(scope.module.source.path):
+            return []
+        key = (scope, depth)
+        known = self._hot.get(key)
+        if known is None:
+            self._hot[key] = []
+            known = self._hot[key] = [site for site in self._inference.callers.sites(scope).sites if self._is_hot(site, depth)]
+        return known
+
+    def _is_hot(self, site: CallSite, depth: int) -> bool:
+        if self.step_loop(site.scope, site.node) is not None:
+            return True
+        if self.around(site.scope, site.node) is not None:
+            return False
+        flow = flow_of(site.scope)
+        if any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
+            return False
+        return bool(self.hot_calls(site.scope, depth - 1))
 
     def _in_forward(self, scope: Scope, depth: int = 2) -> bool:
         if scope.owner is None or not classes.is_module(self._inference, scope.owner):
@@ -245,74 +293,6 @@ class Loops:
         needle = b"." + scope.name.encode() + b"("
         callers = [m for m in scope.owner.methods.values() if m is not scope and needle in m.text]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
-
-    def hot_functions(self) -> dict[Scope, list[HotCall]]:
-        """The functions that the project's step loops call, directly or through others, with the calls."""
-        if self._hot is None:
-            self._hot = {}
-            level: list[Scope] = []
-            for root in self._roots():
-                for call in flow_of(root).calls:
-                    if self.step_loop(root, call) is not None:
-                        level += self._mark(root, call)
-            for _ in range(HOT_DEPTH - 1):
-                following: list[Scope] = []
-                for scope in level:
-                    try:
-                        flow = flow_of(scope)
-                    except SyntaxProblem:
-                        continue
-                    for call in flow.calls:
-                        if not any(is_guard(flow, b) for b in flow.block[call].ancestry()):
-                            following += self._mark(scope, call)
-                level = following
-        return self._hot
-
-    def _mark(self, scope: Scope, call: ast.Call) -> list[Scope]:
-        assert self._hot is not None
-        fresh: list[Scope] = []
-        for target in self.targets(scope, call):
-            if target not in self._hot:
-                self._hot[target] = []
-                fresh.append(target)
-            if all(known.node is not call for known in self._hot[target]):
-                self._hot[target].append(HotCall(scope, call))
-        return fresh
-
-    def _roots(self) -> Iterator[Scope]:
-        """The scopes that may hold step loops, by their words: those of training, or the name of a helper that trains."""
-        project = self._inference.project
-        helpers: dict[str, set[bytes]] = {}
-        for path in sorted(project.files):
-            data = project.reader(path)
-            if data is None or STEP_LOOP_NEEDLE.search(data) is None:
-                continue
-            module = project.module(path)
-            if module is None:
-                continue
-            names = {s.name.encode() + b"(" for s in module.functions() if b"backward(" in s.text and _LOOP_NEEDLE.search(s.text) is None}
-            if names:
-                for user in (path, *project.importers(path)):
-                    helpers.setdefault(user, set()).update(names)
-        for path in sorted(project.files):
-            data = project.reader(path)
-            words = helpers.get(path, set())
-            if data is None or (STEP_LOOP_NEEDLE.search(data) is None and not words):
-                continue
-            module = project.module(path)
-            if module is None:
-                continue
-            for scope in [module.top, *module.functions()]:
-                text = scope.text
-                if _LOOP_NEEDLE.search(text) is None:
-                    continue
-                if STEP_LOOP_NEEDLE.search(text) is None and not any(word in text for word in words):
-                    continue
-                try:
-                    if self.kinds(scope):
-                        yield scope
-                except SyntaxProblem:
-                    continue
 
 
 def is_optimizer(alternative: Alternative) -> bool:
@@ -339,6 +319,25 @@ def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
     while loop is not None and loop.statement is None:
         loop = loop.parent
     return loop
+
+
+_BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
+
+
+def _may_give_batches(node: ast.expr) -> bool:
+    """Whether what a loop iterates over may be a data loader, by the look of it."""
+    match node:
+        case ast.Name():
+            return True
+        case ast.Attribute(attr=name):
+            return _BATCH_SOURCE.search(name) is not None
+        case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
+            return False
+        case ast.Call(func=func, args=args):
+            return any(_may_give_batches(a) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
+        case ast.Subscript(value=base):
+            return _may_give_batches(base)
+    return False
 
 
 def _holds_batch(element: Value) -> bool:

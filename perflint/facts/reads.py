@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.inference import Inference
-from perflint.facts.loops import Loops
+from perflint.facts.loops import Heat, Loops
 from perflint.facts.values import Alternative, Batch, Object, Output, Place, Tensor, Value, place_of
 from perflint.syntax import Scope
 
@@ -62,20 +62,41 @@ _MATH = re.compile(r"^(?:math|numpy)\.(?:log10|log2|log|sqrt|exp|isnan|isinf|isf
 _LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
 
 
-def find_reads(inference: Inference, scope: Scope) -> list[HostRead]:
-    """The reads of a scope in evaluation order."""
+def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
+    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order."""
+    heat = loops.heat(scope)
+    if heat is Heat.FORWARD and not inference.project.near_training(scope.module.source.path):
+        return []
+    if heat is None and not loops.kinds(scope):
+        return []
     flow = flow_of(scope)
+
+    def counts(node: ast.AST) -> bool:
+        return heat is not None or loops.around(scope, node) is not None
+
     reads: list[HostRead] = []
     taken: set[ast.AST] = set()
     for call in flow.calls:
+        if not counts(call):
+            continue
         read = _read_call(inference, scope, flow, call)
         if read is not None and read.node not in taken:
             taken.add(read.node)
             reads.append(read)
-    reads += _format_reads(inference, scope, flow)
-    reads += _truth_reads(inference, scope, flow)
+    if heat is Heat.FORWARD:
+        return sorted(reads, key=lambda read: flow.order[read.node])
+    reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
+    reads += _truth_reads(inference, scope, flow, counts)
     reads.sort(key=lambda read: flow.order[read.node])
     return reads
+
+
+def written_out(flow: Flow) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls of a scope that look like reads, as (call, what is read): cheap, and no proof of anything."""
+    for name in ("item", "cpu", "numpy", "tolist"):
+        for call in flow.calls_named[name]:
+            if isinstance(call.func, ast.Attribute) and not call.args:
+                yield call, _source(call.func.value)
 
 
 def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
@@ -189,8 +210,12 @@ def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
         node = call
 
 
-def _format_reads(inference: Inference, scope: Scope, flow: Flow) -> Iterator[HostRead]:
-    for node in flow.order:
+def _format_reads(
+    inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]
+) -> Iterator[HostRead]:
+    for node in list(flow.order):
+        if not isinstance(node, (ast.FormattedValue, ast.Call, ast.BinOp)) or not counts(node):
+            continue
         match node:
             case ast.FormattedValue(value=value, conversion=-1) if value in flow.order:
                 if _strictly_device(inference, scope, value):
@@ -206,9 +231,11 @@ def _format_reads(inference: Inference, scope: Scope, flow: Flow) -> Iterator[Ho
                         yield HostRead(inner, inner, ReadKind.FORMAT)
 
 
-def _truth_reads(inference: Inference, scope: Scope, flow: Flow) -> Iterator[HostRead]:
+def _truth_reads(
+    inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]
+) -> Iterator[HostRead]:
     for node in list(flow.order):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
             for operand in _operands(node.test):
                 if operand in flow.order and _strictly_device(inference, scope, operand):
                     yield HostRead(operand, operand, ReadKind.TRUTH)

@@ -33,6 +33,7 @@ the keyword), or when the device may be another one: asynchronous copies are saf
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -40,6 +41,7 @@ from perflint.api import (
     Category,
     Code,
     Finding,
+    Heat,
     Output,
     Place,
     Severity,
@@ -55,15 +57,24 @@ from perflint.api import (
 )
 
 
+_MOVE = re.compile(rb"\.to\((?!\s*(?:torch\.|dtype\b|\w+\.dtype))|\.cuda\(|\.type\(")
+
+_BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
+
+
 @rule(
     category=Category.TRANSFER,
     severity=Severity.WARNING,
-    needs=[(".to(", ".cuda(", ".type(")],
-    in_file=(),
+    needs=[(_MOVE,), ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch")],
+    in_file=[("torch", "loader", "device")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""
+    if not code.step_loops():
+        heat = code.heat
+        if heat is None or (heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text)):
+            return  # the inputs of a forward pass are where the network is
     for call in code.calls("to", "cuda", "type"):
         if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
             continue

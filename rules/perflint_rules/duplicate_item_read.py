@@ -66,14 +66,15 @@ from perflint.api import (
     suspends,
     untimed,
     untouched,
+    written_out,
 )
 
 
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(".item()", "float(", "format(", 'f"', "f'")],
-    in_file=(),
+    needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
+    in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -92,6 +93,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _groups(code: Code) -> Iterator[list[HostRead]]:
     """Reads of the same value in the same iteration, where an early one has always run before the later ones."""
+    if not code.step_loops() and not _repeats(code):
+        return
     flow = code.flow
     by_path: defaultdict[tuple[str, frozenset[object]], list[HostRead]] = defaultdict(list)
     for read in code.reads():
@@ -110,6 +113,12 @@ def _groups(code: Code) -> Iterator[list[HostRead]]:
             group = reads
         if len(group) > 1 and not _changed(code, group):
             yield group
+
+
+def _repeats(code: Code) -> bool:
+    """Whether some value looks as if it were read twice."""
+    paths = [path_of(tensor) for _, tensor in written_out(code.flow)]
+    return any(path is not None and paths.count(path) > 1 for path in paths)
 
 
 def _is_number(code: Code, read: HostRead) -> bool:

@@ -67,14 +67,13 @@ from perflint.api import (
 
 _EVALUATES = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|test|valid|validate|validation|vali|val|infer|inference|predict|"
                         r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)", re.I)
-_WORDS = ("eval", "test", "val", "infer", "predict", "sample", "generate", "embed", "encode", "extract", "score", "bench") + (
-    ".detach()",
-    ".data",
-    "argmax",
-    ".max(",
-    ".cpu()",
-    ".item()",
+_EVALUATION = re.compile(rb"\bdef \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
+_NETWORK = re.compile(
+    rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
+    rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
+    re.I,
 )
+_MAY_TRAIN = re.compile(rb"\.eval\(\)|backward|\.step\(|\bgrad\(")
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -82,16 +81,30 @@ _FRAMEWORK_HOOKS = frozenset(
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
 
 
-@rule(category=Category.AUTOGRAD, severity=Severity.WARNING, needs=[_WORDS], fixes=True)
+@rule(
+    category=Category.AUTOGRAD,
+    severity=Severity.WARNING,
+    needs=[
+        (_EVALUATION, "backward(", "zero_grad"),
+        (".eval()", "for ", "while ", ".detach()", ".data", "argmax"),
+        (_NETWORK,),
+    ],
+    fixes=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report forward passes whose graph is dropped."""
     scope = code.scope
     if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    forwards = [call for call in code.flow.calls if _is_forward(code, call)]
-    if not forwards:
+    if b".eval()" not in scope.text and not code.facts.project.near_training(code.source.path):
         return
-    evaluates = not scope.is_module and _is_evaluation(code) and not backward_in(code.facts, scope)
+    if not scope.is_module and not _EVALUATES.search(scope.name) and not _MAY_TRAIN.search(scope.text):
+        return
+    trains = backward_in(code.facts, scope)
+    evaluates = not scope.is_module and not trains and _is_evaluation(code)
+    if not evaluates and not trains and not scope.is_module:
+        return
+    forwards = [call for call in code.flow.calls if _is_forward(code, call)]
     reported: list[int] = []
     for call in forwards:
         if code.grad_is_off(call) is not False or _frozen(code, call):

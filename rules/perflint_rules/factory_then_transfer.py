@@ -33,6 +33,7 @@ device and nothing else. A change of type in the same call keeps its own roundin
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -63,13 +64,16 @@ _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
+_MOVED_FACTORY = re.compile(
+    rb"\b(?:zeros|ones|empty|eye|full|arange|rand|randn|randint|randperm)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*\.(?:to|cuda)\("
+)
+_FROM_NUMPY = re.compile(rb"Tensor\(\s*(?:np|numpy)\.")
+
+
 @rule(
     category=Category.TRANSFER,
     severity=Severity.WARNING,
-    needs=[
-        (".to(", ".cuda(", "Tensor("),
-        ("zeros(", "ones(", "empty(", "eye(", "full(", "arange(", "rand", "normal(", "uniform("),
-    ],
+    needs=[(_MOVED_FACTORY, _FROM_NUMPY)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -71,6 +71,7 @@ from perflint.api import (
     replace,
     rule,
     suspends,
+    written_out,
 )
 
 _CURES = {
@@ -86,17 +87,19 @@ _CURES = {
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "float(", "int(", "print(", "format", '"', "'")],
-    in_file=(),
+    needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
+    in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""
+    if not code.step_loops() and not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
+        return
     for read in code.reads():
         if read.kind is ReadKind.TRUTH or not code.is_hot(read.node):
             continue
         sinks = code.sinks(read.node)
-        if not sinks or not sinks <= IDLE_SINKS | {Sink.RETURN}:
+        if not _may_wait(sinks):
             continue
         if sinks == {Sink.RETURN} and code.heat is None:
             continue
@@ -109,6 +112,11 @@ def check(code: Code) -> Iterator[Finding]:
             fix = code.fix("add up on the device and read the sum after the loop", total.parts, unless=missing)
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {_uses(sinks)}; {_CURES[first]}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
+
+
+def _may_wait(sinks: frozenset[Sink]) -> bool:
+    """Whether nothing that becomes of a value needs it within the step."""
+    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}
 
 
 def _uses(sinks: frozenset[Sink]) -> str:

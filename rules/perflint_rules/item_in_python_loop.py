@@ -30,15 +30,19 @@ of scalars (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import Category, Code, Edit, Elements, Finding, Import, Severity, Tensor, replace, rule
 
 
+_ELEMENT_READ = re.compile(rb"(?:\.item\(\)|\b(?:float|int)\(\w+\))[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b")
+
+
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(".item()", "float(", "int("), (" for ",)],
+    needs=[(_ELEMENT_READ,)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -75,8 +75,15 @@ from perflint.api import (
     suspends,
 )
 
+_ENTERED = re.compile(rb"\bwith\b[^\n]*\bno_grad\b")
+_NETWORK = re.compile(
+    rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
+    rb"|classifier|transformer|self|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
+    re.I,
+)
 
-@rule(category=Category.AUTOGRAD, severity=Severity.WARNING, needs=[("no_grad",)], fixes=True)
+
+@rule(category=Category.AUTOGRAD, severity=Severity.WARNING, needs=[("no_grad",), (_NETWORK,), (".eval()", "for ", "while ", _ENTERED)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `no_grad` region that could be an `inference_mode` region."""
     for node in list(code.flow.order):
@@ -106,8 +113,10 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     low = flow.order[body[0]]
     inside = {id(n) for statement in body for n in ast.walk(statement)}
     calls = [c for c in flow.calls if id(c) in inside]
+    if _says_why(code, manager) or not _is_evaluation(code, calls, whole):
+        return
     forwards = [c for c in calls if _is_forward(code, c)]
-    if not forwards or _says_why(code, manager) or not _is_evaluation(code, calls, whole):
+    if not forwards:
         return
     escapes = list(_escapes(code, body, inside, low, whole))
     if any(reason is None for reason in escapes):
@@ -142,9 +151,9 @@ def _is_evaluation(code: Code, calls: list[ast.Call], whole: bool) -> bool:
     """A decorated function counts when it loops over batches or switches to evaluation; a `with` block always does."""
     if not whole:
         return True
-    if code.step_loops():
+    if any(isinstance(c.func, ast.Attribute) and c.func.attr == "eval" for c in calls):
         return True
-    return any(isinstance(c.func, ast.Attribute) and c.func.attr == "eval" for c in calls)
+    return bool(code.step_loops())
 
 
 def _says_why(code: Code, manager: ast.expr) -> bool:

@@ -27,17 +27,19 @@ Safe: the statement cannot succeed as it stands.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import Category, Code, Finding, Severity, replace, rule
 
+_ENTERED = re.compile(rb"\bwith\b[^\n]*\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.ERROR,
-    needs=[("no_grad", "enable_grad", "inference_mode"), ("with ",)],
+    needs=[(_ENTERED,)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

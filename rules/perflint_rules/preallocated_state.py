@@ -45,12 +45,16 @@ No fix: whether the buffer is carried or reset cannot be seen from here with cer
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), ("self.",)])
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+
+
+@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), (_RNN_NAME,)])
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
     zeroed = {path_of(call.func.value) for call in code.calls("zero_", "fill_") if isinstance(call.func, ast.Attribute)}

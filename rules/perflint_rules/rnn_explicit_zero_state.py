@@ -44,6 +44,7 @@ several layers and `proj_size`). A state of a wrong shape raises; without it, no
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -68,10 +69,13 @@ from perflint.api import (
 )
 
 
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+
+
 @rule(
     category=Category.STATE,
     severity=Severity.WARNING,
-    needs=[("zeros", "zero_", "hidden", "state")],
+    needs=[("zeros", "zero_", "hidden", "state"), (_RNN_NAME,)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

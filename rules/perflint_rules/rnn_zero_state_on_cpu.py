@@ -46,6 +46,7 @@ layer's input; on the CPU nothing changes.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -73,7 +74,10 @@ from perflint.api import (
 )
 
 
-@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",)], fixes=True)
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+
+
+@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), (_RNN_NAME,)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""
     seen: set[ast.AST] = set()

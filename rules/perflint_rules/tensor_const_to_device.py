@@ -29,6 +29,7 @@ not reported.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity, argument, device_place, replace, rule
@@ -36,7 +37,10 @@ from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity,
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 
 
-@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("tensor(",), ("device",)], fixes=True)
+_LITERAL = re.compile(rb"\btensor\(\s*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
+
+
+@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(_LITERAL,)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
     for call in code.calls("tensor"):
