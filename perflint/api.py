@@ -45,8 +45,10 @@ from perflint.rewrite import (
 )
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Rule, Severity, rule
 from perflint.syntax import Scope
+from perflint.words import words
 
 __all__ = [
+    "IDLE_SINKS",
     "Alternative",
     "Applicability",
     "Batch",
@@ -67,7 +69,6 @@ __all__ = [
     "GradUse",
     "Heat",
     "HostRead",
-    "IDLE_SINKS",
     "Import",
     "Instance",
     "Literal",
@@ -126,6 +127,7 @@ __all__ = [
     "transfer_target",
     "untimed",
     "untouched",
+    "words",
     "wrap_statement",
     "written_out",
 ]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from perflint.config import Config
     from perflint.discover import Found
     from perflint.run import Result, Run
@@ -54,12 +56,11 @@ def cli() -> None:
 
 def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
-    names = {"metavar": "NAMES", "multiple": True}
     options = [
         click.argument("paths", nargs=-1),
-        click.option("--select", help="Run these rules or groups only; `all` is every rule.", **names),
-        click.option("--extend-select", help="Run these rules or groups too.", **names),
-        click.option("--ignore", help="Leave these rules or groups out.", **names),
+        click.option("--select", help="Run these rules or groups only; `all` is every rule.", metavar="NAMES", multiple=True),
+        click.option("--extend-select", help="Run these rules or groups too.", metavar="NAMES", multiple=True),
+        click.option("--ignore", help="Leave these rules or groups out.", metavar="NAMES", multiple=True),
         click.option("--unsafe-fixes/--no-unsafe-fixes", default=None, help="Show and apply fixes that may change behaviour."),
         click.option("--diff", is_flag=True, help="Print what fix would change as a patch; write nothing."),
         click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: full]"),
@@ -242,7 +243,9 @@ class _Invocation:
             "json-lines": data.as_json_lines,
             "github": data.github,
         }
-        writer = text.statistics if self.options["statistics"] and output_format in ("full", "concise") else writers[output_format]
+        writer = (
+            text.statistics if self.options["statistics"] and output_format in ("full", "concise") else writers[output_format]
+        )
         lines = list(writer(result))
         target = self.options["output_file"]
         if target is not None:
@@ -310,26 +313,28 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
         yield lambda path: None
         return
     started = time.monotonic()
-    state: dict[str, Any] = {"done": 0, "bar": None, "task": None}
+    done = 0
+    bar: Progress | None = None
 
     def on_file(path: str) -> None:
-        state["done"] += 1
-        if state["bar"] is None and time.monotonic() - started > PROGRESS_AFTER_S:
+        nonlocal done, bar
+        done += 1
+        if bar is None and time.monotonic() - started > PROGRESS_AFTER_S:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
             columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            state["bar"] = Progress(*columns, console=Console(stderr=True), transient=True)
-            state["bar"].start()
-            state["task"] = state["bar"].add_task("check", total=total)
-        if state["bar"] is not None:
-            state["bar"].update(state["task"], completed=state["done"])
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            bar.start()
+            bar.add_task("check", total=total)
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
 
     try:
         yield on_file
     finally:
-        if state["bar"] is not None:
-            state["bar"].stop()
+        if bar is not None:
+            bar.stop()
 
 
 def run_for_tests(arguments: Sequence[str]) -> Any:
@@ -337,5 +342,3 @@ def run_for_tests(arguments: Sequence[str]) -> Any:
     from click.testing import CliRunner
 
     return CliRunner().invoke(cli, list(arguments), standalone_mode=True)
-
-

@@ -7,7 +7,7 @@ comes from `perflint.rewrite`, which works on LibCST nodes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.facts.facts import Facts
@@ -140,15 +140,18 @@ class Code:
     def fix(
         self,
         message: str,
-        parts: Callable[[], Iterable[Edit | Import]],
+        parts: Iterable[Edit | Import],
         *,
         unless: Iterable[str | None] = (),
         leads_to: tuple[str, ...] = (),
     ) -> Fix | None:
-        """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten."""
+        """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten.
+
+        `parts` is a generator that may raise `CannotRewrite` while it builds.
+        """
         applicability = Applicability.UNSAFE if any(unless) else Applicability.SAFE
         try:
-            built = list(parts())
+            built = list(parts)
         except CannotRewrite:
             return None
         edits = tuple(part for part in built if isinstance(part, Edit))
@@ -160,6 +163,7 @@ class Code:
 
         Raises:
             CannotRewrite: the package's name means something else here.
+
         """
         top = flow_of(self.scope.module.top)
         for definition in top.definitions:

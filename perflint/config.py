@@ -69,6 +69,7 @@ def load(path: str) -> Config:
 
     Raises:
         ConfigError: the file cannot be read, is no TOML, has an unknown key or a value of the wrong type.
+
     """
     try:
         with open(path, "rb") as handle:
@@ -163,6 +164,7 @@ class Configurations:
 
         Raises:
             ConfigError: the nearest configuration file is unusable.
+
         """
         found = self._known.get(directory)
         if found is None:
@@ -187,13 +189,16 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
 
     Raises:
         ConfigError: a name that is neither a rule nor a group.
+
     """
     groups = {category.value for category in Category} | {"all"}
     names = {rule.name for rule in rules} | groups
     given = (*config.select, *config.extend_select, *config.ignore, *(n for v in config.per_file_ignores.values() for n in v))
     for name in given:
         require_known(name, names)
-    chosen = [r for r in rules if _in(r, config.select)] if config.select else [r for r in rules if r.severity is not Severity.INFO]
+    chosen = (
+        [r for r in rules if _in(r, config.select)] if config.select else [r for r in rules if r.severity is not Severity.INFO]
+    )
     chosen += [r for r in rules if _in(r, config.extend_select) and r not in chosen]
     return sorted((r for r in chosen if not _in(r, config.ignore)), key=lambda rule: rule.name)
 

@@ -9,11 +9,16 @@ from dataclasses import dataclass, field
 from pathspec import GitIgnoreSpec
 
 from perflint.config import Config
+from perflint.words import words
 
-DEFAULT_EXCLUDES = (
-    (".bzr", ".direnv", ".eggs", ".git", ".git-rewrite", ".hg", ".ipynb_checkpoints", ".mypy_cache", ".nox", ".pants.d")
-    + (".pyenv", ".pytest_cache", ".pytype", ".ruff_cache", ".svn", ".tox", ".venv", ".vscode", "__pypackages__")
-    + ("__pycache__", "_build", "buck-out", "build", "dist", "node_modules", "site-packages", "venv")
+DEFAULT_EXCLUDES = sorted(
+    words(
+        """
+        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .pyenv .pytest_cache
+        .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist node_modules
+        site-packages venv
+        """
+    )
 )
 ROOT_MARKERS = (".git", "pyproject.toml", "perflint.toml", "setup.py", "setup.cfg")
 
@@ -56,6 +61,7 @@ def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Foun
 
     Raises:
         PathError: a path does not exist.
+
     """
     found = Found()
     seen: set[str] = set()

@@ -39,7 +39,7 @@ class Session:
 
     project: Project
     rules: Sequence[Rule]
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
     target_versions: dict[str, Version] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()

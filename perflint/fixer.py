@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import os
 import stat
 import tempfile
@@ -90,7 +91,7 @@ def _overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 def _overlap_themselves(spans: list[tuple[int, int]]) -> bool:
     ordered = sorted(spans)
-    return any(_overlaps(a, b) and a[0] != a[1] for a, b in zip(ordered, ordered[1:], strict=False))
+    return any(_overlaps(a, b) and a[0] != a[1] for a, b in itertools.pairwise(ordered))
 
 
 def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
@@ -156,7 +157,8 @@ def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[
 
 def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
     """The text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
-    and its `__future__` imports."""
+    and its `__future__` imports.
+    """
     body = source.body
     for wanted in dict.fromkeys(imports):
         tree = ast.parse(body.decode())
@@ -202,8 +204,11 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
 def _must_come_first(statement: ast.stmt, first: ast.stmt) -> bool:
     if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
         return True
-    return statement is first and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(
-        statement.value.value, str
+    return (
+        statement is first
+        and isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
     )
 
 
@@ -211,7 +216,8 @@ def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | Non
     if statement.lineno != statement.end_lineno or any(a.name == "*" for a in statement.names):
         return None
     last = statement.names[-1]
-    assert last.end_lineno is not None and last.end_col_offset is not None
+    assert last.end_lineno is not None
+    assert last.end_col_offset is not None
     at = source.offset(last.end_lineno, last.end_col_offset)
     return source.body[:at] + f", {name}".encode() + source.body[at:]
 
@@ -228,6 +234,7 @@ def write(path: str, expected: bytes, data: bytes) -> None:
 
     Raises:
         WriteError: the file has changed since it was read, or it cannot be written.
+
     """
     target = os.path.realpath(path)
     try:
@@ -253,5 +260,3 @@ def write(path: str, expected: bytes, data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
-
-

@@ -253,4 +253,3 @@ class Project:
             data = self.read(path)
             self._naming[path] = data is not None and _ACCELERATOR.search(data) is not None
         return self._naming[path]
-

@@ -20,6 +20,7 @@ def all_rules() -> tuple[Rule, ...]:
 
     Raises:
         ValueError: two rules have the same name.
+
     """
     rules: dict[str, Rule] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):

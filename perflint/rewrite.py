@@ -28,8 +28,10 @@ def span(source: Source, node: ast.expr | ast.stmt) -> tuple[int, int]:
 
     Raises:
         CannotRewrite: the text there is not the node's: positions inside f-strings are wrong before Python 3.12.
+
     """
-    assert node.end_lineno is not None and node.end_col_offset is not None
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
     if node.end_lineno > len(source.starts):
         raise CannotRewrite("the position lies outside of the file")
     start = source.offset(node.lineno, node.col_offset)
@@ -67,7 +69,8 @@ def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst
     text = source.text(start, end)
     module = cst.parse_module(f"({text}\n)\n" if "\n" in text or "\r" in text else f"{text}\n")
     statement = module.body[0]
-    assert isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr)
+    assert isinstance(statement, cst.SimpleStatementLine)
+    assert isinstance(statement.body[0], cst.Expr)
     node = statement.body[0].value
     if not isinstance(node, cst.Call):
         raise CannotRewrite("the call was not found")
@@ -81,6 +84,7 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
 
     Raises:
         CannotRewrite: the call has the keyword already, or a bare generator expression as its argument.
+
     """
     import libcst as cst
 
@@ -131,8 +135,8 @@ def remove_keyword(source: Source, call: ast.Call, name: str) -> Edit:
 
     Raises:
         CannotRewrite: a comment would be lost.
+
     """
-    import libcst as cst
 
     def change(node: cst.Call) -> cst.Call:
         kept = [a for a in node.args if a.keyword is None or a.keyword.value != name]
@@ -154,6 +158,7 @@ def lines_of(source: Source, statement: ast.stmt) -> tuple[int, int]:
 
     Raises:
         CannotRewrite: something else stands on its lines.
+
     """
     start, end = span(source, statement)
     decorators = getattr(statement, "decorator_list", [])
@@ -199,12 +204,14 @@ def insert_after_block(source: Source, statement: ast.stmt, *lines: str) -> Edit
 
     Raises:
         CannotRewrite: its body's last line holds something else.
+
     """
     last: ast.stmt = statement
     while True:
         bodies = [getattr(last, name, None) for name in ("finalbody", "orelse", "body")]
-        if getattr(last, "handlers", None) and not getattr(last, "finalbody") and not getattr(last, "orelse"):
-            bodies = [getattr(last, "handlers")[-1].body]
+        handlers = getattr(last, "handlers", None)
+        if handlers and not bodies[0] and not bodies[1]:
+            bodies = [handlers[-1].body]
         body = next((b for b in bodies if isinstance(b, list) and b and isinstance(b[-1], ast.stmt)), None)
         if body is None:
             break
@@ -222,6 +229,7 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
 
     Raises:
         CannotRewrite: something else stands on its lines, or a comment stands inside of it.
+
     """
     line_start, line_end = lines_of(source, statement)
     start, end = span(source, statement)
@@ -261,6 +269,7 @@ def wrap_statement(source: Source, statement: ast.stmt, head: str) -> Edit:
 
     Raises:
         CannotRewrite: the statement is compound, or a string in it goes over several lines.
+
     """
     if hasattr(statement, "body"):
         raise CannotRewrite("the statement is compound")

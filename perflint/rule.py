@@ -186,4 +186,3 @@ def rule(
         return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), check, page or "", fixes)
 
     return declare
-

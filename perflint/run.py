@@ -49,7 +49,9 @@ class Result:
 class Run:
     """Checks or fixes the files that paths name."""
 
-    def __init__(self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> None:
         self.rules = rules
         self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
@@ -64,6 +66,7 @@ class Run:
         Raises:
             PathError: a path does not exist.
             ConfigError: a configuration is unusable.
+
         """
         return find_files(paths, self.configurations.of)
 
@@ -111,7 +114,12 @@ class Run:
             after = source.encode(fixed.body)
         except UnicodeEncodeError as error:
             problem = Finding(
-                "unreadable-file", Severity.ERROR, Category.ENGINE, f"a fix does not fit the encoding {source.encoding}: {error}", 0, 0
+                "unreadable-file",
+                Severity.ERROR,
+                Category.ENGINE,
+                f"a fix does not fit the encoding {source.encoding}: {error}",
+                0,
+                0,
             )
             return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
         finally:

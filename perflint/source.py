@@ -51,6 +51,7 @@ class Source:
 
         Raises:
             SourceError: unknown encoding, bytes that the encoding cannot decode, or a NUL byte.
+
         """
         bom = data.startswith(codecs.BOM_UTF8)
         body = data[3:] if bom else data

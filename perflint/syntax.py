@@ -222,6 +222,7 @@ class Scope:
 
         Raises:
             SyntaxProblem: the text of the function is no valid Python.
+
         """
         if self._node is None:
             assert self._chunk is not None
@@ -326,6 +327,7 @@ class Module:
 
         Raises:
             SyntaxProblem: the file is no valid Python.
+
         """
         return self._structure.tree
 
@@ -359,6 +361,7 @@ class Module:
 
         Raises:
             SyntaxProblem: the file is no valid Python, or the function is not where it was thought to be.
+
         """
         for node in ast.walk(parse(self.source.body.decode())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == chunk.name:

@@ -58,6 +58,7 @@ from perflint.facts.values import (
     one,
     place_of,
 )
+from perflint.words import words
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Frame, Inference
@@ -178,7 +179,7 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
         case "new" | "new_zeros" | "new_ones" | "new_full" | "new_empty" | "new_tensor":
             return one(Tensor(receiver.place, None, receiver.dtype, fresh=True, zeros=name == "new_zeros"))
     if name.endswith("_") and not name.startswith("_"):
-        filled = name in ("zero_", "detach_", "requires_grad_") and receiver.zeros or name == "zero_"
+        filled = (name in ("zero_", "detach_", "requires_grad_") and receiver.zeros) or name == "zero_"
         return one(replace(receiver, zeros=filled, random=receiver.random or name in ("normal_", "uniform_", "random_")))
     if name in _DTYPE_METHODS:
         return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False))
@@ -305,7 +306,11 @@ def legacy_tensor_place(value: Value) -> Place | None:
     return Place.CUDA_OR_HOST if any(on_device) else Place.HOST
 
 
-HOST_ATTRIBUTES = frozenset(("shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "is_leaf", "nbytes", "itemsize"))
+HOST_ATTRIBUTES = words(
+    """
+    shape device dtype ndim is_cuda requires_grad is_leaf nbytes itemsize
+    """
+)
 """Attributes that give Python objects without looking at the tensor's numbers."""
 
 
@@ -366,9 +371,15 @@ def _mapping_method(
     return UNKNOWN
 
 
-_NUMBER_METHODS = frozenset(("item", "mean", "sum", "max", "min", "get_scale", "get_last_lr", "value"))
-_MODULE_SELF_METHODS = frozenset(
-    ("to", "cuda", "cpu", "eval", "train", "float", "half", "double", "bfloat16", "requires_grad_", "share_memory", "apply")
+_NUMBER_METHODS = words(
+    """
+    item mean sum max min get_scale get_last_lr value
+    """
+)
+_MODULE_SELF_METHODS = words(
+    """
+    to cuda cpu eval train float half double bfloat16 requires_grad_ share_memory apply
+    """
 )
 
 
@@ -443,7 +454,9 @@ def _launcher_method(inference: Inference, name: str, node: ast.Call, frame: Fra
         values = [inference.infer(a, frame).map(_placed_elsewhere) for a in node.args]
         return values[0] if len(values) == 1 else one(Sequence(tuple(values)))
     if name in ("gather", "gather_for_metrics", "reduce", "all_gather", "all_reduce") and node.args:
-        return inference.infer(node.args[0], frame).map(lambda a: one(replace(a, fresh=True)) if isinstance(a, Tensor) else one(a))
+        return inference.infer(node.args[0], frame).map(
+            lambda a: one(replace(a, fresh=True)) if isinstance(a, Tensor) else one(a)
+        )
     return NONE if name in ("backward", "print", "log", "wait_for_everyone") else UNKNOWN
 
 
@@ -672,9 +685,11 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
     rest = ast.Call(node.func, node.args[1:], node.keywords)
     if tensors and node.args and tensors[0] is node.args[0]:
         result = inference.infer(node.args[0], frame).map(
-            lambda a: _tensor_method(inference, _as_tensor(a), last, rest, frame)
-            if isinstance(a, (Tensor, Batch, Output))
-            else UNKNOWN
+            lambda a: (
+                _tensor_method(inference, _as_tensor(a), last, rest, frame)
+                if isinstance(a, (Tensor, Batch, Output))
+                else UNKNOWN
+            )
         )
         return Value(result.alternatives) if result.alternatives else one(Tensor(place, fresh=True))
     if last in TENSOR_METHODS or last in FLOAT_RESULTS or last in BOOLEAN_RESULTS or node.args:

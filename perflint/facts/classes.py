@@ -41,7 +41,11 @@ def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
             for base in current.node.bases:
                 node = base.value if isinstance(base, ast.Subscript) else base
                 value = inference.infer(node, frame)
-                named = [a.cls if isinstance(a, ClassRef) else a.qualname for a in value.alternatives if isinstance(a, (ClassRef, External))]
+                named = [
+                    a.cls if isinstance(a, ClassRef) else a.qualname
+                    for a in value.alternatives
+                    if isinstance(a, (ClassRef, External))
+                ]
                 pending += named or [path_of(node) or "?"]
     return found
 
@@ -137,11 +141,9 @@ def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name:
         bound = inference.bound(method, base, depth - 1)
         if bound is None:
             return [UNKNOWN]
-        for definition in flow.definitions_of(f"{receiver}.{name}"):
-            values.append(inference.definition(definition, bound, flow))
-        for call in flow.calls_named["register_buffer"]:
-            if len(call.args) > 1 and inference.infer(call.args[0], bound).literal == name:
-                values.append(inference.infer(call.args[1], bound))
+        values += [inference.definition(d, bound, flow) for d in flow.definitions_of(f"{receiver}.{name}")]
+        registered = [call.args for call in flow.calls_named["register_buffer"] if len(call.args) > 1]
+        values += [inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name]
     return values
 
 
@@ -169,4 +171,3 @@ def held_modules(inference: Inference, cls: Class, depth: int = 3) -> dict[str, 
     receiver = init.parameters[0].arg + "."
     names = {d.name.removeprefix(receiver) for d in flow_of(init).definitions if d.name.startswith(receiver)}
     return {name: attribute(inference, Instance(cls), name, depth) for name in sorted(names) if "." not in name}
-

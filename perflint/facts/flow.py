@@ -13,13 +13,18 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final, Literal
 
 from perflint.syntax import Class, FunctionNode, Scope
+from perflint.words import words
 
 BlockKind = Literal[
     "scope", "then", "else", "loop", "loop-else", "try", "handler", "finally", "with", "case", "operand", "message"
 ]
+
+
+TRY_STAR: Final[Any] = getattr(ast, "TryStar", ast.Try)
+"""`try` with `except*`, which Python 3.10 does not know."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +46,7 @@ class Loop:
         return None if isinstance(self.node, ast.comprehension) else self.node
 
     def ancestry(self) -> Iterator[Loop]:
-        """This loop and those around it, from the inside out."""
+        """The loop and those around it, from the inside out."""
         loop: Loop | None = self
         while loop is not None:
             yield loop
@@ -58,7 +63,7 @@ class Block:
     loop: Loop | None = None
 
     def ancestry(self) -> Iterator[Block]:
-        """This block and those around it, from the inside out."""
+        """The block and those around it, from the inside out."""
         block: Block | None = self
         while block is not None:
             yield block
@@ -228,6 +233,7 @@ def flow_of(scope: Scope) -> Flow:
 
     Raises:
         SyntaxProblem: the scope's text does not parse.
+
     """
     if scope.flow_cache is None:
         scope.flow_cache = Flow(scope)
@@ -263,11 +269,17 @@ _CHILD_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
 }
 
 # Methods that never change what their receiver's paths hold.
-_READING_METHODS = frozenset(
-    ("items", "keys", "values", "get", "size", "dim", "numel", "item", "tolist", "detach", "float", "double", "half")
-    + ("cpu", "cuda", "to", "view", "mean", "sum", "format", "join", "eval", "train", "numpy", "parameters", "backward")
+_READING_METHODS = words(
+    """
+    items keys values get size dim numel item tolist detach float double half cpu cuda to view mean sum format join
+    eval train numpy parameters backward
+    """
 )
-_READING_FUNCTIONS = frozenset(("print", "len", "isinstance", "enumerate", "range", "zip", "list", "tuple", "dict", "str"))
+_READING_FUNCTIONS = words(
+    """
+    print len isinstance enumerate range zip list tuple dict str
+    """
+)
 
 
 class _Pass:
@@ -455,12 +467,17 @@ class _Pass:
                     self.operand("message", message, node)
             case ast.Match():
                 self.match_statement(node)
+            case ast.Try():
+                self.try_statement(node)
             case ast.Pass():
                 placeholder = self.flow.scope.module.placeholders.get(node.lineno)
                 if isinstance(placeholder, Scope) and self.flow.scope.is_module:
                     self.bind(placeholder.name, node, "function", None)
             case _:
-                self.try_statement(node) if hasattr(node, "handlers") else self.children(node, node)
+                if isinstance(node, TRY_STAR):
+                    self.try_statement(node)
+                else:
+                    self.children(node, node)
 
     def function(self, node: FunctionNode) -> None:
         defaults = [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
@@ -527,10 +544,8 @@ class _Pass:
             self.breaks.pop()
         return self.joined((self.env, *self.continues.pop()))
 
-    def try_statement(self, node: ast.stmt) -> None:
-        body: list[ast.stmt] = getattr(node, "body")
-        orelse: list[ast.stmt] = getattr(node, "orelse")
-        final: list[ast.stmt] = getattr(node, "finalbody")
+    def try_statement(self, node: ast.Try) -> None:
+        body, orelse, final = node.body, node.orelse, node.finalbody
         before = self.env
         self.raises.append([])
         self.env = self.copied(before)
@@ -540,7 +555,7 @@ class _Pass:
         seen = self.raises.pop()
         interrupted = self.with_partial(before, seen)
         ends = [after_body]
-        for handler in getattr(node, "handlers"):
+        for handler in node.handlers:
             self.env = self.copied(interrupted)
             self.note(handler, node)
             outer, self.block = self.block, self.inside("handler", node)
@@ -560,9 +575,7 @@ class _Pass:
                 self.env = None
 
     @staticmethod
-    def with_partial(
-        before: Environment | None, seen: list[tuple[str, frozenset[Definition]]]
-    ) -> Environment | None:
+    def with_partial(before: Environment | None, seen: list[tuple[str, frozenset[Definition]]]) -> Environment | None:
         """The environment of a handler: any prefix of the `try` body may have run."""
         if before is None:
             return None

@@ -13,6 +13,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.values import Literal, Number, Object, Text
 from perflint.syntax import Scope, SyntaxProblem
+from perflint.words import words
 
 
 class GradUse(Enum):
@@ -33,9 +34,11 @@ class GradEnd:
 
 
 _FREE_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS | BOOLEAN_RESULTS | INTEGER_RESULTS | {"detach"}
-_FREE_CALLS = frozenset(
-    ("print", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "type", "save_image", "argmax", "eq")
-    + ("make_grid", "imwrite", "imshow", "plot", "hasattr", "id", "argsort", "save", "accuracy_score", "f1_score")
+_FREE_CALLS = words(
+    """
+    print float int bool len str repr format isinstance type save_image argmax eq make_grid imwrite imshow plot
+    hasattr id argsort save accuracy_score f1_score
+    """
 )
 
 
@@ -121,24 +124,24 @@ class _Walk:
         index = node.slice
         return name in ("max", "min", "topk", "sort", "median") and isinstance(index, ast.Constant) and index.value in (1, -1)
 
-    def _bound(self, targets: list[ast.expr], value: ast.expr, node: ast.AST) -> Iterator[GradEnd]:
+    def _bound(self, targets: list[ast.expr], value: ast.AST, node: ast.AST) -> Iterator[GradEnd]:
         for target in targets:
             if isinstance(target, (ast.Attribute, ast.Subscript)):
-                yield from self._stored(target, value)
+                yield from self._stored(target)
                 continue
             parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
             indices_only = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("max", "min", "topk", "sort")
             if indices_only and len(parts) == 2:
                 parts = parts[:1]
             if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(parts) == len(value.elts):
-                parts = [parts[value.elts.index(node)]]  # type: ignore[arg-type]
+                parts = [parts[value.elts.index(node)]]
             for part in parts:
                 inner = part.value if isinstance(part, ast.Starred) else part
                 yield from self._definitions(inner)
 
     def _definitions(self, target: ast.expr) -> Iterator[GradEnd]:
         if isinstance(target, (ast.Attribute, ast.Subscript)):
-            yield from self._stored(target, target)
+            yield from self._stored(target)
             return
         for definition in self.flow.definitions:
             if definition.node is target and definition not in self.seen:
@@ -154,7 +157,7 @@ class _Walk:
         for use in self.flow.uses[definition]:
             yield from self.ends_of(use)
 
-    def _stored(self, target: ast.expr, value: ast.expr) -> Iterator[GradEnd]:
+    def _stored(self, target: ast.expr) -> Iterator[GradEnd]:
         """Stored in an attribute or an item: followed when the container is a local, else it leaves."""
         root = target
         while isinstance(root, (ast.Attribute, ast.Subscript)):
@@ -255,7 +258,11 @@ def _is_array(alternative: object) -> bool:
 def backward_in(facts: Facts, scope: Scope) -> bool:
     """Whether a scope runs a backward pass or asks for gradients, itself or through what it calls."""
     text = scope.text
-    if b"backward" in text or b"autograd.grad" in text or b"grad(" in text.replace(b"no_grad(", b"").replace(b"zero_grad(", b""):
+    if (
+        b"backward" in text
+        or b"autograd.grad" in text
+        or b"grad(" in text.replace(b"no_grad(", b"").replace(b"zero_grad(", b"")
+    ):
         return True
     flow: Flow = flow_of(scope)
     return any(any(facts.loops.training_acts(scope, call)) for call in flow.calls)

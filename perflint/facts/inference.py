@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from perflint.facts import calls, classes
+from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import Callers
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.names import canonical, hinted, hinted_call
 from perflint.facts.values import (
     FALSE,
@@ -51,13 +51,16 @@ from perflint.facts.values import (
 )
 from perflint.project import Project
 from perflint.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.words import words
 
 MAX_DEPTH: Final = 5
 """How many function borders one question may cross."""
 
-TRANSPARENT_DECORATORS: Final = frozenset(
-    ("staticmethod", "classmethod", "property", "cached_property", "no_grad", "inference_mode", "lru_cache", "cache")
-    + ("abstractmethod", "wraps", "override", "record", "rank_zero_only", "enable_grad", "set_grad_enabled", "autocast")
+TRANSPARENT_DECORATORS: Final = words(
+    """
+    staticmethod classmethod property cached_property no_grad inference_mode lru_cache cache abstractmethod wraps
+    override record rank_zero_only enable_grad set_grad_enabled autocast
+    """
 )
 """Decorators that hand on what the function returns."""
 
@@ -520,7 +523,9 @@ class Inference:
         place = meeting_place((callee.place, *self.argument_places(node, frame)))
         result = UNKNOWN
         forward = classes.find_method(self, callee.cls, "forward")
-        if forward is not None and (frame.depth >= MAX_DEPTH - 1 and not self._is_in_module(frame.scope) or _is_loss(callee.cls)):
+        if forward is not None and (
+            (frame.depth >= MAX_DEPTH - 1 and not self._is_in_module(frame.scope)) or _is_loss(callee.cls)
+        ):
             result = self.inline(FunctionRef(forward, one(callee)), node, frame)
         if result.open or not result.alternatives:
             result = join((Value(result.alternatives), one(Output(place))))
@@ -615,7 +620,9 @@ class Inference:
             if scope.decorators:
                 return UNKNOWN
             parts = [
-                self.element(self.known(y.value, frame), frame.depth) if isinstance(y, ast.YieldFrom) else self.infer(y.value, frame)
+                self.element(self.known(y.value, frame), frame.depth)
+                if isinstance(y, ast.YieldFrom)
+                else self.infer(y.value, frame)
                 for y in produced
                 if y.value is not None
             ]
@@ -750,7 +757,7 @@ def _with_hint(value: Value, name: str) -> Value:
     if len(guesses) < len(value.alternatives):
         return value
     suggested = hinted(name)
-    if not guesses or not suggested.may_be(Tensor, Batch, Output) and suggested.alternatives:
+    if not guesses or (not suggested.may_be(Tensor, Batch, Output) and suggested.alternatives):
         return suggested.map(lambda a: one(replace(a, place=guesses[0].place)) if guesses and isinstance(a, Object) else one(a))
     return value
 

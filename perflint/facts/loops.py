@@ -20,14 +20,17 @@ from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.syntax import Scope, SyntaxProblem
+from perflint.words import words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
 
-MODULE_HOUSEKEEPING = frozenset(
-    ("to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "parameters", "named_parameters", "modules")
-    + ("state_dict", "load_state_dict", "zero_grad", "apply", "register_buffer", "requires_grad_", "add_module", "log")
-    + ("register_forward_hook", "save_pretrained", "named_modules", "children", "share_memory", "compile", "log_dict")
+MODULE_HOUSEKEEPING = words(
+    """
+    to cuda cpu train eval float half double bfloat16 parameters named_parameters modules state_dict load_state_dict
+    zero_grad apply register_buffer requires_grad_ add_module log register_forward_hook save_pretrained named_modules
+    children share_memory compile log_dict
+    """
 )
 """Methods of a module that are no forward pass."""
 
@@ -395,7 +398,11 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 return equal if not ordered else not negated
             if isinstance(op, (ast.Eq, ast.NotEq)) and (_counts(flow, left) or _counts(flow, right)):
                 return equal
-            if isinstance(op, (ast.In, ast.Lt, ast.LtE)) and _counts(flow, left) and isinstance(right, (ast.Constant, ast.List)):
+            if (
+                isinstance(op, (ast.In, ast.Lt, ast.LtE))
+                and _counts(flow, left)
+                and isinstance(right, (ast.Constant, ast.List))
+            ):
                 return not negated
             return _is_rare(test) and not negated
         case ast.Name() | ast.Attribute():
@@ -413,9 +420,7 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
 
 
 def _is_rare(test: ast.expr) -> bool:
-    return any(
-        isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test)
-    )
+    return any(isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test))
 
 
 def _has_modulo(node: ast.expr) -> bool:

@@ -40,10 +40,18 @@ def canonical(qualname: str) -> str:
 
 
 _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
-    (re.compile(r"(?:^|_)(?:data_?|train_?|val_?|test_?|eval_?)*(?:loader|dataloader|dl)s?(?:_|$|\d)", re.I), Loader(False, None)),
+    (
+        re.compile(r"(?:^|_)(?:data_?|train_?|val_?|test_?|eval_?)*(?:loader|dataloader|dl)s?(?:_|$|\d)", re.I),
+        Loader(False, None),
+    ),
     (re.compile(r"(?:^|_)(?:criterion|loss_fn|loss_func|loss_function|objective)\w*$", re.I), Object("torch.nn.Module")),
     (re.compile(r"(?:^|_)(?:optimi[sz]er|optim)s?(?:_\w+|[A-Z]\w*)?$|\w_opt$", re.I), Object("torch.optim.Optimizer")),
-    (re.compile(r"(?:^|_)(?:model|net|network|encoder|decoder|generator|discriminator|backbone|critic|actor)(?:_\w+|\d+)?$", re.I), Object("torch.nn.Module")),
+    (
+        re.compile(
+            r"(?:^|_)(?:model|net|network|encoder|decoder|generator|discriminator|backbone|critic|actor)(?:_\w+|\d+)?$", re.I
+        ),
+        Object("torch.nn.Module"),
+    ),
     (re.compile(r"(?:^|_)(?:device|dev)(?:_id)?$"), Device(Place.ELSEWHERE)),
     (re.compile(r"^(?:grad_)?scaler$"), Object("torch.amp.GradScaler")),
     (re.compile(r"^(?:batch|data_batch|minibatch|mini_batch)$"), Batch()),

@@ -13,15 +13,19 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.values import External, Object, Tensor
 from perflint.syntax import Scope, SyntaxProblem
+from perflint.words import words
 
-_HARMLESS_CALLS = frozenset(
-    ("print", "float", "int", "bool", "len", "str", "repr", "format", "isinstance", "abs", "round", "min", "max", "sum")
-    + ("type", "id", "hasattr", "callable")
+_HARMLESS_CALLS = words(
+    """
+    print float int bool len str repr format isinstance abs round min max sum type id hasattr callable
+    """
 )
 _HARMLESS_METHODS_WITH_ARGUMENT = frozenset(("scale", "backward", "manual_backward", "format", "add_scalar", "write"))
-_TIMING = frozenset(
-    ("time", "perf_counter", "monotonic", "process_time", "perf_counter_ns", "time_ns", "synchronize", "elapsed_time")
-    + ("record", "default_timer", "tic", "toc")
+_TIMING = words(
+    """
+    time perf_counter monotonic process_time perf_counter_ns time_ns synchronize elapsed_time record default_timer tic
+    toc
+    """
 )
 _LOCALS = frozenset(("locals", "vars", "eval", "exec", "globals", "dir"))
 

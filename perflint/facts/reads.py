@@ -17,6 +17,7 @@ from perflint.facts.inference import Inference
 from perflint.facts.loops import Heat, Loops
 from perflint.facts.values import Alternative, Batch, Object, Output, Place, Tensor, Value, place_of
 from perflint.syntax import Scope
+from perflint.words import words
 
 
 class ReadKind(Enum):
@@ -57,7 +58,11 @@ IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sin
 """Uses that can wait: none of them decides what the next step does."""
 
 _COPIES = frozenset(("cpu", "numpy", "tolist"))
-_CHAINED = frozenset(("detach", "data", "cpu", "numpy", "float", "double", "half", "clone", "squeeze", "flatten", "to", "contiguous"))
+_CHAINED = words(
+    """
+    detach data cpu numpy float double half clone squeeze flatten to contiguous
+    """
+)
 _MATH = re.compile(r"^(?:math|numpy)\.(?:log10|log2|log|sqrt|exp|isnan|isinf|isfinite|floor|ceil|pow)$")
 _LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
 
@@ -210,9 +215,7 @@ def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
         node = call
 
 
-def _format_reads(
-    inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]
-) -> Iterator[HostRead]:
+def _format_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
     for node in list(flow.order):
         if not isinstance(node, (ast.FormattedValue, ast.Call, ast.BinOp)) or not counts(node):
             continue
@@ -231,9 +234,7 @@ def _format_reads(
                         yield HostRead(inner, inner, ReadKind.FORMAT)
 
 
-def _truth_reads(
-    inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]
-) -> Iterator[HostRead]:
+def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
     for node in list(flow.order):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
             for operand in _operands(node.test):
@@ -260,17 +261,27 @@ _LOG_CALLS = re.compile(
     r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
     r"|log_training|log_validation|log_losses|print_status|update_task|advance|text|msg|logger)$"
 )
-_METER_CALLS = frozenset(("update", "add", "append_value", "add_value", "put", "meter", "step_update", "accumulate", "push"))
-_COLLECT_CALLS = frozenset(("append", "extend", "insert", "add", "appendleft", "concatenate", "vstack", "hstack"))
+_METER_CALLS = words(
+    """
+    update add append_value add_value put meter step_update accumulate push
+    """
+)
+_COLLECT_CALLS = words(
+    """
+    append extend insert add appendleft concatenate vstack hstack
+    """
+)
 _METRIC = re.compile(
     r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
     r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
     re.I,
 )
-_ARITHMETIC_CALLS = frozenset(
-    ("round", "float", "int", "abs", "sum", "max", "min", "len", "list", "tuple", "sqrt", "log", "exp", "log10", "mean")
-    + ("average", "array", "asarray", "squeeze", "argmax", "argmin", "reshape", "flatten", "tolist", "astype", "item", "detach")
-    + ("transpose", "numpy", "cpu", "join", "zip", "isnan", "isinf", "isfinite", "stack", "view", "copy", "from_numpy", "where")
+_ARITHMETIC_CALLS = words(
+    """
+    round float int abs sum max min len list tuple sqrt log exp log10 mean average array asarray squeeze argmax argmin
+    reshape flatten tolist astype item detach transpose numpy cpu join zip isnan isinf isfinite stack view copy
+    from_numpy where
+    """
 )
 
 
@@ -415,9 +426,7 @@ class Sinks:
                 seen.add(definition)
                 yield from self._uses(scope, flow, definition, depth, seen)
 
-    def _uses(
-        self, scope: Scope, flow: Flow, definition: Definition, depth: int, seen: set[object]
-    ) -> Iterator[Sink]:
+    def _uses(self, scope: Scope, flow: Flow, definition: Definition, depth: int, seen: set[object]) -> Iterator[Sink]:
         if definition.name in flow.inner_names:
             yield Sink.NEEDED
         for use in flow.uses[definition]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint.syntax import Class, Module, Scope
@@ -193,25 +193,25 @@ class Mapping:
     rest: Value
 
 
-Alternative = Union[
-    Literal,
-    Text,
-    Number,
-    Device,
-    Tensor,
-    Batch,
-    Output,
-    Loader,
-    Object,
-    Instance,
-    ClassRef,
-    FunctionRef,
-    ModuleRef,
-    External,
-    Sequence,
-    Elements,
-    Mapping,
-]
+Alternative = (
+    Literal
+    | Text
+    | Number
+    | Device
+    | Tensor
+    | Batch
+    | Output
+    | Loader
+    | Object
+    | Instance
+    | ClassRef
+    | FunctionRef
+    | ModuleRef
+    | External
+    | Sequence
+    | Elements
+    | Mapping
+)
 
 
 @dataclass(frozen=True, slots=True)

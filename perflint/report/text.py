@@ -101,7 +101,11 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
     opt_in = sum(f.fix is not None and f.fix.applicability is Applicability.UNSAFE for _, f in findings)
     if not fixing and (safe or opt_in):
         parts = [f"{safe} fixable with `perflint fix`"] if safe else []
-        parts += [f"{opt_in} more with `--unsafe-fixes`" if safe else f"{opt_in} fixable with `perflint fix --unsafe-fixes`"] if opt_in else []
+        parts += (
+            [f"{opt_in} more with `--unsafe-fixes`" if safe else f"{opt_in} fixable with `perflint fix --unsafe-fixes`"]
+            if opt_in
+            else []
+        )
         yield ", ".join(parts) + "."
     elif fixing and not unsafe and opt_in:
         yield f"{_count(opt_in, 'more fix', 'more fixes')} with `--unsafe-fixes`."

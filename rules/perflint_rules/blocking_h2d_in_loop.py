@@ -40,6 +40,7 @@ from perflint.api import (
     Batch,
     Category,
     Code,
+    Edit,
     Finding,
     Heat,
     Output,
@@ -54,8 +55,8 @@ from perflint.api import (
     place_of,
     rule,
     transfer_target,
+    words,
 )
-
 
 _MOVE = re.compile(rb"\.to\((?!\s*(?:torch\.|dtype\b|\w+\.dtype))|\.cuda\(|\.type\(")
 
@@ -96,7 +97,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not spread and not positional:
             fix = code.fix(
                 "pass `non_blocking=True`",
-                lambda call=call: [add_keyword(code.source, call, "non_blocking", "True")],
+                _non_blocking(code, call),
                 unless=missing,
             )
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
@@ -157,7 +158,11 @@ def _is_loop_variable(code: Code, node: ast.expr) -> bool:
     return False
 
 
-_CONSTANT_FACTORIES = frozenset(("zeros", "ones", "full", "empty", "eye", "arange", "rand", "randn", "randint", "randperm"))
+_CONSTANT_FACTORIES = words(
+    """
+    zeros ones full empty eye arange rand randn randint randperm
+    """
+)
 
 
 def _is_made_here(node: ast.expr) -> bool:
@@ -222,7 +227,11 @@ def _written_later(code: Code, node: ast.expr, call: ast.Call) -> str | None:
     return None
 
 
-_LOOKED_AT = frozenset(("to", "cuda", "size", "dim", "numel", "shape", "ndim", "dtype", "device", "float", "long", "type"))
+_LOOKED_AT = words(
+    """
+    to cuda size dim numel shape ndim dtype device float long type
+    """
+)
 
 
 def _only_looked_at(code: Code, use: ast.expr) -> bool:
@@ -234,3 +243,7 @@ def _only_looked_at(code: Code, use: ast.expr) -> bool:
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
         return parent.func.id in ("len", "isinstance", "type")
     return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+
+
+def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "non_blocking", "True")

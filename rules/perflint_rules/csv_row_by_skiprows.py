@@ -67,7 +67,13 @@ _REASON = "the file must not change after it was indexed"
 _NO_RUNTIME = "the project does not use perflint_runtime (`runtime = true`, or `--runtime`)"
 
 
-@rule(category=Category.DATA, severity=Severity.WARNING, needs=[("read_csv", "read_parquet", "read_table")], in_file=[("pandas",)], fixes=True)
+@rule(
+    category=Category.DATA,
+    severity=Severity.WARNING,
+    needs=[("read_csv", "read_parquet", "read_table")],
+    in_file=[("pandas",)],
+    fixes=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of one row (or one chunk) that parses the file from its start."""
     for call in code.calls("read_csv", "read_table", "read_parquet"):
@@ -95,7 +101,7 @@ def _row_finding(code: Code, call: ast.Call) -> Finding:
     elif not (code.options.runtime or code.facts.has_runtime):
         missing = [_NO_RUNTIME]
     else:
-        fix = code.fix("index the file's records once", lambda: _indexed(code, call), unless=missing)
+        fix = code.fix("index the file's records once", _indexed(code, call), unless=missing)
     return code.finding(
         call,
         "pandas parses the file from its start for every row; index the records with `perflint_runtime.CsvRows`",
@@ -141,7 +147,21 @@ def _varies(code: Code, call: ast.Call, skip: ast.expr, name: str) -> bool:
 def _is_row_parameter(code: Code, name: str) -> bool:
     if code.scope.name == "__getitem__":
         return True
-    return name in ("i", "idx", "index", "row", "item", "n", "k", "line", "lineno", "row_idx", "row_index", "sample_idx", "offset")
+    return name in (
+        "i",
+        "idx",
+        "index",
+        "row",
+        "item",
+        "n",
+        "k",
+        "line",
+        "lineno",
+        "row_idx",
+        "row_index",
+        "sample_idx",
+        "offset",
+    )
 
 
 def _is_sequential(code: Code, call: ast.Call, names: set[str]) -> bool:

@@ -61,11 +61,10 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if _stays_on_host(code, call) or _dataset_is_on_device(code, call):
             continue
-        fix = code.fix("pin the loader's batches when there is a GPU", lambda call=call: _pinned(code, call), unless=[_REASON])
+        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=[_REASON])
         yield code.finding(
             call,
-            "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; "
-            "pass `pin_memory=True`",
+            "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`",
             fix,
             [_REASON],
         )
@@ -96,7 +95,9 @@ def _lacks(code: Code, node: ast.expr, key: str) -> bool:
     if path is None:
         return isinstance(node, ast.Dict)
     stored = any(d.name == f"{path}[{key!r}]" for d in code.flow.definitions)
-    updated = any(isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path for c in code.calls("update", "setdefault"))
+    updated = any(
+        isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path for c in code.calls("update", "setdefault")
+    )
     return not stored and not updated and isinstance(node, ast.Name) and not _escapes(code, node.id)
 
 

@@ -83,12 +83,14 @@ def check(code: Code) -> Iterator[Finding]:
         first, *later = reads
         lines = ", ".join(str(read.node.lineno) for read in later)
         missing = list(_missing(code, reads))
-        fix = code.fix("read the value once", lambda reads=reads: _merged(code, reads), unless=missing)
+        fix = code.fix("read the value once", _merged(code, reads), unless=missing)
         message = (
             f"`{ast.unparse(first.tensor)}` is read from the device again on line {lines}, and each read waits for the queued "
             "work; read it once and keep the number"
         )
-        yield code.finding(later[-1].node if len(later) == 1 else later[0].node, message, fix, missing, waits=[read.node for read in later])
+        yield code.finding(
+            later[-1].node if len(later) == 1 else later[0].node, message, fix, missing, waits=[read.node for read in later]
+        )
 
 
 def _groups(code: Code) -> Iterator[list[HostRead]]:
@@ -130,7 +132,9 @@ def _is_number(code: Code, read: HostRead) -> bool:
     if read.kind is ReadKind.CONVERSION:
         return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
     parent = code.flow.parent.get(read.node)
-    formatted = isinstance(parent, ast.FormattedValue) or (isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute))
+    formatted = isinstance(parent, ast.FormattedValue) or (
+        isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute)
+    )
     return formatted and value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
 
 
@@ -206,7 +210,8 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
         else:
             yield untouched(code.facts, code.scope, definition, reads[-1].node)
         backwarded = definition is not None and any(
-            isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward" for use in flow.uses[definition]
+            isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
+            for use in flow.uses[definition]
         )
         value = code.value(tensor)
         if not value.must(lambda a: isinstance(a, Tensor) and a.fresh):

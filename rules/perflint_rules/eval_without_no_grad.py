@@ -62,11 +62,15 @@ from perflint.api import (
     path_of,
     rule,
     suspends,
+    words,
     wrap_statement,
 )
 
-_EVALUATES = re.compile(r"(?:^|_)(?:eval|evaluate|evaluation|test|valid|validate|validation|vali|val|infer|inference|predict|"
-                        r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)", re.I)
+_EVALUATES = re.compile(
+    r"(?:^|_)(?:eval|evaluate|evaluation|test|valid|validate|validation|vali|val|infer|inference|predict|"
+    r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
+    re.I,
+)
 _EVALUATION = re.compile(rb"\bdef \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
@@ -78,7 +82,11 @@ _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
 )
-_FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
+_FORWARD_METHODS = words(
+    """
+    forward generate encode decode sample predict get_action act
+    """
+)
 
 
 @rule(
@@ -119,12 +127,12 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*dict.fromkeys(f"{end.note} with its graph" for end in ends), *_unsafe(code, call)]
             fix = None
             if len(reported) == 1:
-                fix = code.fix("switch autograd off for the function", lambda: _decorated(code), unless=missing, leads_to=_NEXT)
+                fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing)
         elif not ends and _is_used(code, call):
             missing = [*_unsafe(code, call)]
-            fix = code.fix("switch autograd off for the call", lambda call=call: _wrapped(code, call), unless=missing, leads_to=_NEXT)
+            fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             yield code.finding(call, message, fix, missing)
 
@@ -139,7 +147,16 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD_METHODS:
         if code.value(call.func.value).may(lambda a: is_neural_module(inference, a)):
             return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train", "to", "cuda", "cpu", "parameters", "half", "float"):
+    if isinstance(call.func, ast.Attribute) and call.func.attr in (
+        "eval",
+        "train",
+        "to",
+        "cuda",
+        "cpu",
+        "parameters",
+        "half",
+        "float",
+    ):
         return False
     name = (path_of(call.func) or "").rpartition(".")[2]
     if re.search(r"crit|loss", name, re.I):
@@ -173,7 +190,9 @@ def _frozen(code: Code, call: ast.Call) -> bool:
             if init is not None and b"requires_grad = False" in init.text:
                 return True
     return any(
-        isinstance(store, ast.Attribute) and store.attr == "requires_grad" and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
+        isinstance(store, ast.Attribute)
+        and store.attr == "requires_grad"
+        and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
         for store in code.flow.stores
     )
 

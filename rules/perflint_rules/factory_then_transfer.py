@@ -57,6 +57,7 @@ from perflint.api import (
     replace,
     rule,
     transfer_target,
+    words,
 )
 
 _EXACT = frozenset(("zeros", "ones", "empty", "eye", "full", "arange"))
@@ -82,7 +83,8 @@ def check(code: Code) -> Iterator[Finding]:
         factory = _factory(code, call)
         if factory is None or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
             continue
-        assert isinstance(call.func, ast.Attribute) and isinstance(factory.func, ast.Attribute)
+        assert isinstance(call.func, ast.Attribute)
+        assert isinstance(factory.func, ast.Attribute)
         device = _device_text(code, call)
         if device is None:
             continue
@@ -96,7 +98,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):
             fix = code.fix(
                 "build the tensor on the device",
-                lambda call=call, factory=factory, device=device: _folded(code, call, factory, device),
+                _folded(code, call, factory, device),
                 unless=missing,
             )
         what = "random numbers are drawn" if random else f"`torch.{name}` fills memory"
@@ -184,7 +186,9 @@ def _legacy(code: Code) -> Iterator[Finding]:
                 )
 
 
-_NUMPY_FACTORIES = frozenset(
-    ("numpy.ones", "numpy.zeros", "numpy.full", "numpy.eye", "numpy.random.normal", "numpy.random.random")
-    + ("numpy.random.randn", "numpy.random.rand", "numpy.random.uniform", "numpy.random.randint", "numpy.arange")
+_NUMPY_FACTORIES = words(
+    """
+    numpy.ones numpy.zeros numpy.full numpy.eye numpy.random.normal numpy.random.random numpy.random.randn
+    numpy.random.rand numpy.random.uniform numpy.random.randint numpy.arange
+    """
 )

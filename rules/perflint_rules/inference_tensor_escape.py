@@ -71,7 +71,7 @@ def check(code: Code) -> Iterator[Finding]:
         inside = {id(n) for s in statement.body for n in ast.walk(s)}
         escape = _escape(code, inside)
         if escape is not None:
-            fix = code.fix("use no_grad", lambda manager=manager: _renamed(code, manager))
+            fix = code.fix("use no_grad", _renamed(code, manager))
             yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix)
 
 
@@ -85,9 +85,13 @@ def _escape(code: Code, inside: set[int]) -> str | None:
         for use in outside:
             if value.may(lambda a: isinstance(a, (Tensor, Output)) and not isinstance(a, Batch)):
                 if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, code.scope, use)):
-                    return f"`{definition.name}` is an inference tensor, and line {use.lineno} gives it to autograd, which raises"
+                    return (
+                        f"`{definition.name}` is an inference tensor, and line {use.lineno} gives it to autograd, which raises"
+                    )
                 if _in_place(code, use):
-                    return f"`{definition.name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
+                    return (
+                        f"`{definition.name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
+                    )
         if outside and isinstance(definition.value, ast.Call) and _creates_module(code, definition.value):
             if _is_trained(code, definition.name):
                 return f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"

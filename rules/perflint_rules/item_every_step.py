@@ -109,8 +109,9 @@ def check(code: Code) -> Iterator[Finding]:
         total = _Total.find(code, read)
         if total is not None:
             missing = list(total.missing())
-            fix = code.fix("add up on the device and read the sum after the loop", total.parts, unless=missing)
-        message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {_uses(sinks)}; {_CURES[first]}"
+            fix = code.fix("add up on the device and read the sum after the loop", total.parts(), unless=missing)
+        waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
+        message = f"{waited}, and the value is only {_uses(sinks)}; {_CURES[first]}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
 
 
@@ -178,7 +179,7 @@ class _Total:
         return set(self.code.flow.reaching.get(self.statement.target, frozenset()))
 
     def _uses(self) -> Iterator[str | None]:
-        code, flow = self.code, self.code.flow
+        _code, flow = self.code, self.code.flow
         if self._start() is None:
             yield f"`{self.name}` does not start at a literal 0"
             return
@@ -238,5 +239,3 @@ def _is_product(value: ast.expr, read: ast.expr) -> bool:
     if value is read:
         return True
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and (value.left is read or value.right is read)
-
-

@@ -35,7 +35,6 @@ from collections.abc import Iterator
 
 from perflint.api import Category, Code, Edit, Elements, Finding, Import, Severity, Tensor, replace, rule
 
-
 _ELEMENT_READ = re.compile(rb"(?:\.item\(\)|\b(?:float|int)\(\w+\))[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b")
 
 
@@ -58,13 +57,15 @@ def check(code: Code) -> Iterator[Finding]:
         value = code.value(generator.iter)
         if value.may(lambda a: isinstance(a, Tensor)):
             missing = [
-                None if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1) else "the tensor may have several dimensions",
+                None
+                if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
+                else "the tensor may have several dimensions",
                 "the comprehension has a condition" if generator.ifs else None,
                 None if _is_item(node.elt) else "`float` and `int` change the type of the numbers",
             ]
             fix = code.fix(
                 "read all elements at once",
-                lambda node=node, generator=generator: _listed(code, node, generator.iter),
+                _listed(code, node, generator.iter),
                 unless=missing,
             )
             if generator.ifs:
@@ -73,7 +74,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing = ["`torch.stack` promotes mixed types and fails on an empty list"]
             fix = code.fix(
                 "stack the scalars and read them at once",
-                lambda node=node, generator=generator: _stacked(code, node, generator.iter),
+                _stacked(code, node, generator.iter),
                 unless=missing,
             )
         else:

@@ -83,7 +83,12 @@ _NETWORK = re.compile(
 )
 
 
-@rule(category=Category.AUTOGRAD, severity=Severity.WARNING, needs=[("no_grad",), (_NETWORK,), (".eval()", "for ", "while ", _ENTERED)], fixes=True)
+@rule(
+    category=Category.AUTOGRAD,
+    severity=Severity.WARNING,
+    needs=[("no_grad",), (_NETWORK,), (".eval()", "for ", "while ", _ENTERED)],
+    fixes=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `no_grad` region that could be an `inference_mode` region."""
     for node in list(code.flow.order):
@@ -129,7 +134,7 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
         return
     if suspends(flow):
         missing.append("the function yields or awaits")
-    fix = code.fix("use inference_mode", lambda: _renamed(code, manager), unless=missing)
+    fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
     message = "`no_grad` still tracks versions and views for this forward pass; `inference_mode` does not"
     yield code.finding(manager, message, fix, missing)
 
@@ -296,5 +301,5 @@ def _renamed(code: Code, manager: ast.expr) -> Iterator[Edit | Import]:
         yield from imports
         yield replace(code.source, callee, f"{torch}.inference_mode")
     if not isinstance(manager, ast.Call):
-        start, end = code.span(manager)
+        _start, end = code.span(manager)
         yield Edit(end, end, "()")

@@ -30,7 +30,15 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Finding, Severity, replace, rule
+from perflint.api import (
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Severity,
+    replace,
+    rule,
+)
 
 _ENTERED = re.compile(rb"\bwith\b[^\n]*\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
@@ -50,5 +58,9 @@ def check(code: Code) -> Iterator[Finding]:
         manager = node.context_expr
         if code.is_external(manager, *_MANAGERS):
             text = code.text(manager)
-            fix = code.fix("call it", lambda manager=manager, text=text: [replace(code.source, manager, f"{text}()")])
+            fix = code.fix("call it", _called(code, manager))
             yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix)
+
+
+def _called(code: Code, manager: ast.expr) -> Iterator[Edit]:
+    yield replace(code.source, manager, f"{code.text(manager)}()")

@@ -35,10 +35,29 @@ Safe for the numbers: dropping `non_blocking` waits for the copy, which is what 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Batch, Category, Code, Finding, Output, Place, Severity, Tensor, argument, place_of, remove_keyword, rule
+from perflint.api import (
+    Batch,
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Output,
+    Place,
+    Severity,
+    Tensor,
+    argument,
+    place_of,
+    remove_keyword,
+    rule,
+    words,
+)
 
 _SYNCHRONISES = frozenset(("synchronize", "item", "wait", "tolist", "barrier", "wait_stream", "query"))
-_READS = frozenset(("numpy", "item", "tolist", "mean", "sum", "max", "min", "argmax", "float", "save"))
+_READS = words(
+    """
+    numpy item tolist mean sum max min argmax float save
+    """
+)
 
 
 @rule(category=Category.TRANSFER, severity=Severity.ERROR, needs=[("non_blocking",), ("cpu",)], fixes=True)
@@ -56,7 +75,7 @@ def check(code: Code) -> Iterator[Finding]:
         read = _first_read(code, call)
         if read is None:
             continue
-        fix = code.fix("wait for the copy", lambda call=call: [remove_keyword(code.source, call, "non_blocking")])
+        fix = code.fix("wait for the copy", _waiting(code, call))
         yield code.finding(
             call,
             f"the copy to the host may not be done when line {read.lineno} reads it; drop `non_blocking`, or synchronize first",
@@ -83,3 +102,7 @@ def _first_read(code: Code, call: ast.Call) -> ast.expr | None:
                 )
                 return None if synchronised else use
     return None
+
+
+def _waiting(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield remove_keyword(code.source, call, "non_blocking")

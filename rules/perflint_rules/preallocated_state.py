@@ -50,7 +50,6 @@ from collections.abc import Iterator
 
 from perflint.api import Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
 
-
 _RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
 
 

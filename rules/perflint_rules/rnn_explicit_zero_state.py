@@ -66,8 +66,8 @@ from perflint.api import (
     rule,
     state_parts,
     untouched,
+    words,
 )
-
 
 _RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
 
@@ -91,9 +91,7 @@ def check(code: Code) -> Iterator[Finding]:
             None if call.certain else "the layer may be no LSTM, GRU or RNN of torch",
             *(untouched(code.facts, code.scope, d, call.node) for d in made),
         ]
-        fix = code.fix(
-            "leave the state out", lambda call=call, made=made: _without_state(code, call, made), unless=missing
-        )
+        fix = code.fix("leave the state out", _without_state(code, call, made), unless=missing)
         message = (
             f"the zero state for `{ast.unparse(call.node.func)}` is built for every batch; leave it out, the layer starts "
             "from zeros"
@@ -105,7 +103,7 @@ def _definitions(code: Code, call: RnnCall, parts: list[ast.expr]) -> list[Defin
     """The definitions that only serve to build the state; None when one of them is no plain assignment."""
     found: list[Definition] = []
     for part in [call.state, *parts]:
-        inner = part.func.value if _is_detach(part) else part
+        inner = _without_detach(part)
         for definition in origins(code.facts, code.scope, inner):
             if definition.kind != "assign" or not isinstance(definition.node, ast.Name):
                 return None
@@ -115,8 +113,10 @@ def _definitions(code: Code, call: RnnCall, parts: list[ast.expr]) -> list[Defin
     return list(dict.fromkeys(found))
 
 
-def _is_detach(part: ast.expr) -> bool:
-    return isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "detach"
+def _without_detach(part: ast.expr) -> ast.expr:
+    if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "detach":
+        return part.func.value
+    return part
 
 
 def _used_elsewhere(code: Code, call: RnnCall, made: list[Definition]) -> bool:
@@ -171,9 +171,11 @@ def _keyword(argument: object) -> str | None:
     return keyword.value if keyword is not None else None
 
 
-_PLAIN = frozenset(
-    ("zeros", "zeros_like", "new_zeros", "to", "cuda", "size", "float", "double", "requires_grad_", "Variable", "type", "len")
-    + ("detach", "new", "zero_", "type_as", "next", "parameters", "device", "unsqueeze", "expand", "contiguous", "half")
+_PLAIN = words(
+    """
+    zeros zeros_like new_zeros to cuda size float double requires_grad_ Variable type len detach new zero_ type_as
+    next parameters device unsqueeze expand contiguous half
+    """
 )
 
 

@@ -73,7 +73,6 @@ from perflint.api import (
     untouched,
 )
 
-
 _RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
 
 
@@ -98,7 +97,7 @@ def check(code: Code) -> Iterator[Finding]:
                 moved = isinstance(made, ast.Call) and made is not factory
                 fix = code.fix(
                     "build the state on the device",
-                    lambda call=call, made=made, factory=factory: _on_device(code, call, made, factory),
+                    _on_device(code, call, made, factory),
                 )
                 message = (
                     "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
@@ -135,7 +134,8 @@ def _can_go(code: Code, call: RnnCall, definition: Definition) -> bool:
 
 def _on_device(code: Code, call: RnnCall, made: ast.expr, factory: ast.Call) -> Iterator[Edit | Import]:
     if made is not factory:
-        assert isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute)
+        assert isinstance(made, ast.Call)
+        assert isinstance(made.func, ast.Attribute)
         if made.func.attr == "cuda":
             device = code.text(made.args[0]) if made.args else '"cuda"'
         else:

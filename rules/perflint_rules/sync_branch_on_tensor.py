@@ -42,7 +42,10 @@ from collections.abc import Iterator
 from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
 
 
-@rule(category=Category.SYNC, severity=Severity.INFO, needs=[("if ", "while ", "assert "), (".item()", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf")],
+@rule(
+    category=Category.SYNC,
+    severity=Severity.INFO,
+    needs=[("if ", "while ", "assert "), (".item()", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf")],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

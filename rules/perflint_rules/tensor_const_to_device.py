@@ -51,7 +51,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        fix = code.fix("fill the number in on the device", lambda call=call: _filled(code, call))
+        fix = code.fix("fill the number in on the device", _filled(code, call))
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, waits=[call])
 

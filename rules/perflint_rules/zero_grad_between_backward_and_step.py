@@ -41,9 +41,7 @@ from perflint.api import Category, Code, Edit, Finding, Import, Severity, delete
 _REASON = "the fixed program trains, the original does not"
 
 
-@rule(
-    category=Category.OPTIMIZER, severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True
-)
+@rule(category=Category.OPTIMIZER, severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes between backward and step."""
     flow = code.flow
@@ -56,9 +54,7 @@ def check(code: Code) -> Iterator[Finding]:
         between = list(flow.calls_between(zero, step))
         if any(_may_set_gradients(code, call) for call in between) or _sets_grad(code, zero, step):
             continue
-        fix = code.fix(
-            "clear the gradients after the step", lambda zero=zero, step=step: _moved(code, zero, step), unless=[_REASON]
-        )
+        fix = code.fix("clear the gradients after the step", _moved(code, zero, step), unless=[_REASON])
         message = (
             f"the gradients of the backward pass are cleared before `{ast.unparse(step)}` uses them, so nothing is learned; "
             "clear them after the step"
@@ -90,7 +86,9 @@ def _step_after(code: Code, zero: ast.Call) -> ast.Call | None:
 def _backward_before(code: Code, zero: ast.Call) -> bool:
     flow = code.flow
     return any(
-        flow.dominates(call, zero) and flow.loop(call) is flow.loop(zero) and code.facts.loops.training_acts(code.scope, call)[0]
+        flow.dominates(call, zero)
+        and flow.loop(call) is flow.loop(zero)
+        and code.facts.loops.training_acts(code.scope, call)[0]
         for call in flow.calls
     )
 

@@ -43,6 +43,7 @@ from collections.abc import Iterator
 from perflint.api import (
     Category,
     Code,
+    Edit,
     Finding,
     FunctionRef,
     Instance,
@@ -54,6 +55,7 @@ from perflint.api import (
     move_before,
     path_of,
     rule,
+    words,
 )
 
 
@@ -78,9 +80,7 @@ def check(code: Code) -> Iterator[Finding]:
         if target is not None:
             fix = code.fix(
                 "clear the gradients before the forward pass",
-                lambda statement=statement, target=target, siblings=siblings: move_before(
-                    code.source, statement, target, siblings
-                ),
+                _moved(code, statement, target, siblings),
                 unless=missing,
             )
         message = (
@@ -88,6 +88,10 @@ def check(code: Code) -> Iterator[Finding]:
             "clear them before it to lower the memory peak"
         )
         yield code.finding(zero, message, fix, missing)
+
+
+def _moved(code: Code, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt]) -> Iterator[Edit]:
+    yield from move_before(code.source, statement, target, siblings)
 
 
 def _backward_after(code: Code, zero: ast.Call) -> ast.Call | None:
@@ -163,12 +167,19 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     inference = code.facts.inference
     if isinstance(call.func, ast.Attribute):
         owner = code.value(call.func.value)
-        if owner.may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a)) and call.func.attr not in _NO_FORWARD:
+        if (
+            owner.may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a))
+            and call.func.attr not in _NO_FORWARD
+        ):
             return code.value(call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, Object)) and not is_optimizer(a))
     return code.value(call.func).may(lambda a: is_neural_module(inference, a))
 
 
-_NO_FORWARD = frozenset(("parameters", "zero_grad", "train", "eval", "to", "cuda", "cpu", "state_dict", "size", "backward"))
+_NO_FORWARD = words(
+    """
+    parameters zero_grad train eval to cuda cpu state_dict size backward
+    """
+)
 
 
 def _siblings(code: Code, statement: ast.stmt) -> list[ast.stmt]:
@@ -229,5 +240,3 @@ def _runs_backward(code: Code, call: ast.Call) -> str | None:
         if not isinstance(call.func, ast.Attribute):
             return f"`{ast.unparse(call.func)}` is not known"
     return None
-
-

@@ -42,9 +42,7 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls("zero_grad"):
         given = argument(call, 0, "set_to_none")
         if isinstance(given, ast.Constant) and given.value is False:
-            fix = code.fix(
-                "drop the gradients", lambda call=call, given=given: _dropped(code, call, given), unless=[_REASON]
-            )
+            fix = code.fix("drop the gradients", _dropped(code, call, given), unless=[_REASON])
             yield code.finding(call, "gradients are filled with zeros; drop them with `set_to_none=True`", fix, [_REASON])
 
 
