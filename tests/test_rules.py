@@ -1,0 +1,125 @@
+"""Each rule against its cases in `fixtures/<rule>/`.
+
+`cases*.py` and the files of sub-folders are linted with that rule alone. A line that must be reported ends with
+`# expect: safe`, `# expect: unsafe` or `# expect: advice`, after the fix that the finding must offer; a finding on any other
+line fails. `<file>.fixed.py` is what `fix --unsafe-fixes` makes of a file (`pytest --bless` writes it). `train*.py` are
+programs that run: what they print must be the same before and after the safe fixes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FIXTURES
+
+from perflint.cli import run_for_tests
+from perflint.registry import all_rules
+
+RULES = {rule.name: rule for rule in all_rules()}
+MARK = re.compile(r"#\s*expect:\s*(safe|unsafe|advice)\b")
+
+
+def case_files(rule: str, pattern: str = "cases*.py") -> list[Path]:
+    """The files of a rule that hold cases."""
+    folder = FIXTURES / rule
+    files = [*folder.glob(pattern), *(path for sub in sorted(folder.glob("*/")) for path in sub.rglob("*.py"))]
+    return sorted(path for path in files if not path.name.endswith(".fixed.py"))
+
+
+def marked(path: Path) -> dict[int, str]:
+    """The lines that must be reported, with the applicability of the fix."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {row: match[1] for row, line in enumerate(lines, 1) if (match := MARK.search(line))}
+
+
+def reported(rule: str, paths: list[Path]) -> dict[Path, dict[int, str]]:
+    """The lines that are reported."""
+    result = run_for_tests(["check", "--no-cache", "--select", rule, "--output-format", "json", *map(str, paths)])
+    assert result.exit_code in (0, 1), result.output
+    found: dict[Path, dict[int, str]] = {path: {} for path in paths}
+    for finding in json.loads(result.stdout):
+        assert finding["rule"] == rule, finding
+        applicability = finding["fix"]["applicability"] if finding["fix"] else "advice"
+        found[Path(finding["filename"]).resolve()][finding["location"]["row"]] = applicability
+    return found
+
+
+def copied(rule: str, tmp_path: Path) -> Path:
+    """A copy of a rule's folder that may be rewritten."""
+    target = tmp_path / rule
+    shutil.copytree(FIXTURES / rule, target, ignore=shutil.ignore_patterns("*.fixed.py", "__pycache__"))
+    return target
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_reports_exactly_the_marked_lines(rule: str) -> None:
+    paths = case_files(rule)
+    assert paths, f"fixtures/{rule}/cases.py is missing"
+    assert reported(rule, paths) == {path: marked(path) for path in paths}
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_cases_hold_true_and_silent_functions(rule: str) -> None:
+    paths = case_files(rule)
+    functions = [
+        (node, marked(path))
+        for path in paths
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    ]
+    hits = [any(node.lineno <= row <= (node.end_lineno or 0) for row in marks) for node, marks in functions]
+    assert hits.count(True) >= 3
+    assert hits.count(False) >= 3
+
+
+@pytest.mark.parametrize("rule", sorted(name for name, rule in RULES.items() if rule.fixes))
+def test_fixes_are_the_blessed_ones(rule: str, tmp_path: Path, bless: bool) -> None:
+    copy = copied(rule, tmp_path)
+    run = ["fix", "--no-cache", "--exit-zero", "--select", rule, "--unsafe-fixes", str(copy)]
+    assert run_for_tests(run).exit_code == 0
+    for path in case_files(rule):
+        now = copy / path.relative_to(FIXTURES / rule)
+        text = now.read_text(encoding="utf-8")
+        ast.parse(text)
+        blessed = path.with_suffix(".fixed.py")
+        if text == path.read_text(encoding="utf-8"):
+            assert not blessed.exists(), f"{blessed} stands for a file that no fix changes"
+        elif bless:
+            blessed.write_text(text, encoding="utf-8")
+        else:
+            assert text == blessed.read_text(encoding="utf-8")
+    before = {path: path.read_bytes() for path in copy.rglob("*.py")}
+    run_for_tests(run)
+    assert before == {path: path.read_bytes() for path in copy.rglob("*.py")}, "a second run changes something"
+
+
+def printed(path: Path) -> str:
+    """What a program prints, or how it fails."""
+    out = io.StringIO()
+    scope: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
+    with contextlib.redirect_stdout(out):
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), scope)
+    return out.getvalue()
+
+
+PROGRAMS = sorted(path for path in FIXTURES.glob("*/train*.py") if path.parent.name in RULES)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_safe_fix_computes_the_same(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    rule = path.parent.name
+    before = printed(path)
+    assert before.strip()
+    copy = copied(rule, tmp_path) / path.name
+    assert run_for_tests(["fix", "--no-cache", "--exit-zero", "--select", rule, str(copy)]).exit_code == 0
+    assert copy.read_bytes() != path.read_bytes(), "no safe fix applies"
+    assert printed(copy) == before
