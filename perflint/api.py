@@ -3,14 +3,16 @@
 from perflint.code import Code
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
-from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends
+from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, suspends, untimed, untouched
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
+from perflint.facts.retention import kept_by
 from perflint.facts.values import (
     Alternative,
     Batch,
+    ClassRef,
     Device,
     Elements,
     External,
@@ -55,6 +57,7 @@ __all__ = [
     "Block",
     "CannotRewrite",
     "Category",
+    "ClassRef",
     "Code",
     "Definition",
     "Device",
@@ -112,6 +115,7 @@ __all__ = [
     "is_rnn",
     "is_scaler",
     "is_zero_state",
+    "kept_by",
     "move_before",
     "no_copy_in_flight",
     "origins",
@@ -124,6 +128,7 @@ __all__ = [
     "single_definition",
     "state_parts",
     "suspends",
+    "tensor_ends",
     "transfer_target",
     "untimed",
     "untouched",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,6 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def write(project: Project) -> Iterator[Callable[..., Project]]:
+def write(project: Project) -> Callable[..., Project]:
     """Write files into an empty project: `write({"train.py": "..."})`."""
-    yield project.write
+    return project.write

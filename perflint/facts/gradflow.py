@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS
+from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS, TENSOR_METHODS
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
@@ -41,15 +41,27 @@ _FREE_CALLS = words(
     """
 )
 
+_HOST_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS
+_HOST_CALLS = _FREE_CALLS - {"argmax", "eq", "argsort"}
+
 
 def graph_ends(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> list[GradEnd]:
     """The uses of a value's graph. Empty when every use drops it (`.detach()`, `.item()`, `argmax`, a comparison)."""
     return list(_Walk(facts, scope, depth).ends_of(node))
 
 
+def tensor_ends(facts: Facts, scope: Scope, nodes: list[ast.expr], depth: int = 2) -> list[GradEnd]:
+    """The uses of tensors and of all tensors computed from them, with or without a graph, up to where the host reads them."""
+    walk = _Walk(facts, scope, depth, detached=True)
+    return [end for node in nodes for end in walk.ends_of(node)]
+
+
 class _Walk:
-    def __init__(self, facts: Facts, scope: Scope, depth: int) -> None:
+    def __init__(self, facts: Facts, scope: Scope, depth: int, detached: bool = False) -> None:
         self.facts, self.scope, self.flow, self.depth = facts, scope, flow_of(scope), depth
+        self.detached = detached
+        self.free_methods = _HOST_METHODS if detached else _FREE_METHODS
+        self.free_calls = _HOST_CALLS if detached else _FREE_CALLS
         self.seen: set[object] = set()
 
     def ends_of(self, node: ast.AST) -> Iterator[GradEnd]:
@@ -60,14 +72,14 @@ class _Walk:
                 case None:
                     return
                 case ast.Attribute(attr=attr):
-                    if attr in ("data", "grad_fn") or attr in HOST_ATTRIBUTES:
+                    if attr == "grad_fn" or attr in HOST_ATTRIBUTES or (attr == "data" and not self.detached):
                         return
                     call = flow.parent.get(parent)
                     if isinstance(call, ast.Call) and call.func is parent:
                         if attr == "backward":
                             yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
                             return
-                        if attr in _FREE_METHODS:
+                        if attr in self.free_methods:
                             return
                         if attr in ("register_hook", "retain_grad", "requires_grad_"):
                             yield GradEnd(GradUse.BACKWARD, call, f"`{attr}` is called on it")
@@ -83,12 +95,14 @@ class _Walk:
                         yield from end
                         return
                     node = parent
+                case ast.Compare() if self.detached:
+                    node = parent
                 case ast.Compare() | ast.FormattedValue() | ast.If() | ast.While() | ast.Assert() | ast.Expr():
                     return
-                case ast.Subscript(slice=key) if key is node:
+                case ast.Subscript(slice=key) if key is node and not self.detached:
                     return
                 case ast.Subscript():
-                    if self._takes_indices(parent):
+                    if self._takes_indices(parent) and not self.detached:
                         return
                     node = parent
                 case ast.AugAssign(target=target):
@@ -131,7 +145,7 @@ class _Walk:
                 continue
             parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
             indices_only = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("max", "min", "topk", "sort")
-            if indices_only and len(parts) == 2:
+            if indices_only and len(parts) == 2 and not self.detached:
                 parts = parts[:1]
             if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(parts) == len(value.elts):
                 parts = [parts[value.elts.index(node)]]
@@ -189,8 +203,8 @@ class _Walk:
             return None
         if "backward" in name or name == "grad":
             return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
-        if name in _FREE_CALLS or name in ("append", "extend", "insert", "appendleft", "add"):
-            if name in _FREE_CALLS:
+        if name in self.free_calls or name in ("append", "extend", "insert", "appendleft", "add"):
+            if name in self.free_calls:
                 return iter(())
             return self._collected(call)
         value = self.facts.inference.value(self.scope, call)
@@ -206,6 +220,8 @@ class _Walk:
         if self.facts.inference.value(self.scope, call.func).may_be(Object):
             return None  # a module or a criterion of unknown class: the graph goes on in its result
         if isinstance(call.func, ast.Attribute):
+            if name in TENSOR_METHODS:
+                return None
             receiver = self.facts.inference.value(self.scope, call.func.value)
             if receiver.alternatives and not receiver.open:
                 return None
@@ -236,7 +252,7 @@ class _Walk:
         result_carries = False
         for target in targets:
             try:
-                walk = _Walk(self.facts, target, self.depth - 1)
+                walk = _Walk(self.facts, target, self.depth - 1, self.detached)
             except SyntaxProblem:
                 yield GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
                 continue

@@ -48,11 +48,13 @@ from packaging.version import Version
 from perflint.api import (
     Batch,
     Category,
+    ClassRef,
     Code,
     Edit,
     Elements,
     External,
     Finding,
+    FunctionRef,
     GradUse,
     Import,
     Instance,
@@ -69,10 +71,12 @@ from perflint.api import (
     backward_in,
     graph_ends,
     is_neural_module,
+    kept_by,
     path_of,
     replace,
     rule,
     suspends,
+    tensor_ends,
 )
 
 _ENTERED = re.compile(rb"\bwith\b[^\n]*\bno_grad\b")
@@ -127,8 +131,9 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     if any(reason is None for reason in escapes):
         return
     missing = [r for r in escapes if r is not None]
-    missing += [r for c in forwards for r in _not_plain(code, c)]
     missing += [r for c in calls for r in _creates(code, c)]
+    missing += [r for node in flow.order if id(node) in inside for r in _shares_samples(code, node)]
+    missing += filter(None, [kept_by(code.facts, code.scope, [c for c in calls if _sees_tensors(code, c)])])
     oldest = code.facts.versions.get("torch")
     if oldest is not None and oldest < Version("1.9"):
         return
@@ -176,18 +181,15 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
         if id(definition.node) not in inside or definition.value is None or definition.kind in ("function", "class"):
             continue
         outside = [u for u in flow.uses[definition] if id(u) not in inside]
-        if not outside or not _is_tensor(code, definition.value):
-            continue
-        for use in outside:
-            for end in graph_ends(code.facts, code.scope, use) or []:
-                if end.use is GradUse.BACKWARD:
-                    yield None
-                else:
-                    yield f"`{definition.name}` is used after the block: {end.note}"
-            if _in_place(code, use):
-                yield None
-        if trains:
+        if outside and _is_tensor(code, definition.value) and (trains or any(_in_place(code, use) for use in outside)):
             yield None
+    made = [
+        d.value for d in flow.definitions if id(d.node) in inside and d.value is not None and d.kind in ("assign", "walrus")
+    ]
+    roots = dict.fromkeys([*made, *(call for call in flow.calls if id(call) in inside)])
+    for end in tensor_ends(code.facts, code.scope, [root for root in roots if _is_tensor(code, root)]):
+        if not (isinstance(end.node, ast.Return) and id(end.node) in inside):
+            yield None if end.use is GradUse.BACKWARD else end.note
     for store in flow.stores:
         if id(store) in inside and isinstance(store, (ast.Attribute, ast.Subscript)):
             yield from _stored(code, store, inside, trains)
@@ -257,25 +259,28 @@ def _caller_differentiates(code: Code) -> bool:
     return False
 
 
-_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "compile", "FSDP", "DDP", "jit.")
+def _sees_tensors(code: Code, call: ast.Call) -> bool:
+    """Whether a call may keep a tensor of the region: it gets one, or the project's own code makes one."""
+    if any(_is_tensor(code, a) for a in [*call.args, *(k.value for k in call.keywords)]):
+        return True
+    return code.value(call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, ClassRef)))
 
 
-def _not_plain(code: Code, call: ast.Call) -> Iterator[str]:
-    """Whether a network is anything but a plain module of the project or of torch."""
-    callee = code.value(call.func)
-    name = ast.unparse(call.func)
-    if not callee.must(lambda a: is_neural_module(code.facts.inference, a)):
-        yield f"`{name}` is not known"
-    body = code.source.body
-    if any(w.encode() in body for w in _WRAPPERS):
-        yield "a model of this file is wrapped or compiled"
-    for alternative in callee.alternatives:
-        if isinstance(alternative, Object) and alternative.qualname == "torch.nn.Module":
-            yield f"`{name}` may cache tensors that training uses later"
-        if isinstance(alternative, Instance):
-            for method in alternative.cls.methods.values():
-                if method.name != "__init__" and re.search(rb"^\s*self\.\w+\s*=(?!=)", method.text, re.M):
-                    yield f"`{name}` keeps tensors in attributes"
+def _shares_samples(code: Code, node: ast.AST) -> Iterator[str]:
+    """A loader whose batches are not fresh copies: its dataset may keep what it made inside the region."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        element = code.facts.inference.element(code.value(node.iter))
+        if element.may(lambda a: isinstance(a, Batch)) and not element.must(_is_fresh):
+            yield f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps"
+
+
+def _is_fresh(alternative: object) -> bool:
+    match alternative:
+        case Batch(default_collate):
+            return default_collate
+        case Sequence(items):
+            return all(item.must(_is_fresh) for item in items)
+    return isinstance(alternative, (Number, Literal))
 
 
 def _creates(code: Code, call: ast.Call) -> Iterator[str]:

@@ -1,0 +1,193 @@
+"""Whether what a call runs may keep a tensor beyond the call: in an attribute, a cache, a global or a caller's container.
+
+The proof goes through everything that the project's own code may run from there. What is not known keeps.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
+from perflint.facts.classes import ancestors
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.values import (
+    Alternative,
+    ClassRef,
+    Device,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Number,
+    Object,
+    Tensor,
+    Text,
+    Value,
+)
+from perflint.syntax import Class, Scope, SyntaxProblem
+from perflint.words import words
+
+MAX_SCOPES = 80
+"""How many functions one proof may go through; a larger model counts as unknown."""
+
+_PURE_PACKAGES = ("torch.", "builtins.", "math.", "numpy.", "einops.", "operator.", "itertools.", "typing.")
+_IMPURE_BUILTINS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
+_KEEPING_TORCH = words(
+    """
+    torch.compile torch.jit.trace torch.jit.script torch.load torch.hub.load torch.set_grad_enabled torch.enable_grad
+    """
+)
+_WRAPPED = re.compile(
+    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch\.compile|\.compile\(|torch\.jit|_hook\(|[fF]abric\b|\baccelerate\b|\bAccelerator\("
+)
+_COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
+_VALUE_METHODS = (
+    HARMLESS_METHODS | READING_METHODS | VIEWS | MAY_ALIAS | words("keys values items get join format split startswith")
+)
+
+
+def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> str | None:
+    """Why one of these calls may keep a tensor that it sees or makes; None when none of them does."""
+    return next(_Proof(facts).calls(scope, calls), None)
+
+
+class _Proof:
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.inference = facts, facts.inference
+        self.seen: set[object] = set()
+
+    def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
+        if _WRAPPED.search(scope.module.source.body):
+            yield "a model of this file is wrapped, compiled or hooked"
+        for call in calls:
+            yield from self.call(scope, call)
+
+    def call(self, scope: Scope, call: ast.Call) -> Iterator[str]:
+        callee = self.inference.value(scope, call.func)
+        if callee.alternatives and not callee.open:
+            for alternative in callee.alternatives:
+                yield from self.runs(alternative, ast.unparse(call.func))
+        elif not self._is_value_method(scope, call):
+            yield f"`{ast.unparse(call.func)}` is not known"
+
+    def runs(self, callee: Alternative, name: str) -> Iterator[str]:
+        """What happens when something is called."""
+        match callee:
+            case FunctionRef(target):
+                yield from self.scope(target)
+            case Instance(cls):
+                yield from self.cls(cls)
+            case ClassRef(cls):
+                yield from self.cls(cls)
+            case External(qualname):
+                if not qualname.startswith(_PURE_PACKAGES) or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH:
+                    yield f"`{name}` is not known"
+            case Object(qualname):
+                if not qualname.startswith(("torch.nn.", "numpy.", "pandas.")) or qualname == "torch.nn.Module":
+                    yield f"`{name}` may be any module"
+            case Tensor() | Number() | Literal() | Text() | Device():
+                pass
+            case _:
+                yield f"`{name}` is not known"
+
+    def cls(self, cls: Class) -> Iterator[str]:
+        """Everything that the methods of a class may run, its constructor included: it builds the parts."""
+        if cls in self.seen:
+            return
+        self.seen.add(cls)
+        for ancestor in ancestors(self.inference, cls):
+            if isinstance(ancestor, str):
+                if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
+                    yield f"`{cls.name}` inherits from `{ancestor}`, which is not known"
+            else:
+                if _WRAPPED.search(ancestor.module.source.body):
+                    yield f"a model of {ancestor.module.name} is wrapped, compiled or hooked"
+                for method in ancestor.methods.values():
+                    yield from self.scope(method, constructor=method.name == "__init__")
+
+    def scope(self, scope: Scope, constructor: bool = False) -> Iterator[str]:
+        """What running a function stores, and what it calls."""
+        if (scope, constructor) in self.seen:
+            return
+        self.seen.add((scope, constructor))
+        if len(self.seen) > MAX_SCOPES:
+            yield "the model is too large to follow"
+            return
+        if any("cache" in ast.unparse(d) for d in scope.decorators):
+            yield f"`{scope.name}` caches its results"
+        try:
+            flow = flow_of(scope)
+        except SyntaxProblem:
+            yield f"`{scope.name}` cannot be parsed"
+            return
+        if flow.outer_names:
+            yield f"`{scope.name}` assigns global variables"
+        if not constructor:
+            for store in flow.stores:
+                if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
+                    yield f"`{scope.name}` assigns `{ast.unparse(store)}`"
+        for call in flow.calls:
+            yield from self._nested_call(scope, flow, call, constructor)
+        for inner in flow.inner:
+            yield from self.scope(flow.inner_scope(inner))
+
+    def _nested_call(self, scope: Scope, flow: Flow, call: ast.Call, constructor: bool) -> Iterator[str]:
+        func = call.func
+        if isinstance(func, ast.Attribute):
+            if isinstance(func.value, ast.Call) and path_of(func.value.func) == "super":
+                return  # the ancestors' methods are looked at on their own
+            if func.attr in _COLLECTING and not constructor:
+                if not self._is_local(flow, func.value):
+                    yield f"`{scope.name}` calls `{ast.unparse(func)}`"
+                return
+        if constructor:
+            callee = self.inference.value(scope, func)
+            for alternative in callee.alternatives:
+                if isinstance(alternative, (ClassRef, FunctionRef)):
+                    yield from self.runs(alternative, ast.unparse(func))
+                elif isinstance(alternative, External) and not alternative.qualname.startswith(_PURE_PACKAGES):
+                    yield f"`{ast.unparse(func)}` is not known"
+            if callee.open and not isinstance(func, ast.Attribute):
+                yield f"`{ast.unparse(func)}` is not known"
+            return
+        yield from self.call(scope, call)
+
+    def _is_value_method(self, scope: Scope, call: ast.Call) -> bool:
+        """A method that tensors, strings and containers have, called on something unknown: it keeps nothing."""
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            return False
+        if func.attr in _VALUE_METHODS:
+            return True
+        receiver = self.inference.value(scope, func.value)
+        return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
+
+    def _stays_inside(self, scope: Scope, flow: Flow, store: ast.Attribute | ast.Subscript) -> bool:
+        """An item of a local tensor or of a local container."""
+        if isinstance(store, ast.Attribute):
+            return False
+        if self._is_local(flow, store.value):
+            return True
+        base: Value = self.inference.value(scope, store.value)
+        return base.must(lambda a: isinstance(a, Tensor) and not a.guessed)
+
+    def _is_local(self, flow: Flow, node: ast.expr) -> bool:
+        """Whether a name is bound to nothing but displays, comprehensions and calls of this function."""
+        if not isinstance(node, ast.Name) or node.id in flow.outer_names or node.id in flow.inner_names:
+            return False
+        definitions = flow.reaching.get(node, frozenset())
+        return bool(definitions) and all(_is_made_here(d) for d in definitions)
+
+
+def _is_made_here(definition: Definition) -> bool:
+    made = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    if definition.kind == "augmented":
+        return True
+    if definition.kind != "assign" or definition.value is None:
+        return False
+    if isinstance(definition.value, ast.Call):
+        return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")
+    return isinstance(definition.value, made)
