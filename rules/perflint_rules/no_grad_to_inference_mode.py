@@ -187,7 +187,7 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
         d.value for d in flow.definitions if id(d.node) in inside and d.value is not None and d.kind in ("assign", "walrus")
     ]
     roots = dict.fromkeys([*made, *(call for call in flow.calls if id(call) in inside)])
-    for end in tensor_ends(code.facts, code.scope, [root for root in roots if _is_tensor(code, root)]):
+    for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
         if not (isinstance(end.node, ast.Return) and id(end.node) in inside):
             yield None if end.use is GradUse.BACKWARD else end.note
     for store in flow.stores:
@@ -199,6 +199,10 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
                 yield None
             else:
                 yield "a tensor is returned"
+
+
+def _may_be_tensor(code: Code, node: ast.expr) -> bool:
+    return code.value(node).open or _is_tensor(code, node)
 
 
 def _is_tensor(code: Code, node: ast.expr) -> bool:
@@ -261,7 +265,7 @@ def _caller_differentiates(code: Code) -> bool:
 
 def _sees_tensors(code: Code, call: ast.Call) -> bool:
     """Whether a call may keep a tensor of the region: it gets one, or the project's own code makes one."""
-    if any(_is_tensor(code, a) for a in [*call.args, *(k.value for k in call.keywords)]):
+    if any(_may_be_tensor(code, a) for a in [*call.args, *(k.value for k in call.keywords)]):
         return True
     return code.value(call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, ClassRef)))
 
