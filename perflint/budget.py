@@ -51,7 +51,7 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
     """The budgets of a file's training loops, in the order of the file. `shown` is how reports name the file."""
     result: list[Budget] = []
     for scope in [module.top, *module.functions()]:
-        if b"backward" not in scope.text and b"step" not in scope.text:
+        if b"backward" not in scope.text and b"step(" not in scope.text:
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():

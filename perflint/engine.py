@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from packaging.version import Version
@@ -11,6 +11,8 @@ from perflint.budget import Budget, budgets
 from perflint.code import Code, Options
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
+from perflint.facts.loops import EVALUATION
+from perflint.gate import Needles
 from perflint.project import Project
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source, SourceError
@@ -86,12 +88,14 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     except SourceError as error:
         return Checked(shown, None, [_problem(UNREADABLE_FILE, f"{error.message} (line {error.row})")])
     ignored = session.ignores(path)
-    rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(source.body)]
-    if not rules and not always_parse and b"perflint:" not in source.body:
+    needles = Needles(source.body)
+    rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
+    wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
+    if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     module = Module(source, session.project.dotted_name(path))
-    rules = [rule for rule in rules if any(map(rule.wants, module.texts()))]
-    if not rules and not always_parse and b"perflint:" not in source.body:
+    wanted.cut(module)
+    if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     session.counters.parsed += 1
     try:
@@ -101,31 +105,70 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     session.project.changed(path)
     session.make_room()
     session.project.hold(path, module)
-    findings = list(dict.fromkeys(_findings(session, module, rules)))
+    findings = list(dict.fromkeys(_findings(session, module, wanted)))
     if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
         findings += _syntax_of_bodies(source, module)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
-    budget = budgets(session.facts, module, shown, findings) if rules else []
+    budget = budgets(session.facts, module, shown, findings) if wanted.possible else []
     return Checked(shown, source, without_suppressed(source, findings, session.known), budget)
 
 
-def _findings(session: Session, module: Module, rules: Sequence[Rule]) -> Iterator[Finding]:
-    for scope in scopes_of(module, rules):
-        wanted = [rule for rule in rules if rule.wants(scope.text)]
-        session.counters.scopes_checked += bool(wanted)
+class _Wanted:
+    """Which rules want to see which scopes of a file.
+
+    near_training: whether the file belongs to a program that trains. If not, rules about code that runs each step get only
+    the scopes that evaluate.
+    """
+
+    def __init__(self, needles: Needles, rules: Sequence[Rule], near_training: bool) -> None:
+        self._needles, self._near = needles, near_training
+        self._rules = [rule for rule in rules if near_training or not rule.steps or needles.opens(EVALUATION)]
+        self._texts: dict[str, int] = {}
+        self._index: dict[int, int] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Whether any rule may fire in the file."""
+        return bool(self._rules)
+
+    def cut(self, module: Module) -> None:
+        """Look at the file's functions one by one."""
+        self._needles.cut([(chunk.start, chunk.end) for chunk in module.chunks])
+        self._index = {chunk.start: index for index, chunk in enumerate(module.chunks, 1)}
+        for rule in self._rules:
+            texts = self._needles.texts(rule.needs)
+            if rule.steps and not self._near:
+                texts &= self._needles.texts(EVALUATION)
+            self._texts[rule.name] = texts
+        self._rules = [rule for rule in self._rules if self._texts[rule.name]]
+
+    def by(self, scope: Scope) -> list[Rule]:
+        """The rules for a scope."""
+        chunk = scope.chunk
+        if chunk is not None:
+            index = self._index[chunk.start]
+            return [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
+        text = scope.text
+        return [rule for rule in self._rules if rule.wants(text) and (self._near or not rule.steps or EVALUATION.passes(text))]
+
+
+def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
+    for scope in _scopes(module, wanted):
+        rules = wanted.by(scope)
+        session.counters.scopes_checked += bool(rules)
         try:
-            for rule in wanted:
+            for rule in rules:
                 yield from rule.check(Code(rule, scope, session.facts, session.options))
         except SyntaxProblem as problem:
             yield _syntax_problem(module.source, problem)
 
 
-def scopes_of(module: Module, rules: Iterable[Rule]) -> Iterator[Scope]:
+def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
     """The scopes of a file that some rule may want: its own code, its functions, the functions inside those."""
     pending = [module.top, *module.functions()]
     while pending:
         scope = pending.pop(0)
-        if not any(rule.wants(scope.text) for rule in rules):
+        if not wanted.by(scope):
             continue
         yield scope
         text = scope.text

@@ -29,7 +29,7 @@ _IMPORT = re.compile(
 )
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
 
-_TRAINING = re.compile(rb"\bbackward\(|\bzero_grad\b|[lL]oader\b|\bDataLoader\(")
+_TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
 
 Reader = Callable[[str], "bytes | None"]
 
@@ -245,7 +245,7 @@ class Project:
     def _trains(self, path: str) -> bool:
         if path not in self._training:
             data = self.read(path)
-            self._training[path] = data is not None and _TRAINING.search(data) is not None
+            self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
     def _names_accelerator(self, path: str) -> bool:

@@ -14,11 +14,12 @@ faster perflint is.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from perflint.gate import Gate, Needles, Word
 
 if TYPE_CHECKING:
     from perflint.code import Code
@@ -103,40 +104,6 @@ class Finding:
 
 Check = Callable[["Code"], Iterator[Finding]]
 
-Word = str | re.Pattern[bytes]
-"""A word as it stands in the text, or a pattern over the text's bytes."""
-
-
-@dataclass(frozen=True)
-class Gate:
-    """For each group of `groups`, a text must hold one of its words or match one of its patterns."""
-
-    groups: tuple[tuple[tuple[bytes, ...], tuple[re.Pattern[bytes], ...]], ...]
-
-    @classmethod
-    def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
-        listed = [list(group) for group in groups]
-        return cls(
-            tuple(
-                (
-                    tuple(w.encode() for w in group if isinstance(w, str)),
-                    tuple(w for w in group if not isinstance(w, str)),
-                )
-                for group in listed
-            )
-        )
-
-    def passes(self, text: bytes) -> bool:
-        """Whether the text holds what every group asks for."""
-        for words, patterns in self.groups:
-            for word in words:
-                if word in text:
-                    break
-            else:
-                if not any(pattern.search(text) for pattern in patterns):
-                    return False
-        return True
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -150,6 +117,7 @@ class Rule:
     check: Check
     page: str = field(repr=False)
     fixes: bool = False
+    steps: bool = False
 
     @property
     def summary(self) -> str:
@@ -160,9 +128,9 @@ class Rule:
         """Whether a scope's text holds the words without which the rule cannot fire there."""
         return self.needs.passes(text)
 
-    def wants_file(self, text: bytes) -> bool:
+    def wants_file(self, needles: Needles) -> bool:
         """Whether a file holds the words without which the rule cannot fire in it."""
-        return self.in_file.passes(text) and self.needs.passes(text)
+        return needles.opens(self.in_file) and needles.opens(self.needs)
 
 
 def rule(
@@ -172,17 +140,19 @@ def rule(
     needs: Iterable[Iterable[Word]],
     in_file: Iterable[Iterable[Word]] = (("torch",),),
     fixes: bool = False,
+    steps: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
     needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
     fixes: whether the rule ever offers a fix.
+    steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     """
 
     def declare(check: Check) -> Rule:
         module = inspect.getmodule(check)
         page = inspect.getdoc(module) if module is not None else None
         name = check.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), check, page or "", fixes)
+        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), check, page or "", fixes, steps)
 
     return declare

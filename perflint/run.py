@@ -76,7 +76,10 @@ class Run:
         for path, always in self._files(found):
             on_file(path)
             session = self.session(path, found)
-            result.checked.append(check_file(session, path, shown(path), always_parse=always))
+            checked = check_file(session, path, shown(path), always_parse=always)
+            if not checked.findings:
+                checked.source = None  # only reports of findings need the text
+            result.checked.append(checked)
         return result
 
     def fix(

@@ -14,6 +14,7 @@ import tokenize
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -81,7 +82,9 @@ class Source:
         """Byte offset of the start of each line."""
         if not self._starts:
             self._starts.append(0)
-            self._starts.extend(m.end() for m in _LINE_END.finditer(self.body))
+            self._starts.extend(accumulate(map(len, self.body.splitlines(keepends=True))))
+            if len(self._starts) > 1 and not self.body.endswith((b"\n", b"\r")):
+                self._starts.pop()  # the last line has no end, so no line starts behind it
         return self._starts
 
     def offset(self, row: int, column: int) -> int:

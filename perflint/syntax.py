@@ -198,6 +198,11 @@ class Scope:
         return self.qualname.rpartition(".")[2]
 
     @property
+    def chunk(self) -> Chunk | None:
+        """Where an outermost function stands; None for other scopes, and in files that cannot be cut."""
+        return self._chunk
+
+    @property
     def is_module(self) -> bool:
         return isinstance(self._node, ast.Module)
 
@@ -299,12 +304,6 @@ class Module:
         self.parsed_lines = 0
         """How many lines have become trees so far."""
         self._words: dict[bytes, list[Scope]] | None = None
-
-    def texts(self) -> Iterator[bytes]:
-        """The texts of the file's scopes: its own code, then its outermost functions."""
-        yield self.skeleton
-        for chunk in self.chunks:
-            yield self.source.body[chunk.start : chunk.end]
 
     @cached_property
     def _structure(self) -> _Structure:

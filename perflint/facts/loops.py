@@ -19,6 +19,7 @@ from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
+from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.words import words
 
@@ -37,7 +38,9 @@ MODULE_HOUSEKEEPING = words(
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
-_EVALUATION_NEEDLE = re.compile(rb"oader|no_grad|inference_mode|\.eval\(\)")
+EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval()")])
+"""What a function holds that loops over batches in a program that trains nothing."""
+
 _FORWARD_NEEDLE = re.compile(
     rb"model|net\b|net\(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval\("
 )
@@ -81,7 +84,7 @@ class Loops:
         text = scope.text
         if _LOOP_NEEDLE.search(text) is None:
             return {}
-        if not self._inference.project.near_training(scope.module.source.path) and _EVALUATION_NEEDLE.search(text) is None:
+        if not self._inference.project.near_training(scope.module.source.path) and not EVALUATION.passes(text):
             return {}
         flow = flow_of(scope)
         loops = [loop for loop in flow.loops if loop.statement is not None]

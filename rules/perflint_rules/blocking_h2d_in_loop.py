@@ -69,6 +69,7 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
     needs=[(_MOVE,), ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch")],
     in_file=[("torch", "loader", "device")],
     fixes=True,
+    steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""

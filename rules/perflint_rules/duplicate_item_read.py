@@ -76,6 +76,7 @@ from perflint.api import (
     needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
+    steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""

@@ -71,7 +71,7 @@ _EVALUATES = re.compile(
     r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
     re.I,
 )
-_EVALUATION = re.compile(rb"\bdef \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
+_EVALUATION = re.compile(rb"def \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",

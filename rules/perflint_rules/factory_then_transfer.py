@@ -74,7 +74,7 @@ _FROM_NUMPY = re.compile(rb"Tensor\(\s*(?:np|numpy)\.")
 @rule(
     category=Category.TRANSFER,
     severity=Severity.WARNING,
-    needs=[(_MOVED_FACTORY, _FROM_NUMPY)],
+    needs=[(".to(", ".cuda(", _FROM_NUMPY), (_MOVED_FACTORY, _FROM_NUMPY)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

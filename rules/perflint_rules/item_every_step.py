@@ -90,6 +90,7 @@ _CURES = {
     needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
+    steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""

@@ -35,13 +35,14 @@ from collections.abc import Iterator
 
 from perflint.api import Category, Code, Edit, Elements, Finding, Import, Severity, Tensor, replace, rule
 
-_ELEMENT_READ = re.compile(rb"(?:\.item\(\)|\b(?:float|int)\(\w+\))[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b")
+_OVER = rb"[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b"
+_ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"(?<!\w)int\(\w+\)")]
 
 
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(_ELEMENT_READ,)],
+    needs=[_ELEMENT_READS],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ from perflint.api import (
     tensor_ends,
 )
 
-_ENTERED = re.compile(rb"\bwith\b[^\n]*\bno_grad\b")
+_ENTERED = re.compile(rb"with\b[^\n]*\bno_grad\b")
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|self|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",

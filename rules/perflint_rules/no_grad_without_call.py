@@ -40,14 +40,14 @@ from perflint.api import (
     rule,
 )
 
-_ENTERED = re.compile(rb"\bwith\b[^\n]*\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
+_ENTERED = re.compile(rb"with\b[^\n]*\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.ERROR,
-    needs=[(_ENTERED,)],
+    needs=[("no_grad", "enable_grad", "inference_mode"), (_ENTERED,)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

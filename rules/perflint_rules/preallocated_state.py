@@ -50,10 +50,10 @@ from collections.abc import Iterator
 
 from perflint.api import Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), (_RNN_NAME,)])
+@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), _RNN_NAMES])
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
     zeroed = {path_of(call.func.value) for call in code.calls("zero_", "fill_") if isinstance(call.func, ast.Attribute)}

@@ -69,13 +69,13 @@ from perflint.api import (
     words,
 )
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
 
 
 @rule(
     category=Category.STATE,
     severity=Severity.WARNING,
-    needs=[("zeros", "zero_", "hidden", "state"), (_RNN_NAME,)],
+    needs=[("zeros", "zero_", "hidden", "state"), _RNN_NAMES],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -73,10 +73,10 @@ from perflint.api import (
     untouched,
 )
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
 
 
-@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), (_RNN_NAME,)], fixes=True)
+@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), _RNN_NAMES], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""
     seen: set[ast.AST] = set()

@@ -46,6 +46,7 @@ from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
     category=Category.SYNC,
     severity=Severity.INFO,
     needs=[("if ", "while ", "assert "), (".item()", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf")],
+    steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

@@ -37,10 +37,10 @@ from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity,
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 
 
-_LITERAL = re.compile(rb"\btensor\(\s*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
+_LITERAL = re.compile(rb"tensor\(\s*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
 
 
-@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(_LITERAL,)], fixes=True)
+@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("device",), (_LITERAL,)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
     for call in code.calls("tensor"):

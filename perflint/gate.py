@@ -1,0 +1,93 @@
+"""Which texts of a file a rule needs to see, by bytes alone: most of a program stops here.
+
+Each word is looked for once per file, whatever the number of rules that ask for it and of functions that hold it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Word = str | re.Pattern[bytes]
+"""A word as it stands in the text, or a pattern over the text's bytes."""
+
+_Needle = bytes | re.Pattern[bytes]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """For each group of `groups`, a text must hold one of its words or match one of its patterns."""
+
+    groups: tuple[tuple[_Needle, ...], ...]
+
+    @classmethod
+    def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
+        """The gate of groups as a rule declares them."""
+        return cls(tuple(tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups))
+
+    def passes(self, text: bytes) -> bool:
+        """Whether the text holds what every group asks for."""
+        return all(any(_find(needle, text, 0) >= 0 for needle in group) for group in self.groups)
+
+
+class Needles:
+    """What a file's text holds. Text 0 is what stands outside the functions, text i the i-th outermost function."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._first: dict[_Needle, int] = {}
+        self._texts: dict[_Needle, int] = {}
+        self._spans: list[tuple[int, int]] = []
+        self._starts: list[int] = []
+
+    def opens(self, gate: Gate) -> bool:
+        """Whether the file as a whole passes a gate."""
+        return all(any(self._position(needle) >= 0 for needle in group) for group in gate.groups)
+
+    def cut(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Tell where the outermost functions stand, in order."""
+        self._spans = list(spans)
+        self._starts = [start for start, _ in spans]
+
+    def texts(self, gate: Gate) -> int:
+        """The texts that pass a gate, as a bit set."""
+        passing = (1 << (len(self._spans) + 1)) - 1
+        for group in gate.groups:
+            held = 0
+            for needle in group:
+                held |= self._holding(needle)
+            passing &= held
+            if not passing:
+                break
+        return passing
+
+    def _position(self, needle: _Needle) -> int:
+        at = self._first.get(needle)
+        if at is None:
+            at = self._first[needle] = _find(needle, self._body, 0)
+        return at
+
+    def _holding(self, needle: _Needle) -> int:
+        held = self._texts.get(needle)
+        if held is None:
+            held = 0
+            at = self._position(needle)
+            while at >= 0:
+                index = bisect_right(self._starts, at)
+                if index and at < self._spans[index - 1][1]:
+                    held |= 1 << index
+                    at = _find(needle, self._body, self._spans[index - 1][1])
+                else:
+                    held |= 1
+                    at = _find(needle, self._body, self._starts[index]) if index < len(self._starts) else -1
+            self._texts[needle] = held
+        return held
+
+
+def _find(needle: _Needle, text: bytes, start: int) -> int:
+    if isinstance(needle, bytes):
+        return text.find(needle, start)
+    found = needle.search(text, start)
+    return found.start() if found else -1
