@@ -244,24 +244,38 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
     return Edit(line_start, line_end, content)
 
 
-def move_before(source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt]) -> list[Edit]:
-    """Move a statement, its lines unchanged, in front of another one of the same block.
+def move_before(
+    source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt], about: re.Pattern[str]
+) -> list[Edit]:
+    """Move a statement, its lines unchanged, in front of another one of the same block and of the comments above that.
 
-    Comment lines directly above the statement and the comment behind it go with it.
+    The comment behind the statement goes with it; the comment lines above it do if they are about it, as a pattern says.
+    A blank line that would follow another one goes away.
     """
     line_start, line_end = lines_of(source, statement)
     if len(siblings) < 2:
         raise CannotRewrite("the statement is alone in its block")
-    first = line_start
+    target_row = source.row_at(lines_of(source, target)[0])
     row = source.row_at(line_start)
-    target_start, _ = lines_of(source, target)
-    while row > 1 and source.starts[row - 2] > target_start and source.line(row - 1).strip().startswith("#"):
-        row -= 1
-        first = source.starts[row - 1]
-    text = source.text(first, line_end)
+    first = _comments_above(source, row)
+    if about.search(source.text(source.starts[first - 1], line_start)) is None:
+        first = row
+    start = source.starts[first - 1]
+    text = source.text(start, line_end)
     if not text.endswith(("\n", "\r")):
         raise CannotRewrite("the file's last line has no line end")
-    return [Edit(target_start, target_start, text), Edit(first, line_end, "")]
+    following = source.row_at(line_end)
+    if first > 1 and not source.line(first - 1).strip() and line_end < len(source.body) and not source.line(following).strip():
+        line_end = source.starts[following] if following < len(source.starts) else line_end
+    at = source.starts[_comments_above(source, target_row) - 1]
+    return [Edit(at, at, text), Edit(start, line_end, "")]
+
+
+def _comments_above(source: Source, row: int) -> int:
+    """The first of the comment lines directly above a row, or the row itself."""
+    while row > 1 and source.line(row - 1).strip().startswith("#"):
+        row -= 1
+    return row
 
 
 def wrap_statement(source: Source, statement: ast.stmt, head: str) -> Edit:
