@@ -110,5 +110,5 @@ def _sets_grad(code: Code, zero: ast.Call, step: ast.Call) -> bool:
 
 def _moved(code: Code, zero: ast.Call, step: ast.Call) -> Iterator[Edit | Import]:
     statement, after = code.flow.statement(zero), code.flow.statement(step)
-    yield delete_statement(code.source, statement, [statement, after])
+    yield delete_statement(code.source, statement, code.flow.siblings(statement))
     yield insert_after(code.source, after, code.text(statement))

@@ -92,7 +92,7 @@ def check(code: Code) -> Iterator[Finding]:
         if forward is None:
             continue
         missing = [*_missing(code, zero, forward)]
-        siblings = _siblings(code, statement)
+        siblings = flow.siblings(statement)
         target = next((s for s in siblings if s is forward), None)
         fix = None
         if target is not None:
@@ -152,7 +152,7 @@ def _forward_before(code: Code, zero: ast.Call, backward: ast.Call) -> ast.stmt 
     if not calls:
         return None
     first: ast.AST = flow.statement(min(calls, key=flow.order.__getitem__))
-    siblings = _siblings(code, flow.statement(zero))
+    siblings = flow.siblings(flow.statement(zero))
     while first not in siblings:
         parent = flow.parent.get(first)
         if parent is None:
@@ -202,15 +202,6 @@ _NO_FORWARD = words(
     parameters zero_grad train eval to cuda cpu state_dict size backward
     """
 )
-
-
-def _siblings(code: Code, statement: ast.stmt) -> list[ast.stmt]:
-    parent = code.flow.parent[statement]
-    for field in ("body", "orelse", "finalbody"):
-        body = getattr(parent, field, None)
-        if isinstance(body, list) and statement in body:
-            return body
-    return []
 
 
 def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | None]:
