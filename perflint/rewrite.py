@@ -109,8 +109,14 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
             between = cst.Comma(whitespace_after=_without_comment(between.whitespace_after))
         kept = last.with_changes(comma=between)
         if trailing is not None and _has_comment(trailing):
-            kept = last  # the comment behind the last argument stays behind it
-            return node.with_changes(args=[*before, kept, new.with_changes(comma=between)])
+            # the comment behind the last argument stays behind it
+            space, inner = trailing.whitespace_after, between.whitespace_after
+            assert isinstance(space, cst.ParenthesizedWhitespace)
+            if isinstance(inner, cst.ParenthesizedWhitespace):
+                kept = last.with_changes(comma=cst.Comma(whitespace_after=inner.with_changes(first_line=space.first_line)))
+            else:
+                kept = last
+            trailing = cst.Comma(whitespace_after=_without_comment(space))
         return node.with_changes(args=[*before, kept, new.with_changes(comma=trailing or cst.MaybeSentinel.DEFAULT)])
 
     return change_call(source, call, change)

@@ -200,8 +200,10 @@ class _Tampering:
                 return unknown
             if flow.yields:
                 return unknown
-            inner = _Tampering(self.facts, target, None, self.depth - 1)
-            for parameter in (d for d in flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")):
+            inner = type(self)(self.facts, target, None, self.depth - 1)
+            parameters = [d for d in flow.definitions if d.kind == "parameter"]
+            receiving = [d for d in parameters if _given(target, call, d.name) is node]
+            for parameter in receiving or parameters:
                 if parameter.name in flow.inner_names or inner.of(parameter) is not None:
                     return unknown
         return None
@@ -230,6 +232,16 @@ class _Tampering:
             case ast.Assign(targets=[ast.Tuple() | ast.List()]):
                 return self._bound(node, [], node)
         return f"`{ast.unparse(node)}` is kept in a container"
+
+
+def _given(target: Scope, call: ast.Call, name: str) -> ast.expr | None:
+    """The argument that a call of a project function passes for a parameter, if it is written out."""
+    node = target.node
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    if positional[:1] in (["self"], ["cls"]):
+        positional = positional[1:]
+    return argument(call, positional.index(name) if name in positional else None, name)
 
 
 class _HostWrites(_Tampering):
@@ -345,8 +357,7 @@ class _HostMemory:
         if not found.sites or not found.complete or self.depth == 0:
             return unknown
         for site in found.sites:
-            names = [p.arg for p in self.scope.parameters][site.function.receiver is not None :]
-            given = argument(site.node, names.index(name) if name in names else None, name)
+            given = _given(self.scope, site.node, name)
             if given is None or _HostMemory(self.facts, site.scope, self.depth - 1).of(given) is not None:
                 return unknown
         return None

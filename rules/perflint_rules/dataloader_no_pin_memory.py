@@ -165,6 +165,9 @@ def _is_on_device(code: Code, dataset: Value) -> bool:
             case Tensor():
                 if alternative.place.may_be_device:
                     return True
+            case Sequence(items):
+                if any(_is_on_device(code, item) for item in items):
+                    return True
             case Object(site=(Scope() as scope, ast.Call() as built)):  # TensorDataset, Subset, ConcatDataset
                 if any(_is_on_device(code, inference.value(scope, given)) for given in built.args):
                     return True

@@ -95,7 +95,8 @@ def check(code: Code) -> Iterator[Finding]:
         siblings = flow.siblings(statement)
         target = next((s for s in siblings if s is forward), None)
         fix = None
-        if target is not None:
+        receiver = path_of(zero.func.value)
+        if target is not None and not (receiver and _is_assigned(code, receiver, forward, zero)):
             fix = code.fix(
                 "clear the gradients before the forward pass",
                 _moved(code, statement, target, siblings),
@@ -214,7 +215,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
             yield f"line {node.lineno} may leave the step in between"
     if receiver is None:
         yield "the optimizer is not a variable"
-    elif any(d.name == receiver and low <= d.order <= high for d in flow.definitions):
+    elif _is_assigned(code, receiver, forward, zero):
         yield f"`{receiver}` is assigned in between"
     if _READS_GRADIENTS.search(code.scope.text):
         yield "the function reads gradients"
@@ -240,6 +241,13 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
     loop: Loop | None = flow.loop(zero)
     if loop is None and not flow.calls_named["step"]:
         yield "the step of this optimizer is elsewhere"
+
+
+def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bool:
+    """Whether a variable, or what it is a part of, gets another value between the forward pass and the `zero_grad`."""
+    low, high = code.flow.order[forward], code.flow.order[zero]
+    names = [path[:at] for at, character in enumerate(f"{path}.") if character in ".["]
+    return any(low <= d.order <= high for name in names for d in code.flow.definitions_of(name))
 
 
 def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
