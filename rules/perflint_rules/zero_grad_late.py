@@ -219,6 +219,8 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
         yield f"`{receiver}` is assigned in between"
     if _READS_GRADIENTS.search(code.scope.text):
         yield "the function reads gradients"
+    if code.facts.project.program_holds(code.source.path, _FORWARD_HOOK):
+        yield "a hook runs in the forward pass, and it may read gradients"
     if suspends(flow):
         yield "the function is suspended in between, and others may read gradients"
     for block in flow.block[zero].ancestry():
@@ -259,6 +261,7 @@ def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
 
 
 _READS_GRADIENTS = re.compile(rb"\.grad\b|\[.grad.\]|['\"]grad['\"]")
+_FORWARD_HOOK = re.compile(rb"\bregister_(?:module_)?forward_(?:pre_)?hook\(")
 _USES_GRADIENTS = re.compile(rb"\.grad\b|backward\(|['\"]grad['\"]|\.zero_grad\(|\.step\(|_hook\(")
 
 
