@@ -639,7 +639,9 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
     if package in ("torch", "torch.cuda", "torch.functional", "torch.nn.functional", "torch.linalg", "torch.special"):
         if last in LEGACY_TENSOR_CLASSES:
             place = Place.CUDA if package == "torch.cuda" else Place.HOST
-            return one(Tensor(place, None, _LEGACY_DTYPES.get(last, ""), fresh=True, grad=False))
+            # given a tensor, the constructor shares its memory
+            fresh = not any(v.open or v.may_be(Tensor, Batch, Output) for v in (inference.infer(a, frame) for a in node.args))
+            return one(Tensor(place, None, _LEGACY_DTYPES.get(last, ""), fresh=fresh, grad=False))
         special = _TORCH_FUNCTIONS.get(qualname)
         if special is not None:
             return special(inference, node, frame)
