@@ -1,11 +1,13 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
 from perflint.code import Code
+from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
+from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
-from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, suspends, untimed, untouched
+from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, stays_as_is, suspends, untimed, untouched
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.retention import kept_by
@@ -51,6 +53,7 @@ from perflint.words import words
 
 __all__ = [
     "IDLE_SINKS",
+    "TENSOR_METHODS",
     "Alternative",
     "Applicability",
     "Batch",
@@ -101,6 +104,7 @@ __all__ = [
     "device_place",
     "dtype_of",
     "feeds_rnn",
+    "find_method",
     "flow_of",
     "free_name",
     "graph_ends",
@@ -127,6 +131,7 @@ __all__ = [
     "rule",
     "single_definition",
     "state_parts",
+    "stays_as_is",
     "suspends",
     "tensor_ends",
     "transfer_target",

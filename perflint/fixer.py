@@ -188,6 +188,10 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
                     return merged
     text = f"import {wanted.module}" if wanted.name is None else f"from {wanted.module} import {wanted.name}"
     before = [s for s in tree.body if _must_come_first(s, tree.body[0])]
+    following = tree.body[len(before)] if len(before) < len(tree.body) else None
+    if before and isinstance(following, (ast.Import, ast.ImportFrom)) and following.col_offset == 0:
+        at = source.starts[following.lineno - 1]
+        return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
     if before:
         row = before[-1].end_lineno or before[-1].lineno
         if row < len(source.starts):

@@ -63,8 +63,8 @@ class Project:
     _direct_importers: dict[str, set[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
-    _accelerated: dict[str, bool] = field(default_factory=dict, repr=False)
-    _naming: dict[str, bool] = field(default_factory=dict, repr=False)
+    _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
+    _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -211,10 +211,15 @@ class Project:
     # -- what kind of program ----------------------------------------------------------------------------------------
 
     def uses_accelerator(self, path: str) -> bool:
-        """Whether the program that a file belongs to ever names a device: the file, what it imports, who imports it."""
-        if path not in self._accelerated:
-            self._accelerated[path] = any(map(self._names_accelerator, self._program(path)))
-        return self._accelerated[path]
+        """Whether the program that a file belongs to ever names a device."""
+        return self.program_holds(path, _ACCELERATOR)
+
+    def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the text of a file, of what it imports or of who imports it matches a pattern."""
+        key = (path, pattern)
+        if key not in self._program_matches:
+            self._program_matches[key] = any(self._matches(file, pattern) for file in self._program(path))
+        return self._program_matches[key]
 
     def _program(self, path: str) -> Iterator[str]:
         """The files that run together with a file, nearest first."""
@@ -248,8 +253,9 @@ class Project:
             self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
-    def _names_accelerator(self, path: str) -> bool:
-        if path not in self._naming:
+    def _matches(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+        key = (path, pattern)
+        if key not in self._file_matches:
             data = self.read(path)
-            self._naming[path] = data is not None and _ACCELERATOR.search(data) is not None
-        return self._naming[path]
+            self._file_matches[key] = data is not None and pattern.search(data) is not None
+        return self._file_matches[key]

@@ -109,8 +109,14 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
             between = cst.Comma(whitespace_after=_without_comment(between.whitespace_after))
         kept = last.with_changes(comma=between)
         if trailing is not None and _has_comment(trailing):
-            kept = last  # the comment behind the last argument stays behind it
-            return node.with_changes(args=[*before, kept, new.with_changes(comma=between)])
+            # the comment behind the last argument stays behind it
+            space, inner = trailing.whitespace_after, between.whitespace_after
+            assert isinstance(space, cst.ParenthesizedWhitespace)
+            if isinstance(inner, cst.ParenthesizedWhitespace):
+                kept = last.with_changes(comma=cst.Comma(whitespace_after=inner.with_changes(first_line=space.first_line)))
+            else:
+                kept = last
+            trailing = cst.Comma(whitespace_after=_without_comment(space))
         return node.with_changes(args=[*before, kept, new.with_changes(comma=trailing or cst.MaybeSentinel.DEFAULT)])
 
     return change_call(source, call, change)
@@ -244,24 +250,38 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
     return Edit(line_start, line_end, content)
 
 
-def move_before(source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt]) -> list[Edit]:
-    """Move a statement, its lines unchanged, in front of another one of the same block.
+def move_before(
+    source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt], about: re.Pattern[str]
+) -> list[Edit]:
+    """Move a statement, its lines unchanged, in front of another one of the same block and of the comments above that.
 
-    Comment lines directly above the statement and the comment behind it go with it.
+    The comment behind the statement goes with it; the comment lines above it do if they are about it, as a pattern says.
+    A blank line that would follow another one goes away.
     """
     line_start, line_end = lines_of(source, statement)
     if len(siblings) < 2:
         raise CannotRewrite("the statement is alone in its block")
-    first = line_start
+    target_row = source.row_at(lines_of(source, target)[0])
     row = source.row_at(line_start)
-    target_start, _ = lines_of(source, target)
-    while row > 1 and source.starts[row - 2] > target_start and source.line(row - 1).strip().startswith("#"):
-        row -= 1
-        first = source.starts[row - 1]
-    text = source.text(first, line_end)
+    first = _comments_above(source, row)
+    if about.search(source.text(source.starts[first - 1], line_start)) is None:
+        first = row
+    start = source.starts[first - 1]
+    text = source.text(start, line_end)
     if not text.endswith(("\n", "\r")):
         raise CannotRewrite("the file's last line has no line end")
-    return [Edit(target_start, target_start, text), Edit(first, line_end, "")]
+    following = source.row_at(line_end)
+    if first > 1 and not source.line(first - 1).strip() and line_end < len(source.body) and not source.line(following).strip():
+        line_end = source.starts[following] if following < len(source.starts) else line_end
+    at = source.starts[_comments_above(source, target_row) - 1]
+    return [Edit(at, at, text), Edit(start, line_end, "")]
+
+
+def _comments_above(source: Source, row: int) -> int:
+    """The first of the comment lines directly above a row, or the row itself."""
+    while row > 1 and source.line(row - 1).strip().startswith("#"):
+        row -= 1
+    return row
 
 
 def wrap_statement(source: Source, statement: ast.stmt, head: str) -> Edit:

@@ -166,8 +166,9 @@ class Callers:
                 if called in caller.text:
                     if self._may_be_meant(scope, caller, name, constructed):
                         found.append(caller)
-                else:
-                    complete = constructed
+                elif not constructed and complete:
+                    mentions = flow_of(caller).mentions.get(name, ())  # an import is none
+                    complete = not any(self._refers(caller, mention, scope) for mention in mentions)
             if len(found) > MAX_MENTIONS:
                 return [], False
         return found, complete

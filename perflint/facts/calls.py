@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -540,11 +541,20 @@ def _passed(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     return one(Elements(element, qualname.rpartition(".")[2])) if element != UNKNOWN else UNKNOWN
 
 
+_MOVABLE_SAMPLES = re.compile(rb"^[ \t]+def (?:to|cuda)\(\s*self\b|^[ \t]*(?:from|import)[ \t]+transformers\b", re.M)
+"""Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""
+
+
 def _loader(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -> Loader:
     names = {k.arg for k in node.keywords}
     collate = argument(node, 6, "collate_fn")
     default_collate = qualname in PLAIN_LOADER_CLASSES and None not in names
     if collate is not None and inference.infer(collate, frame).literal is not None:
+        default_collate = False
+    size = argument(node, 1, "batch_size")
+    if size is not None and inference.infer(size, frame).may(lambda a: a == Literal(None)):
+        default_collate = False  # samples are handed on as they are
+    if default_collate and inference.project.program_holds(frame.scope.module.source.path, _MOVABLE_SAMPLES):
         default_collate = False
     given = argument(node, 7, "pin_memory")
     pinned: bool | None = None if None in names else False
@@ -629,7 +639,9 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
     if package in ("torch", "torch.cuda", "torch.functional", "torch.nn.functional", "torch.linalg", "torch.special"):
         if last in LEGACY_TENSOR_CLASSES:
             place = Place.CUDA if package == "torch.cuda" else Place.HOST
-            return one(Tensor(place, None, _LEGACY_DTYPES.get(last, ""), fresh=True, grad=False))
+            # given a tensor, the constructor shares its memory
+            fresh = not any(v.open or v.may_be(Tensor, Batch, Output) for v in (inference.infer(a, frame) for a in node.args))
+            return one(Tensor(place, None, _LEGACY_DTYPES.get(last, ""), fresh=fresh, grad=False))
         special = _TORCH_FUNCTIONS.get(qualname)
         if special is not None:
             return special(inference, node, frame)

@@ -166,6 +166,15 @@ class Flow:
             node = self.parent[node]
         return node
 
+    def siblings(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of the block that a statement stands in, itself included."""
+        parent = self.parent[statement]
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(parent, name, None)
+            if isinstance(body, list) and statement in body:
+                return body
+        return []
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, from the inside out, without the scope itself."""
         parents = self.parent

@@ -6,12 +6,29 @@ Each returns None when the proof holds, and else one line that says what stands 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
+from perflint.facts.calls import argument
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.values import External, Object, Tensor
+from perflint.facts.values import (
+    Alternative,
+    Batch,
+    Elements,
+    External,
+    FunctionRef,
+    Literal,
+    Loader,
+    Mapping,
+    Object,
+    Output,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+    place_of,
+)
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.words import words
 
@@ -183,8 +200,10 @@ class _Tampering:
                 return unknown
             if flow.yields:
                 return unknown
-            inner = _Tampering(self.facts, target, None, self.depth - 1)
-            for parameter in (d for d in flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")):
+            inner = type(self)(self.facts, target, None, self.depth - 1)
+            parameters = [d for d in flow.definitions if d.kind == "parameter"]
+            receiving = [d for d in parameters if _given(target, call, d.name) is node]
+            for parameter in receiving or parameters:
                 if parameter.name in flow.inner_names or inner.of(parameter) is not None:
                     return unknown
         return None
@@ -213,6 +232,135 @@ class _Tampering:
             case ast.Assign(targets=[ast.Tuple() | ast.List()]):
                 return self._bound(node, [], node)
         return f"`{ast.unparse(node)}` is kept in a container"
+
+
+def _given(target: Scope, call: ast.Call, name: str) -> ast.expr | None:
+    """The argument that a call of a project function passes for a parameter, if it is written out."""
+    node = target.node
+    assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    if positional[:1] in (["self"], ["cls"]):
+        positional = positional[1:]
+    return argument(call, positional.index(name) if name in positional else None, name)
+
+
+class _HostWrites(_Tampering):
+    """Looks for a use that may write to host memory. What is on a device is another memory."""
+
+    def carried(self, node: ast.expr) -> str | None:
+        parent = self.flow.parent.get(node)
+        match parent:
+            case ast.For() | ast.comprehension() if parent.iter is node:
+                targets = [d for d in self.flow.definitions if d.kind == "for" and d.value is node]
+                return next(filter(None, map(self.of, targets)), None)
+            case ast.Subscript(ctx=ast.Store(), slice=key) if parent.value is node:
+                if self.facts.inference.value(self.scope, key).must(_is_text):
+                    return None  # binds an item of a dict
+        return super().carried(node)
+
+    def _member(self, node: ast.Attribute) -> str | None:
+        call = self.flow.parent.get(node)
+        if isinstance(call, ast.Call) and call.func is node and isinstance(node.ctx, ast.Load):
+            if node.attr in ("items", "values", "get", "numpy"):
+                return self.carried(call)
+            if node.attr == "keys":
+                return None
+            if node.attr in MAY_ALIAS and self.facts.inference.value(self.scope, call).must(
+                lambda a: place_of(a).may_be_device
+            ):
+                return None
+        return super()._member(node)
+
+
+def _is_text(alternative: Alternative) -> bool:
+    return isinstance(alternative, Text) or (isinstance(alternative, Literal) and isinstance(alternative.value, str))
+
+
+def stays_as_is(facts: Facts, scope: Scope, node: ast.expr) -> str | None:
+    """Whether nobody writes to the host memory of a tensor once an asynchronous copy of it has begun (D10).
+
+    All uses of the memory count, also those before the copy: they run again in the next iteration, or made a view.
+    """
+    return _HostMemory(facts, scope, 2).of(node)
+
+
+class _HostMemory:
+    """Follows a tensor back to the names and calls that hold its memory."""
+
+    def __init__(self, facts: Facts, scope: Scope, depth: int) -> None:
+        self.facts, self.scope, self.flow, self.depth = facts, scope, flow_of(scope), depth
+        self.seen: set[Definition] = set()
+
+    def of(self, node: ast.expr) -> str | None:
+        if self._value(node).may_be(Loader):
+            return None  # each batch is new memory
+        match node:
+            case ast.Subscript(value=base) | ast.Starred(value=base) | ast.NamedExpr(value=base):
+                return self.of(base)
+            case ast.Attribute(value=base):
+                if self._value(base).may_be(Tensor, Batch, Output, Mapping, Sequence, Elements):
+                    return self.of(base)
+                return f"others may write to `{ast.unparse(node)}`"
+            case ast.Name():
+                return self._named(node)
+            case ast.Call():
+                return self._result(node)
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._first([body, orelse])
+            case ast.BoolOp(values=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
+                return self._first(parts)
+        return None
+
+    def _value(self, node: ast.expr) -> Value:
+        return self.facts.inference.value(self.scope, node)
+
+    def _first(self, nodes: Iterable[ast.expr]) -> str | None:
+        return next(filter(None, map(self.of, nodes)), None)
+
+    def _result(self, node: ast.Call) -> str | None:
+        """The memory of a call's result: that of a tensor that goes in, or memory that only the result holds."""
+        value = self._value(node)
+        if value.must(lambda a: isinstance(a, Tensor) and a.fresh and not a.guessed):
+            return None
+        if isinstance(node.func, ast.Attribute):
+            owner = self._value(node.func.value)
+            if owner.may_be(Tensor, Batch, Output, Mapping) or owner.may(lambda a: a == Object("numpy.ndarray")):
+                return self.of(node.func.value)
+        if self._value(node.func).must_be(External):
+            return self._first(node.args)
+        return f"`{ast.unparse(node)}` may be memory that others write to"
+
+    def _named(self, node: ast.Name) -> str | None:
+        definitions = self.flow.reaching.get(node, frozenset())
+        if not definitions or node.id in self.flow.outer_names:
+            return None if self._value(node).must_be(FunctionRef) else f"`{node.id}` is not a local variable"
+        if node.id in self.flow.inner_names:
+            return f"a function inside uses `{node.id}`"
+        return next(filter(None, map(self._defined, sorted(definitions, key=lambda d: d.order))), None)
+
+    def _defined(self, definition: Definition) -> str | None:
+        if definition in self.seen:
+            return None
+        self.seen.add(definition)
+        reason = _HostWrites(self.facts, self.scope, None).of(definition)
+        if reason is not None:
+            return reason
+        if definition.kind == "parameter":
+            return self._argument(definition.name)
+        if definition.value is None:
+            return f"`{definition.name}` may be memory that others write to"
+        return self.of(definition.value)
+
+    def _argument(self, name: str) -> str | None:
+        unknown = f"a caller may write to `{name}`"
+        found = self.facts.inference.callers.sites(self.scope)
+        if not found.sites or not found.complete or self.depth == 0:
+            return unknown
+        for site in found.sites:
+            given = _given(self.scope, site.node, name)
+            if given is None or _HostMemory(self.facts, site.scope, self.depth - 1).of(given) is not None:
+                return unknown
+        return None
 
 
 def _loops_around(flow: Flow, block: object) -> Iterator[object]:

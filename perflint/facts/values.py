@@ -94,7 +94,8 @@ class Tensor:
 class Batch:
     """What iterating a data loader gives, or a part of it: tensors, or containers of tensors and other things.
 
-    default_collate: the loader was built without `collate_fn`, so a part that has a method `to` is a tensor.
+    default_collate: the loader batches without `collate_fn`, and the program has no class of samples that can be moved,
+    so a part that has a method `to` is a tensor.
     pinned: the loader's `pin_memory` (None: not known).
     """
 

@@ -27,9 +27,11 @@ guard such as `step % 100 == 0`, for a change of dtype only, for modules, and fo
 without a synchronisation (see non-blocking-d2h-read).
 
 ## Fix safety
-Safe when the receiver is a tensor without doubt, comes from host memory, is not written to on the host afterwards, and
-the target is a CUDA device or the CPU. Unsafe when the loader has its own `collate_fn` (the object's `to` may not take
-the keyword), or when the device may be another one: asynchronous copies are safe for CUDA only.
+Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
+device or the CPU, and the program uses no CUDA stream of its own: only a blocking copy is over before another stream
+reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method
+`to`): its `to` may not take the keyword; and when the device may be another one: asynchronous copies are safe for CUDA
+only.
 """
 
 import ast
@@ -43,6 +45,7 @@ from perflint.api import (
     Edit,
     Finding,
     Heat,
+    Literal,
     Output,
     Place,
     Severity,
@@ -54,6 +57,7 @@ from perflint.api import (
     is_neural_module,
     place_of,
     rule,
+    stays_as_is,
     transfer_target,
     words,
 )
@@ -86,13 +90,14 @@ def check(code: Code) -> Iterator[Finding]:
         receiver = code.value(call.func.value)
         if not _comes_from_host(code, call.func.value, receiver) or _is_made_here(call.func.value) or _without_cuda(code, call):
             continue
-        spread = any(k.arg is None for k in call.keywords)
-        positional = len(call.args) > (2 if call.func.attr == "to" else 1)
+        spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+        positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         missing = [
             _not_a_tensor(receiver),
             _not_cuda(code, call, target),
             _may_be_on_device(receiver),
-            _written_later(code, call.func.value, call),
+            stays_as_is(code.facts, code.scope, call.func.value),
+            _other_stream(code),
         ]
         fix = None
         if not spread and not positional:
@@ -193,7 +198,7 @@ def _not_a_tensor(receiver: Value) -> str | None:
     if receiver.must(lambda a: isinstance(a, Tensor) or (isinstance(a, Batch) and a.default_collate)):
         return None
     if receiver.must(lambda a: isinstance(a, (Tensor, Batch))):
-        return "the loader's `collate_fn` may return an object whose `to` takes no `non_blocking`"
+        return "a batch may be an object whose `to` takes no `non_blocking`"
     return "the receiver may be no tensor"
 
 
@@ -211,39 +216,14 @@ def _may_be_on_device(receiver: Value) -> str | None:
     return "the tensor may be on a device already"
 
 
-def _written_later(code: Code, node: ast.expr, call: ast.Call) -> str | None:
-    """Whether the host memory that is being copied may be written to after the call."""
-    root = node
-    while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
-        root = root.func if isinstance(root, ast.Call) else root.value
-    if not isinstance(root, ast.Name):
-        return None
-    if root.id in code.flow.inner_names:
-        return f"a function inside uses `{root.id}`"
-    after = code.flow.order[call]
-    for definition in code.flow.reaching.get(root, frozenset()):
-        for use in code.flow.uses[definition]:
-            if code.flow.order[use] > after and not _only_looked_at(code, use):
-                return f"`{root.id}` is used again on the host after the copy"
+_SIDE_STREAM = re.compile(rb"\bcuda\.(?:stream|Stream|set_stream)\(|\btorch\.Stream\(|[^_\w]StreamContext\(")
+
+
+def _other_stream(code: Code) -> str | None:
+    """Whether another stream than the copy's may read the result: only a blocking copy is over before that."""
+    if code.facts.project.program_holds(code.source.path, _SIDE_STREAM):
+        return "the program works with several streams, and another one may read before the copy is done"
     return None
-
-
-_LOOKED_AT = words(
-    """
-    to cuda size dim numel shape ndim dtype device float long type
-    """
-)
-
-
-def _only_looked_at(code: Code, use: ast.expr) -> bool:
-    parent = code.flow.parent.get(use)
-    while isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
-        parent = code.flow.parent.get(parent)
-    if isinstance(parent, ast.Attribute):
-        return parent.attr in _LOOKED_AT and isinstance(parent.ctx, ast.Load)
-    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
-        return parent.func.id in ("len", "isinstance", "type")
-    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:

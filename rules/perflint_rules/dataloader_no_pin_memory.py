@@ -22,7 +22,7 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 
 ## When it stays silent
 When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
-when the loader's batches never leave the CPU, and when the dataset itself returns device tensors.
+when the loader's batches never leave the CPU, and when the dataset or the `collate_fn` returns device tensors.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -36,15 +36,24 @@ from perflint.api import (
     Category,
     Code,
     Edit,
+    Elements,
     Finding,
+    FunctionRef,
     Import,
     Instance,
     Loader,
     Mapping,
+    Object,
+    Scope,
+    Sequence,
     Severity,
+    Tensor,
+    Value,
     add_keyword,
     argument,
+    find_method,
     path_of,
+    place_of,
     rule,
 )
 
@@ -59,7 +68,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not code.facts.project.uses_accelerator(code.source.path):
             continue
-        if _stays_on_host(code, call) or _dataset_is_on_device(code, call):
+        if _stays_on_host(code, call) or _arrives_on_device(code, call):
             continue
         fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=[_REASON])
         yield code.finding(
@@ -135,15 +144,57 @@ def _stays_on_host(code: Code, call: ast.Call) -> bool:
     )
 
 
-def _dataset_is_on_device(code: Code, call: ast.Call) -> bool:
-    dataset = argument(call, 0, "dataset")
-    if dataset is None:
-        return False
-    for alternative in code.value(dataset).alternatives:
-        if isinstance(alternative, Instance):
-            method = alternative.cls.methods.get("__getitem__")
-            if method is not None and (b".cuda(" in method.text or b"device" in method.text):
+def _arrives_on_device(code: Code, call: ast.Call) -> bool:
+    """Whether the samples are, or the collate function puts them, on a device: pinning them raises."""
+    collate = argument(call, 6, "collate_fn")
+    for alternative in code.value(collate).alternatives if collate is not None else ():
+        if isinstance(alternative, FunctionRef):
+            frame = code.facts.inference.frame(alternative.scope, (), 3)
+            if _holds_device(code.facts.inference.returned(frame)):
                 return True
-        if isinstance(alternative, Loader):
+    dataset = argument(call, 0, "dataset")
+    return dataset is not None and _is_on_device(code, code.value(dataset))
+
+
+def _is_on_device(code: Code, dataset: Value) -> bool:
+    inference = code.facts.inference
+    for alternative in dataset.alternatives:
+        match alternative:
+            case Loader():
+                return True
+            case Tensor():
+                if alternative.place.may_be_device:
+                    return True
+            case Sequence(items):
+                if any(_is_on_device(code, item) for item in items):
+                    return True
+            case Object(site=(Scope() as scope, ast.Call() as built)):  # TensorDataset, Subset, ConcatDataset
+                if any(_is_on_device(code, inference.value(scope, given)) for given in built.args):
+                    return True
+            case Instance(cls):
+                for name in ("__getitem__", "__iter__"):
+                    method = find_method(inference, cls, name)
+                    if method is None:
+                        continue
+                    frame = inference.bound(method, alternative, 3)
+                    if (
+                        b".cuda(" in method.text
+                        or b"device" in method.text
+                        or (frame is not None and _holds_device(inference.returned(frame)))
+                    ):
+                        return True
+    return False
+
+
+def _holds_device(value: Value) -> bool:
+    """Whether a value is, or is a container of, a tensor on a device."""
+    for alternative in value.alternatives:
+        if isinstance(alternative, Sequence):
+            parts = alternative.items
+        elif isinstance(alternative, Mapping):
+            parts = (*(item for _, item in alternative.items), alternative.rest)
+        else:
+            parts = (alternative.element,) if isinstance(alternative, Elements) else ()
+        if place_of(alternative).may_be_device or any(map(_holds_device, parts)):
             return True
     return False

@@ -27,9 +27,10 @@ Outside of code that runs each step, when the call has `device=` already, for `.
 the type), and for zero states of an RNN (rnn-zero-state-on-cpu, rnn-explicit-zero-state).
 
 ## Fix safety
-Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integer literals, if `.to` or `.cuda` gets exactly a
-device and nothing else. A change of type in the same call keeps its own rounding, so it is left alone. Random factories
-(`torch.rand(n).to(device)`) are unsafe: on the device another generator draws, so the numbers and all later ones change.
+Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
+Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
+type in the same call keeps its own rounding, so it is left alone. Random factories (`torch.rand(n).to(device)`) are
+unsafe: on the device another generator draws, so the numbers and all later ones change.
 """
 
 import ast
@@ -38,21 +39,28 @@ from collections.abc import Iterator
 
 from perflint.api import (
     Alternative,
+    Batch,
+    CannotRewrite,
     Category,
     Code,
+    Device,
     Edit,
     External,
     Finding,
     Import,
     Literal,
     Number,
+    Output,
     Place,
     Severity,
     Tensor,
+    Text,
     add_keyword,
     argument,
     device_place,
+    dtype_of,
     feeds_rnn,
+    is_neural_module,
     place_of,
     replace,
     rule,
@@ -62,6 +70,7 @@ from perflint.api import (
 
 _EXACT = frozenset(("zeros", "ones", "empty", "eye", "full", "arange"))
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
+_WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
@@ -85,7 +94,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
-        device = _device_text(code, call)
+        device = _device(code, call)
         if device is None:
             continue
         name = factory.func.attr
@@ -93,6 +102,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [
             "the device's generator draws other numbers, and the host's draws fewer" if random else None,
             _inexact(code, factory, name),
+            None if device is call else _no_device(code, device),
         ]
         fix = None
         if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):
@@ -119,37 +129,47 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     return factory
 
 
-def _device_text(code: Code, call: ast.Call) -> str | None:
-    """The device argument as text; None when the call does not move its receiver, or does more than that."""
+def _device(code: Code, call: ast.Call) -> ast.expr | None:
+    """The device argument (`call` itself for `.cuda()`); None when the call does not move its receiver, or does more."""
     assert isinstance(call.func, ast.Attribute)
-    extra = [k for k in call.keywords if k.arg not in ("device", "non_blocking")]
-    if call.func.attr == "cuda":
-        if extra or len(call.args) > 1:
-            return None
-        return '"cuda"' if not call.args else _index_device(code, call.args[0])
+    extra = any(k.arg not in ("device", "non_blocking") for k in call.keywords)
+    if extra or len(call.args) > 1 or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
     device = argument(call, 0, "device")
-    if device is None or extra or len(call.args) > 1:
+    if call.func.attr == "cuda":
+        return call if device is None else device
+    if device is None:
         return None
     target = transfer_target(code.facts.inference, call, code.facts.inference.frame(code.scope))
-    if not target.open and not target.alternatives:
+    nowhere = not target.open and not target.alternatives
+    if nowhere or target.may_be(Tensor, Batch) or target.must_be(Output) or device_place(target) is Place.HOST:
         return None
-    if target.may_be(Tensor) or device_place(target) is Place.HOST:
-        return None
-    return code.text(device)
+    return device
 
 
-def _index_device(code: Code, node: ast.expr) -> str | None:
-    value = code.value(node)
-    return code.text(node) if device_place(value) is Place.CUDA else None
+def _no_device(code: Code, device: ast.expr) -> str | None:
+    """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
+    if code.value(device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
+        return None
+    if isinstance(device, ast.Attribute) and device.attr == "device":
+        owner = code.value(device.value)
+        if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(code.facts.inference, a)):
+            return None
+    return f"`{ast.unparse(device)}` may be no device but a tensor or a type"
 
 
 def _inexact(code: Code, factory: ast.Call, name: str) -> str | None:
-    """`arange` and `full` with numbers that the device may compute differently."""
-    if name == "arange":
-        for given in factory.args:
-            literal = isinstance(given, ast.Constant) and type(given.value) is int
-            if not literal and not code.value(given).must(_is_integer):
-                return "`arange` with a step that is no integer may round differently on the device"
+    """Whether the device may compute other numbers than the host."""
+    if name != "arange":
+        return None
+    start = argument(factory, 0 if len(factory.args) > 1 else None, "start")
+    step = argument(factory, 2, "step")
+    spread = any(isinstance(a, ast.Starred) for a in factory.args)
+    if spread or not all(given is None or code.value(given).must(_is_integer) for given in (start, step)):
+        return "`arange` with a start or step that is no integer may round differently on the device"
+    dtype = argument(factory, None, "dtype")
+    if dtype is not None and dtype_of(code.value(dtype)) not in _WIDE:
+        return "`arange` in a narrow type may round differently on the device"
     return None
 
 
@@ -159,8 +179,10 @@ def _is_integer(alternative: Alternative) -> bool:
     return isinstance(alternative, Number) and alternative.kind == "int"
 
 
-def _folded(code: Code, call: ast.Call, factory: ast.Call, device: str) -> Iterator[Edit | Import]:
-    keyword = add_keyword(code.source, factory, "device", device)
+def _folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+    keyword = add_keyword(code.source, factory, "device", '"cuda"' if device is call else code.text(device))
+    if code.text(call).count("#") != keyword.content.count("#"):
+        raise CannotRewrite("a comment would be lost")
     yield replace(code.source, call, keyword.content)
 
 

@@ -1,8 +1,8 @@
 """A tensor is copied to the host asynchronously and read before the copy is known to be done.
 
 ## What it does
-Finds `t.to("cpu", non_blocking=True)` whose result is read (`.numpy()`, `.item()`, arithmetic, printing) with no
-synchronisation in between.
+Finds `t.to("cpu", non_blocking=True)` and `host.copy_(t, non_blocking=True)` whose result is read (`.numpy()`, `.item()`,
+arithmetic, printing) with no synchronisation in between.
 
 ## Why it is an error
 The copy returns before the data has arrived. Whoever reads the host tensor then may see old memory: numbers that are
@@ -46,6 +46,8 @@ from perflint.api import (
     Severity,
     Tensor,
     argument,
+    device_place,
+    path_of,
     place_of,
     remove_keyword,
     rule,
@@ -60,20 +62,15 @@ _READS = words(
 )
 
 
-@rule(category=Category.TRANSFER, severity=Severity.ERROR, needs=[("non_blocking",), ("cpu",)], fixes=True)
+@rule(category=Category.TRANSFER, severity=Severity.ERROR, needs=[("non_blocking",), ("cpu", "copy_(")], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each asynchronous copy to the host that is read too early."""
-    for call in code.calls("to", "cpu"):
+    for call in code.calls("to", "copy_"):
         given = argument(call, None, "non_blocking")
         if not isinstance(given, ast.Constant) or given.value is not True or not isinstance(call.func, ast.Attribute):
             continue
-        if call.func.attr == "to" and (not call.args or code.value(call.args[0]).literal != "cpu"):
-            continue
-        source = code.value(call.func.value)
-        if source.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST):
-            continue
-        read = _first_read(code, call)
-        if read is None:
+        read = _read_of_result(code, call) if call.func.attr == "to" else _read_of_buffer(code, call, call.func.value)
+        if read is None or _synchronised(code, call, read):
             continue
         fix = code.fix("wait for the copy", _waiting(code, call))
         yield code.finding(
@@ -83,25 +80,57 @@ def check(code: Code) -> Iterator[Finding]:
         )
 
 
-def _first_read(code: Code, call: ast.Call) -> ast.expr | None:
-    """The first expression that looks at the copy's numbers, unless something synchronises before it."""
+def _read_of_result(code: Code, call: ast.Call) -> ast.expr | None:
+    """The first expression that looks at the numbers of `call`, a copy to the host."""
+    assert isinstance(call.func, ast.Attribute)
+    device = argument(call, 0, "device")
+    if device is None or device_place(code.value(device)) is not Place.HOST or _is_on_host(code, call.func.value):
+        return None
     flow = code.flow
     parent = flow.parent.get(call)
     if isinstance(parent, ast.Attribute) and parent.attr in _READS:
         return parent
-    for definition in flow.definitions:
-        if definition.value is not call or definition.kind != "assign":
-            continue
-        for use in sorted(flow.uses[definition], key=flow.order.__getitem__):
-            user = flow.parent.get(use)
-            reads = isinstance(user, ast.Attribute) and user.attr in _READS
-            if isinstance(user, (ast.BinOp, ast.Compare, ast.FormattedValue, ast.Subscript)) or reads:
-                synchronised = any(
-                    isinstance(c.func, ast.Attribute) and c.func.attr in _SYNCHRONISES and c.func.value is not use
-                    for c in flow.calls_between(call, use)
-                )
-                return None if synchronised else use
-    return None
+    uses = [u for d in flow.definitions if d.value is call and d.kind == "assign" for u in flow.uses[d]]
+    return _first_read(code, uses)
+
+
+def _read_of_buffer(code: Code, call: ast.Call, buffer: ast.expr) -> ast.expr | None:
+    """The first expression that looks at a host buffer after a copy from a device into it."""
+    path = path_of(buffer)
+    if path is None or not call.args or not code.may_be_on_device(call.args[0]) or not _is_on_host(code, buffer):
+        return None
+    flow = code.flow
+    same = flow.reaching.get(buffer, frozenset())
+    uses = [use for definition in same for use in flow.uses[definition] if flow.order[use] > flow.order[call]]
+    return _first_read(code, uses)
+
+
+def _is_on_host(code: Code, node: ast.expr) -> bool:
+    return code.value(node).must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
+
+
+def _first_read(code: Code, uses: list[ast.expr]) -> ast.expr | None:
+    return next((use for use in sorted(uses, key=code.flow.order.__getitem__) if _reads(code, use)), None)
+
+
+def _reads(code: Code, use: ast.expr) -> bool:
+    """Whether whoever uses a tensor here looks at its numbers."""
+    match code.flow.parent.get(use):
+        case ast.Attribute(attr=attr):
+            return attr in _READS
+        case ast.Call(func=func):
+            name = (path_of(func) or "").rpartition(".")[2]
+            return name in ("print", "float", "int", "bool", "asarray", "array", "save")
+        case ast.BinOp() | ast.Compare() | ast.FormattedValue() | ast.Subscript() | ast.If() | ast.While():
+            return True
+    return False
+
+
+def _synchronised(code: Code, call: ast.Call, read: ast.expr) -> bool:
+    return any(
+        isinstance(c.func, ast.Attribute) and c.func.attr in _SYNCHRONISES and c.func.value is not read
+        for c in code.flow.calls_between(call, read)
+    )
 
 
 def _waiting(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -94,7 +94,7 @@ def _backward_before(code: Code, zero: ast.Call) -> bool:
 
 
 def _may_set_gradients(code: Code, call: ast.Call) -> bool:
-    name = (path_of(call.func) or "").rpartition(".")[2]
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else path_of(call.func) or ""
     if "backward" in name or "grad" in name or "closure" in name:
         return True
     return any(b"backward" in target.text or b".grad" in target.text for target in code.facts.loops.targets(code.scope, call))
@@ -110,5 +110,5 @@ def _sets_grad(code: Code, zero: ast.Call, step: ast.Call) -> bool:
 
 def _moved(code: Code, zero: ast.Call, step: ast.Call) -> Iterator[Edit | Import]:
     statement, after = code.flow.statement(zero), code.flow.statement(step)
-    yield delete_statement(code.source, statement, [statement, after])
+    yield delete_statement(code.source, statement, code.flow.siblings(statement))
     yield insert_after(code.source, after, code.text(statement))

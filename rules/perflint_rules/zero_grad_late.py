@@ -38,23 +38,41 @@ between, and the forward pass runs no backward pass of its own (SAM, MAML, gradi
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    TENSOR_METHODS,
+    Alternative,
+    Batch,
     Category,
     Code,
     Edit,
+    Elements,
+    External,
     Finding,
     FunctionRef,
     Instance,
+    Literal,
     Loop,
+    Mapping,
+    Number,
     Object,
+    Output,
+    Scope,
+    Sequence,
     Severity,
+    Tensor,
+    Text,
+    find_method,
+    flow_of,
+    is_module_name,
     is_neural_module,
     is_optimizer,
     move_before,
     path_of,
     rule,
+    suspends,
     words,
 )
 
@@ -74,10 +92,11 @@ def check(code: Code) -> Iterator[Finding]:
         if forward is None:
             continue
         missing = [*_missing(code, zero, forward)]
-        siblings = _siblings(code, statement)
+        siblings = flow.siblings(statement)
         target = next((s for s in siblings if s is forward), None)
         fix = None
-        if target is not None:
+        receiver = path_of(zero.func.value)
+        if target is not None and not (receiver and _is_assigned(code, receiver, forward, zero)):
             fix = code.fix(
                 "clear the gradients before the forward pass",
                 _moved(code, statement, target, siblings),
@@ -90,8 +109,12 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(zero, message, fix, missing)
 
 
+_ABOUT = re.compile(r"zero|grad|clear|reset", re.I)
+"""A comment that speaks of clearing gradients; any other heads the lines below it and stays."""
+
+
 def _moved(code: Code, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt]) -> Iterator[Edit]:
-    yield from move_before(code.source, statement, target, siblings)
+    yield from move_before(code.source, statement, target, siblings, _ABOUT)
 
 
 def _backward_after(code: Code, zero: ast.Call) -> ast.Call | None:
@@ -130,7 +153,7 @@ def _forward_before(code: Code, zero: ast.Call, backward: ast.Call) -> ast.stmt 
     if not calls:
         return None
     first: ast.AST = flow.statement(min(calls, key=flow.order.__getitem__))
-    siblings = _siblings(code, flow.statement(zero))
+    siblings = flow.siblings(flow.statement(zero))
     while first not in siblings:
         parent = flow.parent.get(first)
         if parent is None:
@@ -182,15 +205,6 @@ _NO_FORWARD = words(
 )
 
 
-def _siblings(code: Code, statement: ast.stmt) -> list[ast.stmt]:
-    parent = code.flow.parent[statement]
-    for field in ("body", "orelse", "finalbody"):
-        body = getattr(parent, field, None)
-        if isinstance(body, list) and statement in body:
-            return body
-    return []
-
-
 def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | None]:
     flow = code.flow
     assert isinstance(zero.func, ast.Attribute)
@@ -201,10 +215,19 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
             yield f"line {node.lineno} may leave the step in between"
     if receiver is None:
         yield "the optimizer is not a variable"
-    elif any(d.name == receiver and low <= d.order <= high for d in flow.definitions):
+    elif _is_assigned(code, receiver, forward, zero):
         yield f"`{receiver}` is assigned in between"
-    if ".grad" in code.source.body.decode() and b".grad" in code.scope.text.replace(b".grad_", b""):
+    if _READS_GRADIENTS.search(code.scope.text):
         yield "the function reads gradients"
+    if code.facts.project.program_holds(code.source.path, _FORWARD_HOOK):
+        yield "a hook runs in the forward pass, and it may read gradients"
+    if suspends(flow):
+        yield "the function is suspended in between, and others may read gradients"
+    for block in flow.block[zero].ancestry():
+        if block.kind == "try" and getattr(block.node, "handlers", []):
+            yield "an exception in between is caught, and old gradients may be used then"
+    if not code.value(zero.func.value).must(_has_plain_zero_grad):
+        yield f"`{ast.unparse(zero.func.value)}` may do more than clear gradients"
     for call in flow.calls:
         if not low <= flow.order[call] < high:
             continue
@@ -213,13 +236,20 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
             yield f"`{ast.unparse(call.func)}` works on gradients in between"
         elif name in ("backward", "step", "closure"):
             yield f"`{ast.unparse(call.func)}` stands in between"
-        else:
-            yield _runs_backward(code, call)
+        elif _uses_gradients(code, code.scope, call):
+            yield f"`{ast.unparse(call.func)}` may run a backward pass or read gradients"
     if flow.calls_named["step"] and not any(_steps(code, zero, s) for s in flow.calls_named["step"]):
         yield "the step of this optimizer is conditional or elsewhere"
     loop: Loop | None = flow.loop(zero)
     if loop is None and not flow.calls_named["step"]:
         yield "the step of this optimizer is elsewhere"
+
+
+def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bool:
+    """Whether a variable, or what it is a part of, gets another value between the forward pass and the `zero_grad`."""
+    low, high = code.flow.order[forward], code.flow.order[zero]
+    names = [path[:at] for at, character in enumerate(f"{path}.") if character in ".["]
+    return any(low <= d.order <= high for name in names for d in code.flow.definitions_of(name))
 
 
 def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
@@ -230,13 +260,61 @@ def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
     )
 
 
-def _runs_backward(code: Code, call: ast.Call) -> str | None:
-    """Whether a call may run a backward pass of its own."""
-    targets = code.facts.loops.targets(code.scope, call)
-    for target in targets:
-        if b"backward" in target.text or b"autograd.grad" in target.text or b"grad(" in target.text.replace(b"no_grad(", b""):
-            return f"`{ast.unparse(call.func)}` may run a backward pass of its own"
-    if not targets and code.value(call.func).open and not code.value(call.func).alternatives:
-        if not isinstance(call.func, ast.Attribute):
-            return f"`{ast.unparse(call.func)}` is not known"
-    return None
+_READS_GRADIENTS = re.compile(rb"\.grad\b|\[.grad.\]|['\"]grad['\"]")
+_FORWARD_HOOK = re.compile(rb"\bregister_(?:module_)?forward_(?:pre_)?hook\(")
+_USES_GRADIENTS = re.compile(rb"\.grad\b|backward\(|['\"]grad['\"]|\.zero_grad\(|\.step\(|_hook\(")
+
+
+def _has_plain_zero_grad(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and (is_optimizer(alternative) or is_module_name(alternative.qualname))
+
+
+def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) -> bool:
+    """Whether a call may run a backward pass, read gradients or clear them; yes when it is not known what it runs."""
+    inference = code.facts.inference
+    targets = code.facts.loops.targets(scope, call)
+    if any(_reaches_gradients(code, target, depth) for target in targets):
+        return True
+    if isinstance(call.func, ast.Attribute):
+        if call.func.attr in TENSOR_METHODS and call.func.attr not in code.facts.loops.helper_names():
+            return False
+        owner = inference.value(scope, call.func.value)
+        if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
+            return False
+        if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
+            return owner.may(lambda a: _module_uses_gradients(code, a, depth))
+    callee = inference.value(scope, call.func)
+    if callee.may(lambda a: _module_uses_gradients(code, a, depth)):
+        return True
+    return not targets and not callee.must_be(External, Object)
+
+
+def _reaches_gradients(code: Code, scope: Scope, depth: int) -> bool:
+    if depth == 0 or _USES_GRADIENTS.search(scope.text):
+        return True
+    return any(_uses_gradients(code, scope, inner, depth - 1) for inner in flow_of(scope).calls)
+
+
+def _module_uses_gradients(code: Code, alternative: Alternative, depth: int) -> bool:
+    """Whether the forward pass of a module from outside the project may, through modules of the project that it holds."""
+    if isinstance(alternative, Instance):
+        forward = find_method(code.facts.inference, alternative.cls, "forward")
+        return forward is not None and _reaches_gradients(code, forward, depth)
+    if not isinstance(alternative, Object) or alternative.qualname not in _CONTAINERS:
+        return False
+    if not isinstance(alternative.site, tuple) or depth == 0:
+        return True
+    scope, call = alternative.site
+    held = [code.facts.inference.value(scope, argument) for argument in (*call.args, *(k.value for k in call.keywords))]
+    return any(
+        value.may(lambda a: isinstance(a, (Instance, Object)) and _module_uses_gradients(code, a, depth - 1))
+        or (value.open and alternative.qualname != "torch.nn.Module")
+        for value in held
+    )
+
+
+_CONTAINERS = words(
+    """
+    torch.nn.Module torch.nn.Sequential torch.nn.ModuleList torch.nn.ModuleDict torch.nn.DataParallel
+    """
+)

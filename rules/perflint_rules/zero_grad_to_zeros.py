@@ -27,11 +27,12 @@ where they would step on a zero gradient: AdamW's weight decay moved an unused p
 """
 
 import ast
+import contextlib
 from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Category, Code, Edit, Finding, Import, Severity, argument, remove_keyword, replace, rule
+from perflint.api import CannotRewrite, Category, Code, Edit, Finding, Import, Severity, argument, remove_keyword, replace, rule
 
 _REASON = "optimizers skip a parameter whose gradient is `None`, but step on a zero gradient"
 
@@ -49,6 +50,7 @@ def check(code: Code) -> Iterator[Finding]:
 def _dropped(code: Code, call: ast.Call, given: ast.expr) -> Iterator[Edit | Import]:
     oldest = code.facts.versions.get("torch")
     if call.keywords and oldest is not None and oldest >= Version("2.0"):
-        yield remove_keyword(code.source, call, "set_to_none")
-    else:
-        yield replace(code.source, given, "True")
+        with contextlib.suppress(CannotRewrite):  # a comment stands there
+            yield remove_keyword(code.source, call, "set_to_none")
+            return
+    yield replace(code.source, given, "True")
