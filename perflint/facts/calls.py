@@ -167,7 +167,7 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
         case "clone":
             return one(replace(receiver, fresh=True, parameter=False))
         case "detach":
-            return one(replace(receiver, fresh=receiver.fresh, grad=False, parameter=False))
+            return one(replace(receiver, fresh=receiver.fresh and _is_temporary(node), grad=False, parameter=False))
         case "topk" | "sort" | "kthvalue" | "mode":
             values = replace(receiver, fresh=True, ndim=None)
             return one(Sequence((one(values), one(replace(values, dtype="int64")))))
@@ -180,7 +180,8 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
             return one(Tensor(receiver.place, None, receiver.dtype, fresh=True, zeros=name == "new_zeros"))
     if name.endswith("_") and not name.startswith("_"):
         filled = (name in ("zero_", "detach_", "requires_grad_") and receiver.zeros) or name == "zero_"
-        return one(replace(receiver, zeros=filled, random=receiver.random or name in ("normal_", "uniform_", "random_")))
+        random = receiver.random or name in ("normal_", "uniform_", "random_")
+        return one(replace(receiver, zeros=filled, random=random, fresh=receiver.fresh and _is_temporary(node)))
     if name in _DTYPE_METHODS:
         return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False))
     if name in VIEWS:
@@ -191,6 +192,11 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
     if name in TENSOR_METHODS or not name.startswith("_"):
         return one(_computed(inference, receiver, name, node, frame, node.args))
     return UNKNOWN
+
+
+def _is_temporary(node: ast.Call) -> bool:
+    """Whether a method's receiver is an intermediate result that has no other name."""
+    return isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Call, ast.BinOp))
 
 
 def _computed(
@@ -204,7 +210,10 @@ def _computed(
     elif name in SCALAR_DIMENSION_KEEPERS and receiver.ndim == 0:
         if name not in BINARY_METHODS or all(_scalar(inference, o, frame) for o in others):
             ndim = 0
-    if name in BOOLEAN_RESULTS:
+    given = argument(node, None, "dtype")
+    if given is not None:
+        dtype = dtype_of(inference.infer(given, frame))
+    elif name in BOOLEAN_RESULTS:
         dtype = "bool"
     elif name in INTEGER_RESULTS or (name in ("sum", "prod", "cumsum") and receiver.dtype in ("bool", "int64", "int32")):
         dtype = "int64"
@@ -443,8 +452,9 @@ def _object_method(inference: Inference, receiver: Object, name: str, node: ast.
 
 
 def _scaled(alternative: Alternative) -> Value:
+    """A scaler that is not enabled hands back the tensor that it is given."""
     if isinstance(alternative, Tensor):
-        return one(replace(alternative, fresh=True))
+        return one(replace(alternative, fresh=False))
     return one(alternative) if isinstance(alternative, (Output, Sequence, Elements)) else UNKNOWN
 
 
@@ -455,7 +465,7 @@ def _launcher_method(inference: Inference, name: str, node: ast.Call, frame: Fra
         return values[0] if len(values) == 1 else one(Sequence(tuple(values)))
     if name in ("gather", "gather_for_metrics", "reduce", "all_gather", "all_reduce") and node.args:
         return inference.infer(node.args[0], frame).map(
-            lambda a: one(replace(a, fresh=True)) if isinstance(a, Tensor) else one(a)
+            lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a)  # one process gets its own back
         )
     return NONE if name in ("backward", "print", "log", "wait_for_everyone") else UNKNOWN
 
@@ -662,7 +672,9 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
     if qualname == "torch.amp.GradScaler" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
     if qualname == "torch.autograd.Variable" and node.args:
-        return inference.infer(node.args[0], frame)
+        return inference.infer(node.args[0], frame).map(
+            lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a)
+        )
     if qualname == "torch.autograd.grad":
         return one(Elements(one(Tensor()), "tuple"))
     if last[:1].isupper():
