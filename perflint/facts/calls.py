@@ -186,7 +186,8 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
         return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False))
     if name in VIEWS:
         keeps = name in ("view_as", "detach") or (name == "view" and receiver.ndim == 0)
-        return one(replace(receiver, fresh=False, ndim=receiver.ndim if keeps else None, parameter=False))
+        ndim = 1 if _flattens(name, node) else receiver.ndim if keeps else None
+        return one(replace(receiver, fresh=False, ndim=ndim, parameter=False))
     if name in HOST_ONLY_METHODS:
         return one(Number("int"))
     if name in TENSOR_METHODS or not name.startswith("_"):
@@ -210,6 +211,8 @@ def _computed(
     elif name in SCALAR_DIMENSION_KEEPERS and receiver.ndim == 0:
         if name not in BINARY_METHODS or all(_scalar(inference, o, frame) for o in others):
             ndim = 0
+    elif _flattens(name, node):
+        ndim = 1
     given = argument(node, None, "dtype")
     if given is not None:
         dtype = dtype_of(inference.infer(given, frame))
@@ -222,6 +225,13 @@ def _computed(
     else:
         dtype = receiver.dtype
     return Tensor(place, ndim, dtype, fresh=name not in MAY_ALIAS, grad=receiver.grad, guessed=receiver.guessed)
+
+
+def _flattens(name: str, node: ast.Call) -> bool:
+    """Whether a method of a tensor with at least one element gives a one-dimensional one: `x.flatten()`, `x.view(-1)`."""
+    if name in ("view", "reshape") and len(node.args) == 1 and not node.keywords:
+        return isinstance(node.args[0], ast.UnaryOp) and ast.unparse(node.args[0]) == "-1"
+    return name in ("flatten", "ravel") and not node.args and not node.keywords
 
 
 def _has_dimension(node: ast.Call) -> bool:
@@ -693,7 +703,9 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
         place = meeting_place(place_of(a) for a in held) if not parts.open else Place.UNKNOWN
         if parts.open and any(place_of(a).may_be_device for a in held):
             place = meeting_place(place_of(a) for a in held)
-        return one(Tensor(place, None, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
+        scalars = last == "stack" and len(node.args) == 1 and parts.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+        ndim = 1 if scalars and not node.keywords else None
+        return one(Tensor(place, ndim, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
     rest = ast.Call(node.func, node.args[1:], node.keywords)
     if tensors and node.args and tensors[0] is node.args[0]:
         result = inference.infer(node.args[0], frame).map(
