@@ -74,33 +74,40 @@ def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> str | None:
     shared = f"`{ast.unparse(tensor)}` may share memory with a tensor that lives longer"
     if not facts.inference.value(scope, tensor).must(lambda a: isinstance(a, Tensor) and a.fresh):
         return shared
-    for definition in flow_of(scope).reaching.get(tensor, ()):
-        if isinstance(definition.value, ast.Call) and not _returns_unshared(facts, scope, definition.value):
-            return shared
-    return None
+    definitions = flow_of(scope).reaching.get(tensor, frozenset())
+    return None if definitions and all(_is_new(facts, scope, d.value, 2) for d in definitions) else shared
 
 
-def _returns_unshared(facts: Facts, scope: Scope, call: ast.Call, depth: int = 2) -> bool:
-    """Whether no function of the project that a call runs keeps what it returns."""
-    for target in facts.loops.targets(scope, call):
-        if depth <= 0:
-            return False
-        try:
-            flow = flow_of(target)
-        except SyntaxProblem:
-            return False
-        kept = _Tampering(facts, target, None)
-        for returned in flow.returns:
-            parts = returned.value.elts if isinstance(returned.value, ast.Tuple) else [returned.value]
-            for part in parts:
-                if isinstance(part, ast.Call) and not _returns_unshared(facts, target, part, depth - 1):
-                    return False
-                for definition in flow.reaching.get(part, ()) if part is not None else ():
+def _is_new(facts: Facts, scope: Scope, value: ast.expr | None, depth: int) -> bool:
+    """Whether an expression computes its result, and no function of the project that it calls keeps it."""
+    match value:
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return True
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_new(facts, scope, body, depth) and _is_new(facts, scope, orelse, depth)
+        case ast.Call():
+            targets = facts.loops.targets(scope, value)
+            return not targets or (depth > 0 and all(_returns_new(facts, target, depth - 1) for target in targets))
+    return False
+
+
+def _returns_new(facts: Facts, scope: Scope, depth: int) -> bool:
+    """Whether a function hands out only what it has computed and does not keep."""
+    try:
+        flow = flow_of(scope)
+    except SyntaxProblem:
+        return False
+    kept = _Tampering(facts, scope, None)
+    for returned in flow.returns:
+        for part in returned.value.elts if isinstance(returned.value, ast.Tuple) else [returned.value]:
+            if isinstance(part, ast.Name):
+                for definition in flow.reaching.get(part, ()):
                     if definition.name in flow.inner_names or kept.of(definition) is not None:
                         return False
-                    if isinstance(definition.value, ast.Call):
-                        if not _returns_unshared(facts, target, definition.value, depth - 1):
-                            return False
+                    if not _is_new(facts, scope, definition.value, depth):
+                        return False
+            elif not isinstance(part, ast.Constant) and not _is_new(facts, scope, part, depth):
+                return False
     return True
 
 

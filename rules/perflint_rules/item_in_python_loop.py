@@ -25,8 +25,8 @@ values = scores.tolist()
 For host lists of Python numbers, for comprehensions that do more than read, and for tensors used as dict keys.
 
 ## Fix safety
-Safe when the iterated value is a one-dimensional tensor without doubt and the comprehension has no condition. For a list
-of scalars (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
+Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
+its numbers. A comprehension with a condition or a comment gets no fix. For a list of scalars (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
 """
 
 import ast
