@@ -85,6 +85,7 @@ from perflint.api import (
     Severity,
     Sink,
     Tensor,
+    flow_of,
     insert_after_block,
     insert_before,
     inspects_itself,
@@ -208,6 +209,8 @@ class _Kept:
             yield f"`{self.name}` is a global variable"
         if self.name in flow.inner_names | flow.outer_names:
             yield f"`{self.name}` is used outside of the function"
+        if any(f.definitions_of(name) for f in (flow, flow_of(code.scope.module.top)) for name in ("float", "int")):
+            yield "`float` or `int` means something else here"
         if inspects_itself(flow):
             yield "the function looks at its own variables"
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
