@@ -7,7 +7,17 @@ from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
-from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, stays_as_is, suspends, untimed, untouched
+from perflint.facts.proofs import (
+    free_name,
+    inspects_itself,
+    no_copy_in_flight,
+    single_definition,
+    stays_as_is,
+    suspends,
+    unshared,
+    untimed,
+    untouched,
+)
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.retention import kept_by
@@ -111,6 +121,7 @@ __all__ = [
     "insert_after",
     "insert_after_block",
     "insert_before",
+    "inspects_itself",
     "is_guard",
     "is_module_name",
     "is_neural_module",
@@ -135,6 +146,7 @@ __all__ = [
     "suspends",
     "tensor_ends",
     "transfer_target",
+    "unshared",
     "untimed",
     "untouched",
     "words",

@@ -41,9 +41,14 @@ def span(source: Source, node: ast.expr | ast.stmt) -> tuple[int, int]:
             parsed = ast.parse(f"({source.text(start, end)}\n)", mode="eval").body
         except (SyntaxError, ValueError, UnicodeDecodeError):
             raise CannotRewrite("the text of the expression was not found") from None
-        if ast.dump(parsed) != ast.dump(node).replace("ctx=Store()", "ctx=Load()"):
+        if _dumped(parsed) != _dumped(node):
             raise CannotRewrite("the text of the expression was not found")
     return start, end
+
+
+def _dumped(node: ast.expr) -> str:
+    """A tree as text, the same for a target and for a value."""
+    return ast.dump(node).replace("ctx=Store()", "ctx=Load()")
 
 
 def replace(source: Source, node: ast.expr, content: str) -> Edit:

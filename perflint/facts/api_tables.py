@@ -41,7 +41,8 @@ FLOAT_RESULTS: Final = words(
 VIEWS: Final = words(
     """
     view view_as transpose permute squeeze unsqueeze expand expand_as t detach narrow select diagonal unfold movedim
-    swapaxes swapdims unbind chunk split tensor_split alias as_strided real imag mT mH T H data
+    swapaxes swapdims unbind chunk split tensor_split alias as_strided real imag mT mH T H data moveaxis unflatten
+    adjoint view_as_real view_as_complex hsplit vsplit dsplit
     """
 )
 """The result shares the receiver's memory."""
@@ -49,7 +50,8 @@ VIEWS: Final = words(
 MAY_ALIAS: Final = words(
     """
     reshape contiguous flatten ravel to cpu cuda float double half bfloat16 long int bool type type_as reshape_as
-    broadcast_to requires_grad_ resolve_conj byte short
+    broadcast_to requires_grad_ resolve_conj byte short positive conj atleast_1d atleast_2d atleast_3d to_dense
+    dropout alpha_dropout feature_dropout
     """
 )
 """The result may be the receiver itself or share its memory."""
@@ -94,7 +96,7 @@ HARMLESS_METHODS: Final = (
     | READING_METHODS
     | words(
         """
-    backward size dim numel register_hook is_contiguous element_size storage data_ptr is_floating_point get_device
+    backward size dim numel register_hook is_contiguous element_size data_ptr is_floating_point get_device
     nelement ndimension type_as __len__ retain_grad is_pinned
     """
     )

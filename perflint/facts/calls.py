@@ -168,7 +168,7 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
         case "clone":
             return one(replace(receiver, fresh=True, parameter=False))
         case "detach":
-            return one(replace(receiver, fresh=receiver.fresh, grad=False, parameter=False))
+            return one(replace(receiver, fresh=receiver.fresh and _is_temporary(node), grad=False, parameter=False))
         case "topk" | "sort" | "kthvalue" | "mode":
             values = replace(receiver, fresh=True, ndim=None)
             return one(Sequence((one(values), one(replace(values, dtype="int64")))))
@@ -181,17 +181,24 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
             return one(Tensor(receiver.place, None, receiver.dtype, fresh=True, zeros=name == "new_zeros"))
     if name.endswith("_") and not name.startswith("_"):
         filled = (name in ("zero_", "detach_", "requires_grad_") and receiver.zeros) or name == "zero_"
-        return one(replace(receiver, zeros=filled, random=receiver.random or name in ("normal_", "uniform_", "random_")))
+        random = receiver.random or name in ("normal_", "uniform_", "random_")
+        return one(replace(receiver, zeros=filled, random=random, fresh=receiver.fresh and _is_temporary(node)))
     if name in _DTYPE_METHODS:
         return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False))
     if name in VIEWS:
         keeps = name in ("view_as", "detach") or (name == "view" and receiver.ndim == 0)
-        return one(replace(receiver, fresh=False, ndim=receiver.ndim if keeps else None, parameter=False))
+        ndim = 1 if _flattens(name, node) else receiver.ndim if keeps else None
+        return one(replace(receiver, fresh=False, ndim=ndim, parameter=False))
     if name in HOST_ONLY_METHODS:
         return one(Number("int"))
     if name in TENSOR_METHODS or not name.startswith("_"):
         return one(_computed(inference, receiver, name, node, frame, node.args))
     return UNKNOWN
+
+
+def _is_temporary(node: ast.Call) -> bool:
+    """Whether a method's receiver is an intermediate result that has no other name."""
+    return isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Call, ast.BinOp))
 
 
 def _computed(
@@ -205,7 +212,12 @@ def _computed(
     elif name in SCALAR_DIMENSION_KEEPERS and receiver.ndim == 0:
         if name not in BINARY_METHODS or all(_scalar(inference, o, frame) for o in others):
             ndim = 0
-    if name in BOOLEAN_RESULTS:
+    elif _flattens(name, node):
+        ndim = 1
+    given = argument(node, None, "dtype")
+    if given is not None:
+        dtype = dtype_of(inference.infer(given, frame))
+    elif name in BOOLEAN_RESULTS:
         dtype = "bool"
     elif name in INTEGER_RESULTS or (name in ("sum", "prod", "cumsum") and receiver.dtype in ("bool", "int64", "int32")):
         dtype = "int64"
@@ -214,6 +226,13 @@ def _computed(
     else:
         dtype = receiver.dtype
     return Tensor(place, ndim, dtype, fresh=name not in MAY_ALIAS, grad=receiver.grad, guessed=receiver.guessed)
+
+
+def _flattens(name: str, node: ast.Call) -> bool:
+    """Whether a method of a tensor with at least one element gives a one-dimensional one: `x.flatten()`, `x.view(-1)`."""
+    if name in ("view", "reshape") and len(node.args) == 1 and not node.keywords:
+        return isinstance(node.args[0], ast.UnaryOp) and ast.unparse(node.args[0]) == "-1"
+    return name in ("flatten", "ravel") and not node.args and not node.keywords
 
 
 def _has_dimension(node: ast.Call) -> bool:
@@ -444,8 +463,9 @@ def _object_method(inference: Inference, receiver: Object, name: str, node: ast.
 
 
 def _scaled(alternative: Alternative) -> Value:
+    """A scaler that is not enabled hands back the tensor that it is given."""
     if isinstance(alternative, Tensor):
-        return one(replace(alternative, fresh=True))
+        return one(replace(alternative, fresh=False))
     return one(alternative) if isinstance(alternative, (Output, Sequence, Elements)) else UNKNOWN
 
 
@@ -456,7 +476,7 @@ def _launcher_method(inference: Inference, name: str, node: ast.Call, frame: Fra
         return values[0] if len(values) == 1 else one(Sequence(tuple(values)))
     if name in ("gather", "gather_for_metrics", "reduce", "all_gather", "all_reduce") and node.args:
         return inference.infer(node.args[0], frame).map(
-            lambda a: one(replace(a, fresh=True)) if isinstance(a, Tensor) else one(a)
+            lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a)  # one process gets its own back
         )
     return NONE if name in ("backward", "print", "log", "wait_for_everyone") else UNKNOWN
 
@@ -674,7 +694,9 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
     if qualname == "torch.amp.GradScaler" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
     if qualname == "torch.autograd.Variable" and node.args:
-        return inference.infer(node.args[0], frame)
+        return inference.infer(node.args[0], frame).map(
+            lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a)
+        )
     if qualname == "torch.autograd.grad":
         return one(Elements(one(Tensor()), "tuple"))
     if last[:1].isupper():
@@ -693,7 +715,9 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
         place = meeting_place(place_of(a) for a in held) if not parts.open else Place.UNKNOWN
         if parts.open and any(place_of(a).may_be_device for a in held):
             place = meeting_place(place_of(a) for a in held)
-        return one(Tensor(place, None, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
+        scalars = last == "stack" and len(node.args) == 1 and parts.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+        ndim = 1 if scalars and not node.keywords else None
+        return one(Tensor(place, ndim, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
     rest = ast.Call(node.func, node.args[1:], node.keywords)
     if tensors and node.args and tensors[0] is node.args[0]:
         result = inference.infer(node.args[0], frame).map(

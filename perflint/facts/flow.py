@@ -201,6 +201,25 @@ class Flow:
             block = block.parent
         return block
 
+    @staticmethod
+    def home(block: Block) -> Block:
+        """The block around `block` that an exception leaves when it leaves `block`, for code that may go on."""
+        while block.parent is not None and block.kind not in ("try", "handler", "finally"):
+            if block.kind == "with" and _may_swallow(block.node):
+                break
+            block = block.parent
+        return block
+
+    def top(self, node: ast.AST, block: Block) -> ast.stmt | None:
+        """The statement of `block` that holds `node`."""
+        statement = self.statement(node)
+        while self.block.get(statement) is not block:
+            parent = self.parent.get(statement)
+            if parent is None:
+                return None
+            statement = self.statement(parent)
+        return statement
+
     def between(self, first: ast.AST, last: ast.AST) -> Iterator[tuple[int, int]]:
         """Ranges of order numbers that may run after `first` and before `last`, when `first` dominates `last`.
 

@@ -232,7 +232,8 @@ class Inference:
             known = text.value if isinstance(text, Literal) else text.prefix
             if isinstance(known, str):
                 return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
-        return self._elementwise([node.left, node.right], frame, "")
+        result = self._elementwise([node.left, node.right], frame, "")
+        return result.map(_quotient) if isinstance(node.op, ast.Div) else result
 
     def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
         values = [self.infer(o, frame) for o in operands]
@@ -669,10 +670,16 @@ def combined(operands: list[Value], dtype: str) -> Value:
         return Value(frozenset(arrays[:1]), open=opened or not arrays)
     if all(o.must_be(Number, Literal) for o in operands):
         kinds = {_number_kind(a) for o in operands for a in o.alternatives}
-        return one(Number("bool" if dtype == "bool" else "int" if kinds <= {"int", "bool"} else ""))
+        whole = "int" if kinds <= {"int", "bool"} else "float" if kinds <= {"int", "bool", "float"} else ""
+        return one(Number("bool" if dtype == "bool" else whole))
     if dtype == "bool":
         return Value(frozenset((Number("bool"),)), open=True)
     return UNKNOWN
+
+
+def _quotient(alternative: Alternative) -> Value:
+    """What `/` makes of the number that other arithmetic would give."""
+    return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)
 
 
 def _number_kind(alternative: Alternative) -> str:
@@ -688,7 +695,7 @@ def _is_loss(cls: Class) -> bool:
 def _negated(alternative: Alternative, op: ast.unaryop) -> Value:
     match alternative:
         case Tensor():
-            return one(replace(alternative, fresh=True, zeros=False, parameter=False))
+            return one(replace(alternative, fresh=not isinstance(op, ast.UAdd), zeros=False, parameter=False))
         case Literal(int() | float() as number) if isinstance(op, ast.USub):
             return one(Literal(-number))
         case Batch(place=place) | Output(place=place):

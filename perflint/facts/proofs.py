@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
-from perflint.facts.calls import argument
+from perflint.facts.calls import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.values import (
@@ -23,10 +23,12 @@ from perflint.facts.values import (
     Mapping,
     Object,
     Output,
+    Place,
     Sequence,
     Tensor,
     Text,
     Value,
+    device_place,
     place_of,
 )
 from perflint.syntax import Scope, SyntaxProblem
@@ -37,11 +39,17 @@ _HARMLESS_CALLS = words(
     print float int bool len str repr format isinstance abs round min max sum type id hasattr callable
     """
 )
-_HARMLESS_METHODS_WITH_ARGUMENT = frozenset(("scale", "backward", "manual_backward", "format", "add_scalar", "write"))
+_HARMLESS_OBJECTS = {
+    "torch.amp.GradScaler": frozenset(("scale",)),
+    "accelerate.Accelerator": frozenset(("backward", "log", "print")),
+    "torch.utils.tensorboard.SummaryWriter": frozenset(("add_scalar",)),
+}
+"""Methods that only look at the tensors that they are given."""
+_CONTAINERS = frozenset(("Module", "Sequential", "ModuleList", "DataParallel", "DistributedDataParallel"))
 _TIMING = words(
     """
-    time perf_counter monotonic process_time perf_counter_ns time_ns synchronize elapsed_time record default_timer tic
-    toc
+    time perf_counter monotonic process_time perf_counter_ns monotonic_ns process_time_ns time_ns thread_time now
+    utcnow synchronize elapsed_time record default_timer tic toc
     """
 )
 _LOCALS = frozenset(("locals", "vars", "eval", "exec", "globals", "dir"))
@@ -74,7 +82,51 @@ def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST)
         return f"`{name}` is not a local variable"
     if name in flow.inner_names:
         return f"a function inside reads `{name}`"
+    if scope.is_module and any(name.encode() in function.text for function in scope.module.functions()):
+        return f"a function may read the global `{name}`"
     return _Tampering(facts, scope, last).of(definition)
+
+
+def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> str | None:
+    """Whether a tensor is new memory that nothing longer-lived holds (D3)."""
+    shared = f"`{ast.unparse(tensor)}` may share memory with a tensor that lives longer"
+    if not facts.inference.value(scope, tensor).must(lambda a: isinstance(a, Tensor) and a.fresh):
+        return shared
+    definitions = flow_of(scope).reaching.get(tensor, frozenset())
+    return None if definitions and all(_is_new(facts, scope, d.value, 2) for d in definitions) else shared
+
+
+def _is_new(facts: Facts, scope: Scope, value: ast.expr | None, depth: int) -> bool:
+    """Whether an expression computes its result, and no function of the project that it calls keeps it."""
+    match value:
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return True
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_new(facts, scope, body, depth) and _is_new(facts, scope, orelse, depth)
+        case ast.Call():
+            targets = facts.loops.targets(scope, value)
+            return not targets or (depth > 0 and all(_returns_new(facts, target, depth - 1) for target in targets))
+    return False
+
+
+def _returns_new(facts: Facts, scope: Scope, depth: int) -> bool:
+    """Whether a function hands out only what it has computed and does not keep."""
+    try:
+        flow = flow_of(scope)
+    except SyntaxProblem:
+        return False
+    kept = _Tampering(facts, scope, None)
+    for returned in flow.returns:
+        for part in returned.value.elts if isinstance(returned.value, ast.Tuple) else [returned.value]:
+            if isinstance(part, ast.Name):
+                for definition in flow.reaching.get(part, ()):
+                    if definition.name in flow.inner_names or kept.of(definition) is not None:
+                        return False
+                    if not _is_new(facts, scope, definition.value, depth):
+                        return False
+            elif not isinstance(part, ast.Constant) and not _is_new(facts, scope, part, depth):
+                return False
+    return True
 
 
 class _Tampering:
@@ -88,6 +140,12 @@ class _Tampering:
         if definition in self.seen:
             return None
         self.seen.add(definition)
+        if definition.name in self.flow.outer_names:
+            return f"`{definition.name}` is not a local variable"
+        if definition.value is not None and definition.kind in ("assign", "walrus") and not definition.index:
+            reason = self._bound_as_well(definition.value)
+            if reason is not None:
+                return reason
         for use in self.flow.uses[definition]:
             if self._counts(definition, use):
                 reason = self.carried(use)
@@ -106,6 +164,16 @@ class _Tampering:
         return last_loop is not None and any(
             id(loop) not in around and self.flow.within(use, loop.block) for loop in last_loop.ancestry()
         )
+
+    def _bound_as_well(self, value: ast.expr) -> str | None:
+        """What happens to the other targets of `a = b = value`, and to the value of `(a := value)`."""
+        parent = self.flow.parent.get(value)
+        match parent:
+            case ast.Assign(targets=targets) if len(targets) > 1:
+                return self._bound(value, targets, value)
+            case ast.NamedExpr():
+                return self.carried(parent)
+        return None
 
     def carried(self, node: ast.expr) -> str | None:
         """What happens to an expression that shares the tensor's memory."""
@@ -128,8 +196,10 @@ class _Tampering:
                 return f"`{ast.unparse(node)}` is changed in place"
             case ast.Assign(targets=targets):
                 return self._bound(parent.value, targets, node)
-            case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+            case ast.AnnAssign(target=target):
                 return self._bound(node, [target], node)
+            case ast.NamedExpr(target=target):
+                return self._bound(node, [target], node) or self.carried(parent)
             case ast.IfExp() if parent.test is not node:
                 return self.carried(parent)
             case ast.BoolOp() | ast.Starred():
@@ -140,6 +210,8 @@ class _Tampering:
                 return "the function is suspended in between"
             case ast.For() | ast.comprehension():
                 return f"`{ast.unparse(node)}` is iterated over"
+            case ast.Match():
+                return f"a `match` may give `{ast.unparse(node)}` another name"
         return None
 
     def _member(self, node: ast.Attribute) -> str | None:
@@ -153,7 +225,7 @@ class _Tampering:
                 return f"`{node.attr}` works in place"
             if any(k.arg == "out" for k in call.keywords):
                 return "`out=` writes to a tensor"
-            if node.attr in VIEWS or node.attr in MAY_ALIAS:
+            if node.attr in VIEWS or node.attr in MAY_ALIAS or node.attr == "numpy":
                 return self.carried(call)
             if node.attr in HARMLESS_METHODS or node.attr in READING_METHODS:
                 return None
@@ -173,19 +245,26 @@ class _Tampering:
             last = callee.qualname.rpartition(".")[2]
             if callee.qualname.startswith("torch.distributed"):
                 return f"`{ast.unparse(func)}` writes to it"
-            if last.endswith("_"):
-                return f"`{last}` works in place"
+            if last.endswith("_") or _works_in_place(call):
+                return f"`{ast.unparse(call)}` works in place"
+            if last == "checkpoint":
+                return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
             if last in VIEWS or last in MAY_ALIAS or last in ("as_tensor", "asarray", "Variable"):
                 return self.carried(call)
             return None
-        if isinstance(func, ast.Attribute) and func.attr in _HARMLESS_METHODS_WITH_ARGUMENT:
-            return None
         if isinstance(callee, Object) and callee.qualname.startswith("torch.nn."):
-            return None if not dict(callee.keywords).get("inplace") else f"`{ast.unparse(func)}` works in place"
-        if isinstance(func, ast.Attribute) and inference.value(self.scope, func.value).must_be(Tensor):
-            if func.attr.endswith("_"):
-                return None  # writes to its receiver, not to its argument
-            return None
+            if callee.qualname.rpartition(".")[2] in _CONTAINERS:
+                return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
+            made = callee.site[1] if isinstance(callee.site, tuple) else None
+            return f"`{ast.unparse(func)}` works in place" if isinstance(made, ast.Call) and _works_in_place(made) else None
+        if isinstance(func, ast.Attribute):
+            receiver = inference.value(self.scope, func.value)
+            if receiver.must(lambda a: isinstance(a, Object) and func.attr in _HARMLESS_OBJECTS.get(a.qualname, ())):
+                return self.carried(call)
+            if receiver.must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
+                return None
+            if receiver.must_be(Tensor):
+                return None  # a method that works in place writes to its receiver
         return self._project_function(call, node)
 
     def _project_function(self, call: ast.Call, node: ast.expr) -> str | None:
@@ -206,7 +285,7 @@ class _Tampering:
             for parameter in receiving or parameters:
                 if parameter.name in flow.inner_names or inner.of(parameter) is not None:
                     return unknown
-        return None
+        return self.carried(call)  # it may return what it was given
 
     def _bound(self, value: ast.expr, targets: list[ast.expr], node: ast.expr) -> str | None:
         for target in targets:
@@ -370,28 +449,55 @@ def _loops_around(flow: Flow, block: object) -> Iterator[object]:
     return block.loop.ancestry() if block.loop is not None else iter(())
 
 
-def untimed(flow: Flow, first: ast.AST, last: ast.AST) -> str | None:
-    """Whether no clock is read between two points (D15)."""
-    for call in flow.calls_between(first, last):
+def _works_in_place(call: ast.Call) -> bool:
+    """Whether a call of a torch function or layer asks for `inplace`, by keyword or, maybe, by position."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("inplace", None))]
+    return any(isinstance(a, ast.Constant) and a.value is True for a in given)
+
+
+def untimed(calls: Iterable[ast.Call]) -> str | None:
+    """Whether none of the calls between two points reads a clock (D15)."""
+    for call in calls:
         name = (path_of(call.func) or "").rpartition(".")[2]
         if name in _TIMING:
             return f"`{ast.unparse(call)}` measures time in between"
     return None
 
 
-def no_copy_in_flight(flow: Flow, first: ast.AST, last: ast.AST) -> str | None:
-    """Whether no asynchronous copy to the host is started between two points; a later wait may be what completes it."""
-    for call in flow.calls_between(first, last):
-        if any(k.arg == "non_blocking" and _is_true(k.value) for k in call.keywords):
-            target = call.args[0] if call.args else None
-            to_host = isinstance(target, ast.Constant) and target.value == "cpu"
-            if to_host or (isinstance(call.func, ast.Attribute) and call.func.attr in ("copy_", "cpu")):
-                return "an asynchronous copy to the host is started in between"
+def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> str | None:
+    """Whether none of the calls between two points starts an asynchronous copy that only a later wait makes safe.
+
+    Such are copies to the host, and copies out of a buffer that the next step may fill again.
+    """
+    for call in calls:
+        if not isinstance(call.func, ast.Attribute) or not _is_asynchronous(call):
+            continue
+        if call.func.attr == "copy_" or (call.func.attr == "to" and _may_be_host(facts, scope, call)):
+            return "an asynchronous copy to the host may be started in between"
+        if call.func.attr in ("to", "cuda") and _outlives_step(flow_of(scope), call.func.value):
+            return f"the next step may write to `{ast.unparse(call.func.value)}` while it is still being copied"
     return None
 
 
-def _is_true(node: ast.expr) -> bool:
-    return not isinstance(node, ast.Constant) or bool(node.value)
+def _is_asynchronous(call: ast.Call) -> bool:
+    given = [k.value for k in call.keywords if k.arg in ("non_blocking", "async", None)]
+    given += [a for a in call.args if isinstance(a, ast.Constant) and a.value is True]
+    return any(not isinstance(value, ast.Constant) or bool(value.value) for value in given)
+
+
+def _may_be_host(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    target = transfer_target(facts.inference, call, facts.inference.frame(scope))
+    return device_place(target) not in (Place.CUDA, Place.CUDA_OR_HOST)
+
+
+def _outlives_step(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression starts at an attribute of `self`, or at a variable that the loop around it does not bind."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not isinstance(node, ast.Name) or node.id == "self":
+        return isinstance(node, ast.Name)
+    loop = flow.loop(node)
+    return loop is not None and not any(flow.within(d.node, loop.block) for d in flow.reaching.get(node, ()))
 
 
 def free_name(scope: Scope, wanted: str) -> str | None:
@@ -399,11 +505,15 @@ def free_name(scope: Scope, wanted: str) -> str | None:
     if scope.is_module:
         return None  # a new global is visible to whoever imports the module
     text = scope.module.source.body.decode()
-    flow = flow_of(scope)
-    if any(flow.calls_named[name] for name in _LOCALS):
+    if inspects_itself(flow_of(scope)):
         return None
     candidates = (wanted, *(f"{wanted}_{n}" for n in range(2, 9)))
     return next((name for name in candidates if name not in text), None)
+
+
+def inspects_itself(flow: Flow) -> bool:
+    """Whether the function may look at its variables by name, as `locals()` does."""
+    return any(isinstance(call.func, ast.Name) for name in _LOCALS for call in flow.calls_named[name])
 
 
 def suspends(flow: Flow) -> bool:

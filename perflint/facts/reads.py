@@ -138,7 +138,8 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
         if func.attr in _COPIES and not call.args:
             tensor = _source(func.value)
             if device_value(inference, scope, tensor):
-                return HostRead(_outermost(flow, call), tensor, ReadKind.COPY)
+                end = _outermost(flow, call)
+                return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY)
             return None
         if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
             if device_value(inference, scope, func.value):
@@ -158,6 +159,14 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
                 return HostRead(argument, argument, ReadKind.FORMAT)
     return None
+
+
+def _is_item_of(node: ast.expr, tensor: ast.expr) -> bool:
+    """Whether `node` is `.item()` of a tensor, through nothing that changes the number."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr="item"), args=[]):
+            return _source(value) is tensor
+    return False
 
 
 def _copied(node: ast.expr) -> bool:

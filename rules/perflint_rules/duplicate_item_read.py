@@ -34,13 +34,15 @@ For reads in branches that exclude each other, for tensors that change in betwee
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`).
 
 ## Fix safety
-Safe when one definition reaches all reads, the tensor is new memory, nothing that runs in between can write to it, the
+Safe when one definition reaches all reads, the tensor is new memory that no function of the project keeps or holds under
+another name, nothing that runs in between can write to it, the
 first read comes before the others on every path (or another one always runs, so that no read is added), no clock is
 read in between and no asynchronous copy is in flight. Reads of attributes and items are reported without these proofs,
 so their fix is unsafe: a property may compute anew.
 """
 
 import ast
+import string
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -64,6 +66,7 @@ from perflint.api import (
     rule,
     single_definition,
     suspends,
+    unshared,
     untimed,
     untouched,
     written_out,
@@ -132,11 +135,21 @@ def _is_number(code: Code, read: HostRead) -> bool:
     floating = value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
     if read.kind is ReadKind.CONVERSION:
         return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
-    parent = code.flow.parent.get(read.node)
-    formatted = isinstance(parent, ast.FormattedValue) or (
-        isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute)
-    )
-    return formatted and value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+    return _is_formatted(code, read.node) and value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+
+
+def _is_formatted(code: Code, node: ast.expr) -> bool:
+    """Whether a tensor is formatted as its number: `{}` and `{:.3f}`, but not `{!r}`."""
+    match code.flow.parent.get(node):
+        case ast.FormattedValue():
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(template)))):
+            try:
+                fields = [(name, conversion) for _, name, _, conversion in string.Formatter().parse(template)]
+            except ValueError:
+                return False
+            return all(conversion is None and (name is None or name.isalnum() or not name) for name, conversion in fields)
+    return False
 
 
 def _joins(code: Code, first: HostRead, other: HostRead) -> bool:
@@ -153,23 +166,10 @@ def _anchor(code: Code, reads: list[HostRead]) -> ast.stmt | None:
         block = flow.block[sure.node]
         if not all(flow.within(r.node, block) for r in reads):
             continue
-        statement = _top_statement(code, first.node, block)
+        statement = flow.top(first.node, block)
         if statement is not None and not _may_leave_between(code, statement, sure.node, block):
             return statement
     return None
-
-
-def _top_statement(code: Code, node: ast.AST, block: Block) -> ast.stmt | None:
-    """The statement of `block` that holds `node`."""
-    current: ast.AST = code.flow.statement(node)
-    while code.flow.block[current] is not block:
-        parent = code.flow.parent.get(current)
-        if parent is None:
-            return None
-        current = parent
-    while not isinstance(current, ast.stmt):
-        current = code.flow.parent[current]
-    return current
 
 
 def _may_leave_between(code: Code, statement: ast.stmt, sure: ast.AST, block: Block) -> bool:
@@ -214,17 +214,16 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
             isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
             for use in flow.uses[definition]
         )
-        value = code.value(tensor)
-        if not value.must(lambda a: isinstance(a, Tensor) and a.fresh):
-            yield f"`{tensor.id}` may share memory with a tensor that lives longer"
-        elif not backwarded and not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+        yield unshared(code.facts, code.scope, tensor)
+        if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
             yield f"`{tensor.id}` may be no single number"
     if suspends(flow):
         yield "the function yields or awaits"
     if _anchor(code, reads) is None:
         yield "no read runs on every path, so reading once would add a wait to the steps that read nothing"
-    yield untimed(flow, reads[0].node, reads[-1].node)
-    yield no_copy_in_flight(flow, reads[0].node, reads[-1].node)
+    between = list(flow.calls_between(reads[0].node, reads[-1].node))
+    yield untimed(between)
+    yield no_copy_in_flight(code.facts, code.scope, between)
     if free_name(code.scope, _wanted(tensor)) is None:
         yield "a new variable would be a global, or is visible to `locals()`"
 
@@ -241,8 +240,10 @@ def _merged(code: Code, reads: list[HostRead]) -> Iterator[Edit | Import]:
         raise CannotRewrite("there is no place for the one read")
     if anchor is code.flow.statement(reads[0].node) and _is_conditional(code, reads[0].node, anchor):
         raise CannotRewrite("the first read stands in a condition or a comprehension")
-    if isinstance(anchor, (ast.While, ast.For, ast.AsyncFor)) and anchor is not code.flow.statement(reads[0].node):
-        raise CannotRewrite("the first read stands in a loop")
+    if hasattr(anchor, "body") and not isinstance(anchor, ast.If) and anchor is not code.flow.statement(reads[0].node):
+        raise CannotRewrite("the first read stands in a loop, a `try` or a `with`")
+    if any(d.order > code.flow.order[anchor] for d in code.flow.reaching.get(tensor, ())):
+        raise CannotRewrite("the tensor is bound in the statement that reads it")
     if isinstance(anchor, ast.If) and _is_elif(code, anchor):
         raise CannotRewrite("the first read stands in an `elif`")
     yield insert_before(code.source, anchor, f"{name} = {code.text(tensor)}.item()")

@@ -35,24 +35,41 @@ def train(model, loader, optimizer, criterion):
     return total / len(loader)
 ```
 A float64 sum on the device is bit-identical to the sum of Python floats (checked over 20,000 steps); a float32 one is
-not, and a bfloat16 counter stops at 256. With the runtime: `meter = LossMeter()`, `meter.add(loss)`, `meter.value()`.
+not, and a bfloat16 counter stops at 256. A total that is shown now and then is read there:
+```python
+        running += loss.detach().double()
+        if step % 100 == 99:
+            running = float(running)
+            print(running / 100)
+            running = 0.0
+```
+Counts (`(pred == y).sum().item()`, from a literal `0` on) are added up as integers. No helper from `perflint_runtime` is
+needed for any of this, so the fix is the same with `runtime = true`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard
 such as `step % 100 == 0`, once per epoch, on host tensors, and in programs that never name a device.
 
 ## Fix safety
-Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a number) in the loop and is read
-after it, when the tensor is new memory and a single number, and the device is CUDA or the CPU (MPS has no float64).
-Also safe for a list that is filled with `.item()` in the loop and read after it. Everything else is advice: log less
-often, or read one step late.
+Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
+looked at after the loop or under a guard in it, when the tensor is a single number of known type, the device is CUDA or
+the CPU (MPS has no float64), the loop reads no clock, no `try` in the loop handles an error of the read, and no
+asynchronous copy in the loop relies on the wait. Without these proofs the fix is unsafe; where the total is looked at in
+each step there is none.
+
+The fix for a list that is filled in the loop and read behind it is always unsafe: `losses.append(loss.detach().clone())`,
+and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The numbers are the same, but each step's
+scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop ends. `clone` because the loss
+may be a buffer that the next step writes to, as in a CUDA graph. Everything else is advice: log less often, or read one
+step late.
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from perflint.api import (
     IDLE_SINKS,
+    Block,
     CannotRewrite,
     Category,
     Code,
@@ -61,21 +78,30 @@ from perflint.api import (
     Finding,
     HostRead,
     Import,
+    Literal,
     Loop,
+    Number,
     ReadKind,
     Severity,
     Sink,
     Tensor,
+    flow_of,
     insert_after_block,
+    insert_before,
+    inspects_itself,
+    is_guard,
+    no_copy_in_flight,
+    path_of,
     place_of,
     replace,
     rule,
     suspends,
+    untimed,
     written_out,
 )
 
 _CURES = {
-    Sink.ACCUMULATE: "add it up on the device and read the sum after the loop",
+    Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
     Sink.COLLECT: "keep it on the device and read all of them after the loop",
     Sink.STORE: "keep it on the device and read all of them after the loop",
     Sink.METER: "give the meter a detached tensor and read it when it is shown",
@@ -107,10 +133,13 @@ def check(code: Code) -> Iterator[Finding]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[str | None] = []
         fix = None
-        total = _Total.find(code, read)
-        if total is not None:
-            missing = list(total.missing())
-            fix = code.fix("add up on the device and read the sum after the loop", total.parts(), unless=missing)
+        kept = _kept(code, read)
+        if kept is not None:
+            missing = list(kept.missing())
+            try:
+                fix = code.fix(_CURES[first], list(kept.parts()), unless=missing)
+            except CannotRewrite as reason:
+                missing.append(str(reason))
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}; {_CURES[first]}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
@@ -125,118 +154,237 @@ def _uses(sinks: frozenset[Sink]) -> str:
     return " and ".join(sink.value for sink in Sink if sink in sinks)
 
 
-class _Total:
-    """The accumulator form: a local that starts at 0 and grows by a read in each step."""
-
-    def __init__(self, code: Code, read: HostRead, statement: ast.AugAssign, loop: Loop) -> None:
-        self.code, self.read, self.statement, self.loop = code, read, statement, loop
-        assert isinstance(statement.target, ast.Name)
-        self.name = statement.target.id
-
-    @classmethod
-    def find(cls, code: Code, read: HostRead) -> "_Total | None":
-        statement = code.flow.statement(read.node)
-        loop = code.step_loop(read.node)
-        if read.kind is not ReadKind.ITEM or loop is None or loop.statement is None:
-            return None
-        match statement:
-            case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) if _is_product(value, read.node):
-                return cls(code, read, statement, loop)
+def _kept(code: Code, read: HostRead) -> "_Kept | None":
+    """The local that takes the read, where it is one that can keep device values."""
+    loop = code.step_loop(read.node)
+    if loop is None or loop.statement is None or not _is_item(code, read):
         return None
+    return _Total.find(code, read, loop) or _Listed.find(code, read, loop)
 
-    def missing(self) -> Iterable[str | None]:
-        code, flow = self.code, self.code.flow
-        tensor = self.read.tensor
-        value = code.value(tensor)
-        if not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-            yield f"`{ast.unparse(tensor)}` may be no tensor with a single number"
-        elif not value.must(lambda a: isinstance(a, Tensor) and ("float" in a.dtype or a.dtype == "int64")):
-            yield f"the type of `{ast.unparse(tensor)}` is not known"
-        elif self._is_integer() and not isinstance(self.statement.value, ast.Call):
-            yield f"`{ast.unparse(tensor)}` is an integer that is multiplied"
-        if not value.must(lambda a: place_of(a).is_cuda_or_host):
-            yield "the device may have no float64 (MPS), or is not known"
+
+def _is_item(code: Code, read: HostRead) -> bool:
+    """Whether a read gives what `.item()` gives."""
+    if read.kind is not ReadKind.CONVERSION:
+        return read.kind is ReadKind.ITEM
+    floating = code.value(read.tensor).must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+    return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
+
+
+class _Kept:
+    """A local that takes a read in each step, and could keep device values until somebody looks at it.
+
+    The rewrite keeps one promise: wherever the local is looked at, it holds what it held before. So it is converted behind
+    the loop, and in front of the uses that stand under a guard in the loop.
+    """
+
+    def __init__(self, code: Code, read: HostRead, loop: Loop, target: ast.Name) -> None:
+        assert loop.statement is not None
+        self.code, self.flow, self.read, self.loop, self.target = code, code.flow, read, loop, target
+        self.name, self.after = target.id, loop.statement
+        self.value = code.value(read.tensor)
+
+    def uses(self) -> list[ast.expr]:
+        """The places that may see what a step has added."""
+        raise NotImplementedError
+
+    def unproven(self) -> Iterator[str | None]:
+        """The proofs that only this form needs and that do not hold."""
+        raise NotImplementedError
+
+    def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
+        """The statement that turns device values into what the local held."""
+        raise NotImplementedError
+
+    def kept(self) -> Edit:
+        """The step's statement without its read."""
+        raise NotImplementedError
+
+    def missing(self) -> Iterator[str | None]:
+        """The proofs that a safe fix needs and that do not hold."""
+        code, flow = self.code, self.flow
+        if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+            yield f"`{ast.unparse(self.read.tensor)}` may be no tensor with a single number"
         if suspends(flow):
             yield "the function yields or awaits"
         if code.scope.is_module:
             yield f"`{self.name}` is a global variable"
-        if self.name in flow.inner_names or self.name in flow.outer_names:
+        if self.name in flow.inner_names | flow.outer_names:
             yield f"`{self.name}` is used outside of the function"
-        yield from self._uses()
+        if any(f.definitions_of(name) for f in (flow, flow_of(code.scope.module.top)) for name in ("float", "int")):
+            yield "`float` or `int` means something else here"
+        if inspects_itself(flow):
+            yield "the function looks at its own variables"
+        if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
+            yield "an error of the device would no longer be handled where it is now"
+        calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
+        yield untimed(calls)
+        yield no_copy_in_flight(code.facts, code.scope, calls)
+        yield from self.unproven()
 
-    def _is_integer(self) -> bool:
-        return self.code.value(self.read.tensor).must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
+    def is_inside(self, node: ast.AST) -> bool:
+        """Whether a node runs in the loop."""
+        return self.flow.within(node, self.loop.block)
 
-    def _start(self) -> ast.Constant | None:
-        """The literal 0 that the total starts at, directly before the loop."""
-        starts = [d for d in self._definitions() if d.node is not self.statement.target]
-        if len(starts) != 1 or not isinstance(starts[0].value, ast.Constant) or starts[0].index:
-            return None
-        start = starts[0].value
-        return start if type(start.value) in (int, float) and start.value == 0 else None
-
-    def _definitions(self) -> set[Definition]:
-        """The definitions that reach the addition."""
-        return set(self.code.flow.reaching.get(self.statement.target, frozenset()))
-
-    def _uses(self) -> Iterator[str | None]:
-        _code, flow = self.code, self.code.flow
-        if self._start() is None:
-            yield f"`{self.name}` does not start at a literal 0"
-            return
-        own = {d for d in flow.definitions_of(self.name) if d.node is self.statement.target}
-        start = next(d for d in self._definitions() if d.node is not self.statement.target)
-        if flow.within(start.node, self.loop.block):
-            yield f"`{self.name}` is reset in the loop"
-        after = self.loop.statement
-        assert after is not None
-        block = flow.always(flow.block[after])
-        for definition in (*own, start):
-            for use in flow.uses[definition]:
-                if use is self.statement.target:
-                    continue
-                if flow.within(use, self.loop.block):
-                    yield f"`{self.name}` is used in the loop"
-                elif flow.order[use] < flow.order[after]:
-                    continue
-                elif not flow.within(use, block):
-                    yield f"`{self.name}` may be used without the loop having run"
-                reaching = flow.reaching.get(use, frozenset())
-                if any(d.node is not self.statement.target and d is not start for d in reaching):
-                    yield f"`{self.name}` may come from somewhere else after the loop"
-        if getattr(after, "orelse", None):
-            yield "the loop has an `else`"
-        if any(isinstance(n, ast.Return) and flow.within(n, self.loop.block) for n in flow.returns):
-            yield None
-        outer = flow.loop(after)
-        if outer is not None and not flow.within(start.node, outer.block):
-            yield f"`{self.name}` is not reset before each run of the loop"
+    def _blocks_in_loop(self, node: ast.AST) -> Iterator[Block]:
+        for block in self.flow.block[node].ancestry():
+            if block is self.loop.block:
+                return
+            yield block
 
     def parts(self) -> Iterator[Edit | Import]:
-        code = self.code
-        tensor = self.read.tensor
-        start = self._start()
-        if start is None or self.loop.statement is None:
+        """The edits.
+
+        Raises:
+            CannotRewrite: the local is looked at where it cannot be converted first.
+
+        """
+        flow = self.flow
+        source = self.code.source
+        home = flow.home(flow.block[self.after])
+        inside = [use for use in self.uses() if self.is_inside(use)]
+        outside = [use for use in self.uses() if not self.is_inside(use)]
+        if not inside and not outside:
+            raise CannotRewrite("nothing looks at it")
+        if self.after.orelse or not all(flow.within(use, home) for use in outside):
+            raise CannotRewrite("it may be looked at when the loop was left early")
+        yield self.kept()
+        for statement in dict.fromkeys(self._guarded(use) for use in inside):
+            line, imports = self.converted(at_guard=True)
+            yield from imports
+            yield insert_before(source, statement, line)
+        if outside:
+            line, imports = self.converted(at_guard=False)
+            yield from imports
+            yield insert_after_block(source, self.after, line)
+
+    def _guarded(self, use: ast.expr) -> ast.stmt:
+        """The first statement that looks at the local in the guarded block around a use."""
+        for block in self._blocks_in_loop(use):
+            if block.kind in ("then", "else") and isinstance(block.node, ast.If) and is_guard(self.flow, block):
+                tops = [self.flow.top(u, block) for u in self.uses() if self.flow.within(u, block)]
+                first = min((top for top in tops if top is not None), key=self.flow.order.__getitem__)
+                if isinstance(first, ast.If) and block.node.orelse == [first]:
+                    raise CannotRewrite("there is no place in an `elif`")
+                return first
+        raise CannotRewrite("each step looks at it")
+
+    def source(self) -> str:
+        """The text of the tensor, to be followed by a method call."""
+        text = self.code.text(self.read.tensor)
+        return text if isinstance(self.read.tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
+
+class _Total(_Kept):
+    """A running total: it starts at 0 and grows by a read, or by a read times a number, in each step."""
+
+    def __init__(self, code: Code, read: HostRead, loop: Loop, statement: ast.AugAssign) -> None:
+        assert isinstance(statement.target, ast.Name)
+        super().__init__(code, read, loop, statement.target)
+        self.statement = statement
+
+    @classmethod
+    def find(cls, code: Code, read: HostRead, loop: Loop) -> "_Total | None":
+        match code.flow.statement(read.node):
+            case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) as statement if value is read.node or _is_product(
+                code, value, read.node
+            ):
+                return cls(code, read, loop, statement)
+        return None
+
+    def _reaching(self) -> frozenset[Definition]:
+        return self.flow.reaching.get(self.target, frozenset())
+
+    def _own(self) -> set[Definition]:
+        return {d for d in self.flow.definitions_of(self.name) if d.node is self.target}
+
+    def uses(self) -> list[ast.expr]:
+        return [use for d in self._own() for use in self.flow.uses[d] if use is not self.target]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the total is an integer: it starts at 0, not at 0.0, and integers are added."""
+        adds = self.statement.value is self.read.node
+        return adds and self._starts_as(int) and self.value.must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
+
+    def _starts_as(self, kind: type) -> bool:
+        starts = self._reaching() - self._own()
+        return all(isinstance(d.value, ast.Constant) and type(d.value.value) is kind for d in starts)
+
+    def unproven(self) -> Iterator[str | None]:
+        if not self.value.must(lambda a: isinstance(a, Tensor) and ("float" in a.dtype or a.dtype == "int64")):
+            yield f"the type of `{ast.unparse(self.read.tensor)}` is not known"
+        elif self.value.may(lambda a: isinstance(a, Tensor) and a.dtype == "int64") and not self.counts:
+            if not self._starts_as(float):
+                yield f"`{self.name}` may be an integer or a float"
+        if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
+            yield "the device may have no float64 (MPS), or is not known"
+
+    def parts(self) -> Iterator[Edit | Import]:
+        starts = self._reaching() - self._own()
+        if not starts or not all(isinstance(d.value, ast.Constant) and d.value.value == 0 and not d.index for d in starts):
             raise CannotRewrite("the total has no literal start")
-        source = code.text(tensor)
-        simple = isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-        source = source if simple else f"({source})"
-        if self._is_integer():
-            yield replace(code.source, self.read.node, source)
-            yield insert_after_block(code.source, self.loop.statement, f"{self.name} = int({self.name})")
-            return
-        yield replace(code.source, self.read.node, f"{source}.detach().double()")
-        if isinstance(start.value, float):
-            yield insert_after_block(code.source, self.loop.statement, f"{self.name} = float({self.name})")
-            return
-        torch, imports = code.name_for("torch")
-        yield from imports
-        line = f"{self.name} = {self.name}.item() if {torch}.is_tensor({self.name}) else {self.name}"
-        yield insert_after_block(code.source, self.loop.statement, line)
+        if any(self.is_inside(d.node) for d in {*self.flow.definitions_of(self.name)} - self._own() - self._reaching()):
+            raise CannotRewrite("the loop may leave something else in the total")
+        yield from super().parts()
+
+    def kept(self) -> Edit:
+        text = self.source()
+        return replace(self.code.source, self.read.node, text if self.counts else f"{text}.detach().double()")
+
+    def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
+        if self.counts:
+            return f"{self.name} = int({self.name})", ()
+        grown = at_guard and all(self.flow.dominates(self.target, use) for use in self.uses() if self.is_inside(use))
+        if grown or self._starts_as(float):
+            return f"{self.name} = float({self.name})", ()
+        torch, imports = self.code.name_for("torch")
+        return f"{self.name} = {self.name}.item() if {torch}.is_tensor({self.name}) else {self.name}", imports
 
 
-def _is_product(value: ast.expr, read: ast.expr) -> bool:
-    """`read`, or a product of `read` and something that is no read."""
-    if value is read:
-        return True
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and (value.left is read or value.right is read)
+class _Listed(_Kept):
+    """A list that starts empty and takes a read in each step."""
+
+    @classmethod
+    def find(cls, code: Code, read: HostRead, loop: Loop) -> "_Listed | None":
+        match code.flow.parent.get(read.node):
+            case ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[_], keywords=[]) as call:
+                if isinstance(code.flow.parent.get(call), ast.Expr):
+                    return cls(code, read, loop, target)
+        return None
+
+    def uses(self) -> list[ast.expr]:
+        return [use for d in self.flow.definitions_of(self.name) for use in self.flow.uses[d] if use is not self.target]
+
+    def unproven(self) -> Iterator[str | None]:
+        yield "the list keeps one tensor on the device for each step until the loop ends"
+
+    def parts(self) -> Iterator[Edit | Import]:
+        definitions = self.flow.definitions_of(self.name)
+        match definitions:
+            case [Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name() as start)]:
+                if self.flow.loop(start) is not self.flow.loop(self.after):
+                    raise CannotRewrite("the list is not new in each run of the loop")
+            case _:
+                raise CannotRewrite("the list does not start empty")
+        if any(self.flow.order[use] < self.flow.order[self.after] or self.is_inside(use) for use in self.uses()):
+            raise CannotRewrite("the list is looked at before the loop ends")
+        if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+            raise CannotRewrite("the tensors may be no single numbers")
+        yield from super().parts()
+
+    def kept(self) -> Edit:
+        return replace(self.code.source, self.read.node, f"{self.source()}.detach().clone()")
+
+    def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
+        torch, imports = self.code.name_for("torch")
+        return f"{self.name} = {torch}.stack({self.name}).tolist() if {self.name} else []", imports
+
+
+def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:
+    """Whether `value` is `read` times a Python number."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult) or read not in (value.left, value.right):
+        return False
+    other = code.value(value.right if value.left is read else value.left)
+    return other.must(
+        lambda a: (isinstance(a, Number) and a.kind != "") or (isinstance(a, Literal) and type(a.value) in (int, float))
+    )

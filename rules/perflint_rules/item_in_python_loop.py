@@ -25,15 +25,30 @@ values = scores.tolist()
 For host lists of Python numbers, for comprehensions that do more than read, and for tensors used as dict keys.
 
 ## Fix safety
-Safe when the iterated value is a one-dimensional tensor without doubt and the comprehension has no condition. For a list
-of scalars (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
+Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
+its numbers. A comprehension with a condition or a comment gets no fix. For a list of scalars
+(`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Edit, Elements, Finding, Import, Severity, Tensor, replace, rule
+from perflint.api import (
+    CannotRewrite,
+    Category,
+    Code,
+    Edit,
+    Elements,
+    Finding,
+    Import,
+    Severity,
+    Tensor,
+    Value,
+    path_of,
+    replace,
+    rule,
+)
 
 _OVER = rb"[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b"
 _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"(?<!\w)int\(\w+\)")]
@@ -62,15 +77,11 @@ def check(code: Code) -> Iterator[Finding]:
                 if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
                 else "the tensor may have several dimensions",
                 "the comprehension has a condition" if generator.ifs else None,
-                None if _is_item(node.elt) else "`float` and `int` change the type of the numbers",
+                None if _keeps_type(node.elt, value) else "`float` and `int` change the type of the numbers",
             ]
-            fix = code.fix(
-                "read all elements at once",
-                _listed(code, node, generator.iter),
-                unless=missing,
-            )
-            if generator.ifs:
-                fix = None
+            fix = None
+            if not generator.ifs:
+                fix = code.fix("read all elements at once", _listed(code, node, generator.iter), unless=missing)
         elif value.may(lambda a: isinstance(a, Elements) and a.element.may_be(Tensor)) and not generator.ifs:
             missing = ["`torch.stack` promotes mixed types and fails on an empty list"]
             fix = code.fix(
@@ -98,18 +109,30 @@ def _read_name(element: ast.expr) -> ast.expr:
     return element
 
 
-def _is_item(element: ast.expr) -> bool:
-    return isinstance(element, ast.Call) and isinstance(element.func, ast.Attribute)
+def _keeps_type(element: ast.expr, value: Value) -> bool:
+    """Whether an element read gives the number that `tolist()` gives."""
+    match element:
+        case ast.Call(func=ast.Name(id="float")):
+            return value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+        case ast.Call(func=ast.Name(id="int")):
+            return value.must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
+    return True
 
 
 def _listed(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:
+    if "#" in code.text(node):
+        raise CannotRewrite("a comment would be lost")
     text = code.text(iterated)
     simple = isinstance(iterated, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     yield replace(code.source, node, f"{text}.tolist()" if simple else f"({text}).tolist()")
 
 
 def _stacked(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:
+    if path_of(iterated) is None or "#" in code.text(node):
+        raise CannotRewrite("the list is computed here, or a comment would be lost")
     torch, imports = code.name_for("torch")
     yield from imports
     text = code.text(iterated)
-    yield replace(code.source, node, f"({torch}.stack({text}).tolist() if {text} else [])")
+    stacked = f"{torch}.stack({text}).tolist() if {text} else []"
+    alone = isinstance(code.flow.parent.get(node), (ast.Assign, ast.Return))
+    yield replace(code.source, node, stacked if alone else f"({stacked})")
