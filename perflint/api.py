@@ -5,7 +5,16 @@ from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimize
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
-from perflint.facts.proofs import free_name, no_copy_in_flight, single_definition, suspends, untimed, untouched
+from perflint.facts.proofs import (
+    free_name,
+    inspects_itself,
+    no_copy_in_flight,
+    single_definition,
+    suspends,
+    untimed,
+    untouched,
+    without_effect,
+)
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.retention import kept_by
@@ -107,6 +116,7 @@ __all__ = [
     "insert_after",
     "insert_after_block",
     "insert_before",
+    "inspects_itself",
     "is_guard",
     "is_module_name",
     "is_neural_module",
@@ -132,6 +142,7 @@ __all__ = [
     "transfer_target",
     "untimed",
     "untouched",
+    "without_effect",
     "words",
     "wrap_statement",
     "written_out",
