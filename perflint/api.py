@@ -3,6 +3,7 @@
 from perflint.code import Code
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
+from perflint.facts.forward import needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.proofs import (
@@ -127,6 +128,7 @@ __all__ = [
     "is_zero_state",
     "kept_by",
     "move_before",
+    "needs_graph",
     "no_copy_in_flight",
     "origins",
     "path_of",
