@@ -37,6 +37,7 @@ Safe: `no_grad` computes the same numbers, and everything that worked keeps work
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -71,8 +72,13 @@ def check(code: Code) -> Iterator[Finding]:
         inside = {id(n) for s in statement.body for n in ast.walk(s)}
         escape = _escape(code, inside)
         if escape is not None:
-            fix = code.fix("use no_grad", _renamed(code, manager))
-            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix)
+            body = b"".join(code.text(s).encode() for s in statement.body)
+            missing = ["autograd is switched on again inside, which `inference_mode` ignores"] if _SWITCH.search(body) else []
+            fix = code.fix("use no_grad", _renamed(code, manager), unless=missing)
+            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix, missing)
+
+
+_SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference")
 
 
 def _escape(code: Code, inside: set[int]) -> str | None:
