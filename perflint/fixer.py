@@ -188,6 +188,8 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
                     return merged
     text = f"import {wanted.module}" if wanted.name is None else f"from {wanted.module} import {wanted.name}"
     before = [s for s in tree.body if _must_come_first(s, tree.body[0])]
+    following = itertools.takewhile(_is_absolute_import, tree.body[len(before) :])
+    before += [s for s in following if not source.line(s.lineno)[: s.col_offset].strip()]
     if before:
         row = before[-1].end_lineno or before[-1].lineno
         if row < len(source.starts):
@@ -199,6 +201,10 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
     if first is not None and source.line(first.lineno)[: first.col_offset].strip():
         raise ValueError("the first statement does not start its line")
     return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+
+
+def _is_absolute_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import) or (isinstance(statement, ast.ImportFrom) and not statement.level)
 
 
 def _must_come_first(statement: ast.stmt, first: ast.stmt) -> bool:

@@ -50,13 +50,17 @@ from collections.abc import Iterator
 
 from perflint.api import Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell|encoder|decoder|recurrent)\w*\(", re.I)
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), (_RNN_NAME,)])
+@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "fill_", "[:"), (_RNN_NAME,)])
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
-    zeroed = {path_of(call.func.value) for call in code.calls("zero_", "fill_") if isinstance(call.func, ast.Attribute)}
+    zeroed = {
+        path_of(call.func.value)
+        for call in code.calls("zero_", "fill_")
+        if isinstance(call.func, ast.Attribute) and all(code.value(given).literal == 0 for given in call.args)
+    }
     assigned = {d.name for d in code.flow.definitions}
     for call in rnn_calls(code.facts, code.scope):
         for part in state_parts(code.facts, code.scope, call.state):

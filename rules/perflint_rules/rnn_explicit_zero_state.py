@@ -48,6 +48,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    Alternative,
     CannotRewrite,
     Category,
     Code,
@@ -56,6 +57,7 @@ from perflint.api import (
     Finding,
     Import,
     RnnCall,
+    Sequence,
     Severity,
     Tensor,
     change_call,
@@ -70,7 +72,7 @@ from perflint.api import (
     without_effect,
 )
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell|encoder|decoder|recurrent)\w*\(", re.I)
 
 
 @rule(
@@ -139,12 +141,18 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
         reason = without_effect(code.facts, code.scope, source) if source is not None else None
         if reason is not None:
             yield reason
-    if any(code.value(part).may(lambda a: isinstance(a, Tensor) and a.grad is True) for part in parts):
+    if any(code.value(part).may(_asks_for_gradient) for part in parts):
         yield "the state asks for a gradient"
     if inspects_itself(code.flow):
         yield "the function asks for its own variables by name"
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
         yield "a state of a wrong shape raises, which is caught here"
+
+
+def _asks_for_gradient(alternative: Alternative) -> bool:
+    if isinstance(alternative, Sequence):
+        return any(item.may(_asks_for_gradient) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.grad is True
 
 
 def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:

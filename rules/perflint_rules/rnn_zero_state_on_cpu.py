@@ -83,7 +83,7 @@ from perflint.api import (
     words,
 )
 
-_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell)\w*\(", re.I)
+_RNN_NAME = re.compile(rb"(?:lstm|gru|rnn|cell|encoder|decoder|recurrent)\w*\(", re.I)
 
 
 @rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), (_RNN_NAME,)], fixes=True)

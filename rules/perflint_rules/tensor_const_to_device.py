@@ -38,7 +38,7 @@ _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
 _LARGEST_INT64 = 2**63 - 1
 
-_LITERAL = re.compile(rb"\btensor\(\s*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
+_LITERAL = re.compile(rb"\btensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
 
 
 @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(_LITERAL,)], fixes=True)
@@ -84,7 +84,10 @@ def _filled(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
         full = f"{torch}.full"
 
     def change(node: cst.Call) -> cst.Call:
-        shape = cst.Arg(cst.Tuple([]), comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+        between: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
+        if isinstance(opening := node.whitespace_before_args, cst.ParenthesizedWhitespace):
+            between = cst.ParenthesizedWhitespace(indent=opening.indent, last_line=opening.last_line)
+        shape = cst.Arg(cst.Tuple([]), comma=cst.Comma(whitespace_after=between))
         return node.with_changes(func=cst.parse_expression(full), args=[shape, *node.args])
 
     yield change_call(code.source, call, change)
