@@ -548,6 +548,9 @@ def _loader(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     default_collate = qualname in PLAIN_LOADER_CLASSES and None not in names
     if collate is not None and inference.infer(collate, frame).literal is not None:
         default_collate = False
+    size = argument(node, 1, "batch_size")
+    if size is not None and inference.infer(size, frame).literal is None:
+        default_collate = False  # samples come as they are
     given = argument(node, 7, "pin_memory")
     pinned: bool | None = None if None in names else False
     if given is not None:

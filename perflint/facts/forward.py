@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.values import ClassRef, FunctionRef, Instance
+from perflint.facts.values import ClassRef, FunctionRef, Instance, Literal, Number, Text
 from perflint.syntax import Class, Scope, SyntaxProblem
 
 MAX_REACHED = 60
@@ -42,7 +42,7 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
         for alternative in value.alternatives:
             site = getattr(alternative, "site", None)
             if isinstance(site, tuple):
-                pending += _named(facts, site[0])
+                pending += _built_with(facts, *site)
     seen: set[Class | Scope] = set()
     while pending:
         reached = pending.pop()
@@ -69,7 +69,15 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             pending += classes.subclasses(facts.inference, reached)
             init = reached.methods.get("__init__")
             for site in facts.inference.callers.sites(init).sites if init is not None else ():
-                pending += [found for found in _named(facts, site.scope) if isinstance(found, Class)]
+                pending += _built_with(facts, site.scope, site.node)
+
+
+def _built_with(facts: Facts, scope: Scope, call: ast.Call) -> list[Class | Scope]:
+    """What a module that is built by a call may get to run: nothing when it is given numbers only."""
+    given = [*call.args, *(k.value for k in call.keywords)]
+    if all(facts.inference.value(scope, g).must_be(Literal, Number, Text) for g in given):
+        return []
+    return [found for found in _named(facts, scope) if isinstance(found, Class)]
 
 
 def _named(facts: Facts, scope: Scope) -> list[Class | Scope]:

@@ -207,7 +207,7 @@ class _Walk:
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if isinstance(call.func, ast.Attribute) and call.func is node:
             return None
-        if "backward" in name or name == "grad":
+        if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
             return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
         if name in ("print", "str", "repr") and not self.detached:
             if self.facts.inference.value(self.scope, call.func).may_be(External):
