@@ -143,6 +143,8 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
             yield reason
     if any(code.value(part).may(_asks_for_gradient) for part in parts):
         yield "the state asks for a gradient"
+    if b"_hook(" in code.source.body:
+        yield "the file registers hooks, which may look at the state"
     if inspects_itself(code.flow):
         yield "the function asks for its own variables by name"
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
