@@ -5,6 +5,7 @@ from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
+from perflint.facts.forward import needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
 from perflint.facts.proofs import (
@@ -17,9 +18,10 @@ from perflint.facts.proofs import (
     unshared,
     untimed,
     untouched,
+    without_effect,
 )
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
-from perflint.facts.recurrent import RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
+from perflint.facts.recurrent import RECURRENT_CALL, RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.retention import kept_by
 from perflint.facts.values import (
     Alternative,
@@ -63,6 +65,7 @@ from perflint.words import words
 
 __all__ = [
     "IDLE_SINKS",
+    "RECURRENT_CALL",
     "TENSOR_METHODS",
     "Alternative",
     "Applicability",
@@ -132,6 +135,7 @@ __all__ = [
     "is_zero_state",
     "kept_by",
     "move_before",
+    "needs_graph",
     "no_copy_in_flight",
     "origins",
     "path_of",
@@ -149,6 +153,7 @@ __all__ = [
     "unshared",
     "untimed",
     "untouched",
+    "without_effect",
     "words",
     "wrap_statement",
     "written_out",

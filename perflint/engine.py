@@ -54,7 +54,19 @@ class Session:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
             self.project.forget()
-            self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
+            self._renew()
+
+    def hold(self, path: str, module: Module) -> None:
+        """Check this text of a file from now on. Facts about another text of it are dropped."""
+        held = self.project.held(path)
+        if held is not None and held.source.body != module.source.body:
+            self._renew()
+        self.project.changed(path)
+        self.make_room()
+        self.project.hold(path, module)
+
+    def _renew(self) -> None:
+        self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
 
 
 @dataclass
@@ -102,9 +114,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
         _ = module.tree
     except SyntaxProblem as problem:
         return Checked(shown, source, [_syntax_problem(source, problem)])
-    session.project.changed(path)
-    session.make_room()
-    session.project.hold(path, module)
+    session.hold(path, module)
     findings = list(dict.fromkeys(_findings(session, module, wanted)))
     if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
         findings += _syntax_of_bodies(source, module)

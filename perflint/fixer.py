@@ -188,10 +188,13 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
                     return merged
     text = f"import {wanted.module}" if wanted.name is None else f"from {wanted.module} import {wanted.name}"
     before = [s for s in tree.body if _must_come_first(s, tree.body[0])]
-    following = tree.body[len(before)] if len(before) < len(tree.body) else None
-    if before and isinstance(following, (ast.Import, ast.ImportFrom)) and following.col_offset == 0:
-        at = source.starts[following.lineno - 1]
+    imports = list(itertools.takewhile(_is_absolute_import, tree.body[len(before) :]))
+    imports = [s for s in imports if not source.line(s.lineno)[: s.col_offset].strip()]
+    plain = [s for s in imports if isinstance(s, ast.Import)]
+    if imports and wanted.name is None and not plain:
+        at = source.starts[imports[0].lineno - 1]  # `import torch` goes before `from torch import nn`
         return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+    before += imports if wanted.name is not None else plain
     if before:
         row = before[-1].end_lineno or before[-1].lineno
         if row < len(source.starts):
@@ -203,6 +206,10 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
     if first is not None and source.line(first.lineno)[: first.col_offset].strip():
         raise ValueError("the first statement does not start its line")
     return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+
+
+def _is_absolute_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import) or (isinstance(statement, ast.ImportFrom) and not statement.level)
 
 
 def _must_come_first(statement: ast.stmt, first: ast.stmt) -> bool:

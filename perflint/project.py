@@ -103,6 +103,10 @@ class Project:
                     self._modules[path] = module
         return self._modules[path]
 
+    def held(self, path: str) -> Module | None:
+        """The parsed file, if it is in memory."""
+        return self._modules.get(path)
+
     def hold(self, path: str, module: Module) -> None:
         """Keep a file that was parsed elsewhere for later questions."""
         self._modules[path] = module

@@ -60,8 +60,8 @@ def replace(source: Source, node: ast.expr, content: str) -> Edit:
 
 
 def _debugs(source: Source, end: int) -> bool:
-    """Whether a `=` specifier follows, as in `f"{loss.item()=}"`."""
-    return re.match(rb"\s*=\s*[}!:]", source.body[end : end + 40]) is not None
+    """Whether a `=` specifier follows, as in `f"{loss.item()=}"` or `f"{loss.item() / n=:.3f}"`."""
+    return re.compile(rb"[^{}\n]*=\s*[}!:]").match(source.body, end) is not None
 
 
 def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst.BaseExpression]) -> Edit:

@@ -45,6 +45,9 @@ MAX_SITES = 12
 MAX_IMPORTERS = 30
 """The callers of a function in a file that more files import than this are searched in that file only."""
 
+MAX_HEIRS = 4
+"""Of a class with more subclasses, `self` may be something that is not known."""
+
 MAX_MENTIONS = 16
 """A name that more scopes mention is too common to look for."""
 
@@ -72,6 +75,7 @@ class Callers:
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
         self._sites: dict[Scope, CallSites] = {}
+        self._heirs: dict[Class, list[Class]] = {}
 
     def parameter(self, scope: Scope, name: str, depth: int) -> Value:
         """What a parameter may hold, joined over the call sites; open when there are none."""
@@ -79,7 +83,7 @@ class Callers:
         return self._inference.solve(key, lambda: self._parameter(scope, name, depth))
 
     def _parameter(self, scope: Scope, name: str, depth: int) -> Value:
-        receiver = _receiver(scope, name)
+        receiver = self._receiver(scope, name)
         if receiver is not None:
             return receiver
         declared = _declared(scope, name)
@@ -99,6 +103,21 @@ class Callers:
         if not result.alternatives:
             return declared
         return result if found.complete else Value(result.alternatives, open=True)
+
+    def _receiver(self, scope: Scope, name: str) -> Value | None:
+        """The value of `self` or `cls`: the class that defines the method, or one that inherits it."""
+        parameters = scope.parameters
+        if scope.owner is None or not parameters or parameters[0].arg != name:
+            return None
+        kinds = {path_of(d) for d in scope.decorators}
+        if "staticmethod" in kinds:
+            return None
+        if scope.owner not in self._heirs:
+            self._heirs[scope.owner] = classes.subclasses(self._inference, scope.owner)
+        heirs = [c for c in self._heirs[scope.owner] if scope.name not in c.methods]
+        known = [scope.owner, *heirs][:MAX_HEIRS]
+        value = join(one(ClassRef(c) if "classmethod" in kinds else Instance(c)) for c in known)
+        return value if len(known) > len(heirs) else Value(value.alternatives, open=True)
 
     def sites(self, scope: Scope) -> CallSites:
         """The calls in the project that run a function."""
@@ -244,17 +263,6 @@ def _only_transparent(scope: Scope) -> bool:
     from perflint.facts.inference import TRANSPARENT_DECORATORS, decorator_name
 
     return all(decorator_name(d) in TRANSPARENT_DECORATORS for d in scope.decorators)
-
-
-def _receiver(scope: Scope, name: str) -> Value | None:
-    """The value of `self` or `cls`."""
-    parameters = scope.parameters
-    if scope.owner is None or not parameters or parameters[0].arg != name:
-        return None
-    kinds = {path_of(d) for d in scope.decorators}
-    if "staticmethod" in kinds:
-        return None
-    return one(ClassRef(scope.owner) if "classmethod" in kinds else Instance(scope.owner))
 
 
 _ANNOTATED = (

@@ -177,10 +177,12 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
         case "max" | "min" | "median" if _has_dimension(node) and not _tensor_argument(inference, node, frame):
             values = replace(receiver, fresh=True, ndim=None)
             return one(Sequence((one(values), one(replace(values, dtype="int64")))))
+        case "requires_grad_":
+            return one(replace(receiver, grad=not (node.args and inference.infer(node.args[0], frame).literal is False)))
         case "new" | "new_zeros" | "new_ones" | "new_full" | "new_empty" | "new_tensor":
             return one(Tensor(receiver.place, None, receiver.dtype, fresh=True, zeros=name == "new_zeros"))
     if name.endswith("_") and not name.startswith("_"):
-        filled = (name in ("zero_", "detach_", "requires_grad_") and receiver.zeros) or name == "zero_"
+        filled = (name == "detach_" and receiver.zeros) or name == "zero_"
         random = receiver.random or name in ("normal_", "uniform_", "random_")
         return one(replace(receiver, zeros=filled, random=random, fresh=receiver.fresh and _is_temporary(node)))
     if name in _DTYPE_METHODS:
@@ -669,7 +671,7 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
             return one(_factory(inference, last, node, frame))
         if last in LIKE_FACTORIES and node.args:
             place = _device_keyword(inference, node, frame) or meeting_place(_places(inference, node.args[0], frame))
-            return one(Tensor(place, None, "", True, False, last == "zeros_like", random="rand" in last))
+            return one(Tensor(place, None, "", True, _asks_for_gradient(node), last == "zeros_like", random="rand" in last))
         if last in LOSS_FUNCTIONS:
             reduction = argument(node, None, "reduction")
             known = inference.infer(reduction, frame).literal if reduction is not None else "mean"
@@ -751,7 +753,14 @@ def _factory(inference: Inference, last: str, node: ast.Call, frame: Frame) -> T
         dtype = "float" if last in ("zeros", "ones", "empty", "rand", "randn", "eye", "linspace") else ""
         dtype = "int64" if last in ("randint", "randperm") else dtype
     ndim = 0 if last == "full" and node.args and isinstance(node.args[0], ast.Tuple) and not node.args[0].elts else None
-    return Tensor(place, ndim, dtype, True, False, last == "zeros", random=last in RANDOM_FACTORIES)
+    fresh = not any(k.arg in ("out", None) for k in node.keywords)
+    return Tensor(place, ndim, dtype, fresh, _asks_for_gradient(node), last == "zeros", random=last in RANDOM_FACTORIES)
+
+
+def _asks_for_gradient(node: ast.Call) -> bool:
+    """Whether a constructor call may give a leaf of an autograd graph."""
+    given = argument(node, None, "requires_grad")
+    return given is not None and not (isinstance(given, ast.Constant) and given.value is False)
 
 
 def _tensor_from_data(inference: Inference, node: ast.Call, frame: Frame) -> Value:

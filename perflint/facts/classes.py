@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import LOADER_CLASSES, MODULE_BASES
@@ -47,6 +49,22 @@ def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
                     if isinstance(a, (ClassRef, External))
                 ]
                 pending += named or [path_of(node) or "?"]
+    return found
+
+
+def subclasses(inference: Inference, cls: Class) -> list[Class]:
+    """The classes of the project that inherit from a class, as far as the files that import its file show."""
+    project = inference.project
+    path = cls.module.source.path
+    derives = re.compile(rb"^[ \t]*class\s+\w+\([^)]*\b" + cls.name.encode() + rb"\b", re.M)
+    found = []
+    for file in sorted({path, *project.importers(path)}):
+        data = cls.module.source.body if file == path else project.read(file)
+        if data is None or derives.search(data) is None:
+            continue
+        module = cls.module if file == path else project.module(file)
+        others = module.classes.values() if module is not None else ()
+        found += [other for other in others if other is not cls and cls in ancestors(inference, other)]
     return found
 
 
@@ -119,8 +137,31 @@ def _attribute(inference: Inference, base: Instance | ClassRef, name: str, depth
         elif not values:
             values += _inherited(ancestor, name)
     if values:
-        return join(values)
+        return join((*values, *_assigned_from_outside(inference, cls, name, depth)))
     return hinted(name)
+
+
+def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: int) -> Iterator[Value]:
+    """What functions elsewhere put in the place of an attribute: `model.head = nn.Linear(64, 10)`."""
+    project = inference.project
+    path = cls.module.source.path
+    store = re.compile(rb"(?<!\bself)\." + name.encode() + rb"[ \t]*=(?!=)")
+    for file in sorted({path, *project.importers(path)}):
+        data = cls.module.source.body if file == path else project.read(file)
+        if data is None or store.search(data) is None:
+            continue
+        module = cls.module if file == path else project.module(file)
+        for scope in module.scopes_with(name) if module is not None else ():
+            if store.search(scope.text) is None:
+                continue
+            flow = flow_of(scope)
+            frame = inference.frame(scope, (), depth - 1)
+            for target in flow.stores:
+                if isinstance(target, ast.Attribute) and target.attr == name:
+                    base = inference.infer(target.value, frame)
+                    related = base.may(lambda a: isinstance(a, Instance) and cls in ancestors(inference, a.cls))
+                    if related or not base.alternatives:
+                        yield join(inference.definition(d, frame, flow) for d in flow.definitions if d.node is target)
 
 
 def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:

@@ -633,6 +633,7 @@ class _Pass:
 
     def delete(self, target: ast.expr, parent: ast.AST) -> None:
         if isinstance(target, ast.Name):
+            self.expression(target, parent)
             if self.env is not None:
                 self.env.names.pop(target.id, None)
         elif isinstance(target, (ast.Tuple, ast.List)):

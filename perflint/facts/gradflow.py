@@ -11,7 +11,7 @@ from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGE
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.values import Literal, Number, Object, Text
+from perflint.facts.values import External, Literal, Number, Object, Tensor, Text
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.words import words
 
@@ -72,6 +72,9 @@ class _Walk:
                 case None:
                     return
                 case ast.Attribute(attr=attr):
+                    if attr in ("requires_grad", "is_leaf", "grad_fn") and not self.detached:
+                        yield GradEnd(GradUse.UNKNOWN, parent, f"`{attr}` is read")
+                        return
                     if attr == "grad_fn" or attr in HOST_ATTRIBUTES or (attr == "data" and not self.detached):
                         return
                     call = flow.parent.get(parent)
@@ -97,6 +100,9 @@ class _Walk:
                     node = parent
                 case ast.Compare() if self.detached:
                     node = parent
+                case ast.FormattedValue(format_spec=None) if not self.detached and not self._is_scalar(node):
+                    yield GradEnd(GradUse.UNKNOWN, parent, "it is printed")
+                    return
                 case ast.Compare() | ast.FormattedValue() | ast.If() | ast.While() | ast.Assert() | ast.Expr():
                     return
                 case ast.Subscript(slice=key) if key is node and not self.detached:
@@ -201,8 +207,11 @@ class _Walk:
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if isinstance(call.func, ast.Attribute) and call.func is node:
             return None
-        if "backward" in name or name == "grad":
+        if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
             return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
+        if name in ("print", "str", "repr") and not self.detached:
+            if self.facts.inference.value(self.scope, call.func).may_be(External):
+                return iter((GradEnd(GradUse.UNKNOWN, call, "it is printed"),))
         if name in self.free_calls or name in ("append", "extend", "insert", "appendleft", "add"):
             if name in self.free_calls:
                 return iter(())
@@ -227,6 +236,11 @@ class _Walk:
                 return None
         return iter((GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it"),))
 
+    def _is_scalar(self, node: ast.AST) -> bool:
+        """Whether an f-string shows nothing but a number, and not `grad_fn=...`."""
+        assert isinstance(node, ast.expr)
+        return self.facts.inference.value(self.scope, node).must(lambda a: not isinstance(a, Tensor) or a.ndim == 0)
+
     def _keeps(self, call: ast.Call) -> bool:
         """Whether a project function that returns a plain number may still keep its argument."""
         return bool(self.facts.loops.targets(self.scope, call))
@@ -238,7 +252,10 @@ class _Walk:
         root = call.func.value
         path = path_of(root)
         if isinstance(root, ast.Name):
-            for definition in self.flow.reaching.get(root, frozenset()):
+            definitions = self.flow.reaching.get(root, frozenset())
+            if not definitions:
+                yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path}`")
+            for definition in definitions:
                 if definition not in self.seen:
                     self.seen.add(definition)
                     if definition.kind == "parameter":

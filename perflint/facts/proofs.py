@@ -12,6 +12,8 @@ from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHO
 from perflint.facts.calls import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.inference import decorator_name
+from perflint.facts.loops import is_neural_module
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -453,6 +455,70 @@ def _works_in_place(call: ast.Call) -> bool:
     """Whether a call of a torch function or layer asks for `inplace`, by keyword or, maybe, by position."""
     given = [*call.args, *(k.value for k in call.keywords if k.arg in ("inplace", None))]
     return any(isinstance(a, ast.Constant) and a.value is True for a in given)
+
+
+_PURE_FUNCTIONS = words(
+    """
+    torch.zeros torch.zeros_like torch.device torch.Size torch.autograd.Variable torch.cuda.is_available torch.is_tensor
+    builtins.len builtins.int builtins.float builtins.max builtins.min builtins.abs builtins.type builtins.tuple
+    builtins.list builtins.range builtins.isinstance builtins.bool
+    """
+)
+_PURE_METHODS = words(
+    """
+    new new_zeros zeros_like size dim numel type type_as to cuda cpu float double half bfloat16 detach clone view
+    reshape unsqueeze squeeze expand expand_as repeat contiguous transpose permute is_floating_point get_device
+    """
+)
+_PURE_MODULE_METHODS = frozenset(("parameters", "buffers", "named_parameters", "named_buffers"))
+_FILLS_ITS_RECEIVER = frozenset(("zero_", "requires_grad_"))
+_MAKES_TENSORS = frozenset(("zeros", "zeros_like", "new", "new_zeros", "Variable"))
+
+
+def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> str | None:
+    """Whether evaluating an expression does nothing but give its value (D6, D12): a call of what is not known may do more."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+            return f"`{ast.unparse(part)}` does more than give a value"
+        if isinstance(part, ast.Call) and not _is_pure(facts, scope, part, depth):
+            return f"`{ast.unparse(part.func)}` may do more than give a value"
+    return None
+
+
+def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
+    if any(k.arg in ("out", None) for k in call.keywords):
+        return False
+    targets = facts.loops.targets(scope, call)
+    if targets:
+        return depth > 0 and all(_is_pure_function(facts, target, depth - 1) for target in targets)
+    value = facts.inference.value(scope, call.func)
+    if value.may_be(External):
+        if value.must(lambda a: isinstance(a, External) and a.qualname == "builtins.next"):
+            # `next(self.parameters())` begins anew each time; any other iterator moves on
+            inner = call.args[0] if call.args else None
+            return isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") in _PURE_MODULE_METHODS
+        return value.must(lambda a: isinstance(a, External) and a.qualname in _PURE_FUNCTIONS)
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in _PURE_MODULE_METHODS:
+        return True
+    if facts.inference.value(scope, call.func.value).may(lambda a: is_neural_module(facts.inference, a)):
+        return False
+    if call.func.attr in _FILLS_ITS_RECEIVER:
+        receivers = [n for n in ast.walk(call.func.value) if isinstance(n, ast.Call)]
+        return any(decorator_name(n) in _MAKES_TENSORS or getattr(n.func, "attr", "") in _MAKES_TENSORS for n in receivers)
+    return call.func.attr in _PURE_METHODS
+
+
+def _is_pure_function(facts: Facts, scope: Scope, depth: int) -> bool:
+    """Whether running a function of the project changes nothing that outlives it."""
+    try:
+        flow = flow_of(scope)
+    except SyntaxProblem:
+        return False
+    if flow.stores or flow.outer_names or flow.yields or any(decorator_name(d) != "staticmethod" for d in scope.decorators):
+        return False
+    return all(_is_pure(facts, scope, call, depth) for call in flow.calls)
 
 
 def untimed(calls: Iterable[ast.Call]) -> str | None:

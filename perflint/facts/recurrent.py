@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
-from perflint.facts.values import Alternative, Object, Tensor
+from perflint.facts.values import Alternative, Object, Sequence, Tensor
 from perflint.syntax import Scope
+
+_NAMES = (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell", rb"[eE]ncoder", rb"[dD]ecoder", rb"[rR]ecurrent")
+RECURRENT_CALL: Final = [re.compile(name + rb"\w*\(") for name in _NAMES]
+"""Names by which recurrent layers are called: the gate of the rules on their states."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +66,13 @@ def origins(facts: Facts, scope: Scope, part: ast.expr) -> list[Definition]:
 
 def is_zero_state(facts: Facts, scope: Scope, part: ast.expr) -> bool:
     """Whether an expression is, without doubt, nothing but fresh zeros."""
-    return facts.inference.value(scope, part).must(lambda a: isinstance(a, Tensor) and a.zeros and not a.parameter)
+    return facts.inference.value(scope, part).must(_is_zero)
+
+
+def _is_zero(alternative: Alternative) -> bool:
+    if isinstance(alternative, Sequence):
+        return bool(alternative.items) and all(item.must(_is_zero) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.zeros and not alternative.parameter
 
 
 def feeds_rnn(facts: Facts, scope: Scope, node: ast.expr) -> bool:

@@ -50,15 +50,22 @@ from perflint.api import (
     Category,
     Code,
     Edit,
+    Elements,
     Finding,
     GradEnd,
     GradUse,
     Import,
     Instance,
+    Mapping,
+    Output,
+    Sequence,
     Severity,
+    Tensor,
+    Value,
     backward_in,
     graph_ends,
     is_neural_module,
+    needs_graph,
     path_of,
     rule,
     suspends,
@@ -124,14 +131,16 @@ def check(code: Code) -> Iterator[Finding]:
             if any(abs(call.lineno - row) <= 1 for row in reported):
                 continue
             reported.append(call.lineno)
-            missing = [*dict.fromkeys(f"{end.note} with its graph" for end in ends), *_unsafe(code, call)]
+            missing = [f"{end.note} with its graph" for end in ends]
+            missing += [reason for other in forwards for reason in _unsafe(code, other)]
+            missing += _other_graphs(code)
             fix = None
             if len(reported) == 1:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing)
         elif not ends and _is_used(code, call):
-            missing = [*_unsafe(code, call)]
+            missing = [reason for reason in (*_unsafe(code, call), _not_alone(code, call)) if reason]
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             yield code.finding(call, message, fix, missing)
@@ -211,15 +220,62 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
     if suspends(code.flow):
         yield "the function is a generator or a coroutine"
     targets = code.facts.loops.targets(code.scope, call)
-    for target in targets:
-        if backward_in(code.facts, target):
-            yield f"`{ast.unparse(call.func)}` asks for gradients itself"
-        if b"register_" in target.text and b"hook" in target.text:
-            yield f"`{ast.unparse(call.func)}` registers hooks"
+    yield from needs_graph(code.facts, code.scope, call)
     if b"_hook(" in code.source.body:
         yield "the file registers hooks, which may keep activations with their graph"
     if not targets and not code.value(call.func).must(lambda a: is_neural_module(code.facts.inference, a)):
         yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
+
+
+def _other_graphs(code: Code) -> Iterator[str]:
+    """Tensors that no forward pass here computes, but that leave the function and may belong to a graph."""
+    for statement in code.flow.returns:
+        value = code.value(statement.value) if statement.value is not None else None
+        if value is not None and _may_record(value):
+            yield "a tensor is returned with its graph"
+    for store in code.flow.stores:
+        definitions = [d for d in code.flow.definitions if d.node is store and d.value is not None]
+        if any(d.value is not None and _may_record(code.value(d.value)) for d in definitions):
+            yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
+    if _GRAD_SWITCH.search(code.scope.text):
+        yield "the function looks at what requires gradients"
+
+
+_GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
+
+
+def _may_record(value: Value, depth: int = 3) -> bool:
+    """Whether a value may hold a tensor of a graph."""
+    for alternative in value.alternatives:
+        match alternative:
+            case Tensor(grad=False) | Tensor(dtype="int64" | "bool"):
+                continue
+            case Tensor() | Output():
+                return True
+            case Sequence(items=items) if depth and any(_may_record(i, depth - 1) for i in items):
+                return True
+            case Elements(element=element) if depth and _may_record(element, depth - 1):
+                return True
+            case Mapping(items=items, rest=rest) if depth:
+                if _may_record(rest, depth - 1) or any(_may_record(v, depth - 1) for _, v in items):
+                    return True
+    return False
+
+
+def _not_alone(code: Code, call: ast.Call) -> str | None:
+    """Whether the statement computes anything but this forward pass and what is made of its result."""
+    statement = code.flow.statement(call)
+    node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    while node is not None and node is not call:
+        match node:
+            case ast.Attribute(value=inner) | ast.Subscript(value=inner, slice=ast.Constant()):
+                node = inner
+            case ast.Call(func=ast.Attribute(value=inner), args=args, keywords=keywords):
+                given = [*args, *(k.value for k in keywords)]
+                node = inner if all(isinstance(g, (ast.Constant, ast.UnaryOp)) for g in given) else None
+            case _:
+                node = None
+    return None if node is call else "the statement computes something else, too"
 
 
 def _decorated(code: Code) -> Iterator[Edit | Import]:

@@ -37,10 +37,10 @@ Safe: `no_grad` computes the same numbers, and everything that worked keeps work
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    Batch,
     Category,
     Code,
     Edit,
@@ -50,8 +50,10 @@ from perflint.api import (
     Output,
     Severity,
     Tensor,
+    Value,
     graph_ends,
     is_neural_module,
+    path_of,
     replace,
     rule,
 )
@@ -71,8 +73,13 @@ def check(code: Code) -> Iterator[Finding]:
         inside = {id(n) for s in statement.body for n in ast.walk(s)}
         escape = _escape(code, inside)
         if escape is not None:
-            fix = code.fix("use no_grad", _renamed(code, manager))
-            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix)
+            body = b"".join(code.text(s).encode() for s in statement.body)
+            missing = ["autograd is switched on again inside, which `inference_mode` ignores"] if _SWITCH.search(body) else []
+            fix = code.fix("use no_grad", _renamed(code, manager), unless=missing)
+            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix, missing)
+
+
+_SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference")
 
 
 def _escape(code: Code, inside: set[int]) -> str | None:
@@ -83,7 +90,7 @@ def _escape(code: Code, inside: set[int]) -> str | None:
         value = code.value(definition.value)
         outside = [use for use in flow.uses[definition] if id(use) not in inside]
         for use in outside:
-            if value.may(lambda a: isinstance(a, (Tensor, Output)) and not isinstance(a, Batch)):
+            if value.may(lambda a: isinstance(a, (Tensor, Output))) or _runs_network(value, definition.value):
                 if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, code.scope, use)):
                     return (
                         f"`{definition.name}` is an inference tensor, and line {use.lineno} gives it to autograd, which raises"
@@ -96,6 +103,14 @@ def _escape(code: Code, inside: set[int]) -> str | None:
             if _is_trained(code, definition.name):
                 return f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"
     return None
+
+
+_NETWORK = re.compile(r"(?:teacher|backbone|extractor|policy|agent|target_\w+)$", re.I)
+
+
+def _runs_network(value: Value, node: ast.expr) -> bool:
+    """Whether something unknown is called by the name of a network."""
+    return value.open and isinstance(node, ast.Call) and _NETWORK.search(path_of(node.func) or "") is not None
 
 
 def _in_place(code: Code, use: ast.expr) -> bool:

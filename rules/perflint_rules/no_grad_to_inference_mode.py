@@ -71,6 +71,7 @@ from perflint.api import (
     backward_in,
     graph_ends,
     is_neural_module,
+    is_optimizer,
     kept_by,
     path_of,
     replace,
@@ -289,6 +290,8 @@ def _is_fresh(alternative: object) -> bool:
 
 def _creates(code: Code, call: ast.Call) -> Iterator[str]:
     callee = code.value(call.func)
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "step" and code.value(call.func.value).may(is_optimizer):
+        yield "the optimizer's state would be inference tensors"
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "load_state_dict", "export", "backward"):
         yield f"`{call.func.attr}` is called inside"
     if code.value(call).may(lambda a: is_neural_module(code.facts.inference, a)) and not _returns_itself(call):

@@ -45,18 +45,19 @@ No fix: whether the buffer is carried or reset cannot be seen from here with cer
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
-
-_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
+from perflint.api import RECURRENT_CALL, Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "[:"), _RNN_NAMES])
+@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "fill_", "[:"), RECURRENT_CALL])
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
-    zeroed = {path_of(call.func.value) for call in code.calls("zero_", "fill_") if isinstance(call.func, ast.Attribute)}
+    zeroed = {
+        path_of(call.func.value)
+        for call in code.calls("zero_", "fill_")
+        if isinstance(call.func, ast.Attribute) and all(code.value(given).literal == 0 for given in call.args)
+    }
     assigned = {d.name for d in code.flow.definitions}
     for call in rnn_calls(code.facts, code.scope):
         for part in state_parts(code.facts, code.scope, call.state):

@@ -44,10 +44,11 @@ several layers and `proj_size`). A state of a wrong shape raises; without it, no
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    RECURRENT_CALL,
+    Alternative,
     CannotRewrite,
     Category,
     Code,
@@ -56,26 +57,26 @@ from perflint.api import (
     Finding,
     Import,
     RnnCall,
+    Sequence,
     Severity,
+    Tensor,
     change_call,
     delete_statement,
+    inspects_itself,
     is_zero_state,
     origins,
-    path_of,
     rnn_calls,
     rule,
     state_parts,
     untouched,
-    words,
+    without_effect,
 )
-
-_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
 
 
 @rule(
     category=Category.STATE,
     severity=Severity.WARNING,
-    needs=[("zeros", "zero_", "hidden", "state"), _RNN_NAMES],
+    needs=[("zeros", "zero_", "hidden", "state"), RECURRENT_CALL],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -90,6 +91,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [
             None if call.certain else "the layer may be no LSTM, GRU or RNN of torch",
             *(untouched(code.facts, code.scope, d, call.node) for d in made),
+            *_lost(code, call, made),
         ]
         fix = code.fix("leave the state out", _without_state(code, call, made), unless=missing)
         message = (
@@ -130,6 +132,29 @@ def _used_elsewhere(code: Code, call: RnnCall, made: list[Definition]) -> bool:
     return False
 
 
+def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
+    """What the program does by building the state, apart from building it."""
+    parts = state_parts(code.facts, code.scope, call.state)
+    for source in (call.state, *parts, *(d.value for d in made)):
+        reason = without_effect(code.facts, code.scope, source) if source is not None else None
+        if reason is not None:
+            yield reason
+    if any(code.value(part).may(_asks_for_gradient) for part in parts):
+        yield "the state asks for a gradient"
+    if b"_hook(" in code.source.body:
+        yield "the file registers hooks, which may look at the state"
+    if inspects_itself(code.flow):
+        yield "the function asks for its own variables by name"
+    if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
+        yield "a state of a wrong shape raises, which is caught here"
+
+
+def _asks_for_gradient(alternative: Alternative) -> bool:
+    if isinstance(alternative, Sequence):
+        return any(item.may(_asks_for_gradient) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.grad is True
+
+
 def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:
     """The copies to the device that building the state takes."""
     sources = [d.value for d in made if d.value is not None] or [call.state]
@@ -151,8 +176,6 @@ def _without_state(code: Code, call: RnnCall, made: list[Definition]) -> Iterato
         bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if bound != {d.name for d in definitions} or not isinstance(statement, ast.Assign):
             raise CannotRewrite("the statement binds something else too")
-        if any(_has_effect(code, d) for d in definitions):
-            raise CannotRewrite("building the state may do something else too")
         parent = code.flow.parent[statement]
         siblings = next(b for b in (getattr(parent, f, []) for f in ("body", "orelse", "finalbody")) if statement in b)
         yield delete_statement(code.source, statement, siblings)
@@ -163,38 +186,12 @@ def _without_state(code: Code, call: RnnCall, made: list[Definition]) -> Iterato
             kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return node.with_changes(args=kept)
 
-    yield change_call(code.source, call.node, change)
+    edit = change_call(code.source, call.node, change)
+    if code.text(call.node).count("#") > edit.content.count("#"):
+        raise CannotRewrite("a comment would be lost")
+    yield edit
 
 
 def _keyword(argument: object) -> str | None:
     keyword = getattr(argument, "keyword", None)
     return keyword.value if keyword is not None else None
-
-
-_PLAIN = words(
-    """
-    zeros zeros_like new_zeros to cuda size float double requires_grad_ Variable type len detach new zero_ type_as
-    next parameters device unsqueeze expand contiguous half
-    """
-)
-
-
-def _has_effect(code: Code, definition: Definition) -> bool:
-    """Whether evaluating the definition may do more than build zeros."""
-    assert definition.value is not None
-    for part in ast.walk(definition.value):
-        if isinstance(part, ast.Call):
-            name = (path_of(part.func) or getattr(part.func, "attr", "") or "").rpartition(".")[2]
-            if name in _PLAIN:
-                continue
-            targets = code.facts.loops.targets(code.scope, part)
-            if not targets or any(b"self." in t.text and b" = " in _stores(t.text) for t in targets):
-                return True
-        elif isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield)):
-            return True
-    return False
-
-
-def _stores(text: bytes) -> bytes:
-    """The lines of a helper that assign an attribute."""
-    return b"\n".join(line for line in text.splitlines() if line.strip().startswith(b"self."))

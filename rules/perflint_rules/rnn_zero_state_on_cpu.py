@@ -41,42 +41,50 @@ When the zeros can be left out altogether (rnn-explicit-zero-state), when they a
 runs once.
 
 ## Fix safety
-Safe: folding `.to(device)` into `torch.zeros` gives the same zeros. Where no device is named, the fix takes that of the
-layer's input; on the CPU nothing changes.
+Safe where `.to(...)` gets a device without doubt: folding it into `torch.zeros` gives the same zeros. Where no device is
+named, the fix takes that of the function's first parameter: safe if the layer's input is computed from that parameter
+and never moved, as the layer raises for a state on another device. Otherwise unsafe.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    RECURRENT_CALL,
+    Batch,
     CannotRewrite,
     Category,
     Code,
     Definition,
+    Device,
     Edit,
     Finding,
     Import,
+    Literal,
+    Number,
+    Object,
+    Output,
     Place,
     RnnCall,
     Severity,
     Tensor,
+    Text,
     add_keyword,
     argument,
+    device_place,
+    is_neural_module,
     is_zero_state,
     origins,
-    path_of,
     replace,
     rnn_calls,
     rule,
     state_parts,
     untouched,
+    words,
 )
 
-_RNN_NAMES = [re.compile(name + rb"\w*\(") for name in (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell")]
 
-
-@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), _RNN_NAMES], fixes=True)
+@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), RECURRENT_CALL], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""
     seen: set[ast.AST] = set()
@@ -95,16 +103,14 @@ def check(code: Code) -> Iterator[Finding]:
                     continue  # filled with something else: on the device other numbers would be drawn
                 seen.add(made)
                 moved = isinstance(made, ast.Call) and made is not factory
-                fix = code.fix(
-                    "build the state on the device",
-                    _on_device(code, call, made, factory),
-                )
+                missing = [_no_device(code, made) if moved else _elsewhere(code, call)]
+                fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
                 message = (
                     "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
                     if moved
                     else "the zero state is built on the host, so the module fails on a GPU; pass `device=`"
                 )
-                yield code.finding(made, message, fix, waits=[made] if moved else [])
+                yield code.finding(made, message, fix, missing, waits=[made] if moved else [])
 
 
 def _factory(code: Code, made: ast.expr) -> ast.Call | None:
@@ -114,7 +120,7 @@ def _factory(code: Code, made: ast.expr) -> ast.Call | None:
         inner = inner.func.value
     if not isinstance(inner, ast.Call) or not code.is_external(inner.func, "torch.zeros"):
         return None
-    if any(k.arg in ("device", "out", "requires_grad", None) for k in inner.keywords):
+    if any(k.arg in ("device", "out", "requires_grad", "pin_memory", None) for k in inner.keywords):
         return None
     if inner is not made and not code.value(made).must(lambda a: isinstance(a, Tensor) and a.place is not Place.HOST):
         return None
@@ -132,29 +138,98 @@ def _can_go(code: Code, call: RnnCall, definition: Definition) -> bool:
     return all(id(use) in inside for use in code.flow.uses[definition])
 
 
-def _on_device(code: Code, call: RnnCall, made: ast.expr, factory: ast.Call) -> Iterator[Edit | Import]:
-    if made is not factory:
-        assert isinstance(made, ast.Call)
-        assert isinstance(made.func, ast.Attribute)
-        if made.func.attr == "cuda":
-            device = code.text(made.args[0]) if made.args else '"cuda"'
-        else:
-            given = argument(made, 0, "device")
-            if given is None or len(made.args) > 1 or any(k.arg not in ("device", "non_blocking") for k in made.keywords):
-                raise CannotRewrite("`.to` does more than move")
-            device = code.text(given)
-        yield replace(code.source, made, add_keyword(code.source, factory, "device", device).content)
+def _on_device(code: Code, made: ast.expr, factory: ast.Call) -> Iterator[Edit | Import]:
+    if made is factory:
+        yield add_keyword(code.source, factory, "device", f"{_first_tensor(code)}.device")
         return
-    source = call.node.args[0] if call.node.args else None
-    parameters = {p.arg for p in code.scope.parameters}
-    first = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
-    root = path_of(source) if source is not None else None
-    name = root if root in parameters else first
+    device = _target(made)
+    if device is None:
+        text = '"cuda"'
+    else:
+        value = code.value(device)
+        if value.may_be(Tensor, Batch, Output) or (_is_cuda(made) and device_place(value) is not Place.CUDA):
+            raise CannotRewrite("`device=` takes no such argument")
+        text = code.text(device)
+    yield replace(code.source, made, add_keyword(code.source, factory, "device", text).content)
+
+
+def _target(made: ast.expr) -> ast.expr | None:
+    """The argument of `.to(...)` or `.cuda(...)`; None for `.cuda()`.
+
+    Raises:
+        CannotRewrite: the call does more than move.
+
+    """
+    assert isinstance(made, ast.Call)
+    device = argument(made, 0, "device")
+    if len(made.args) > 1 or any(k.arg not in ("device", "non_blocking") for k in made.keywords):
+        raise CannotRewrite("`.to` does more than move")
+    if device is None and not _is_cuda(made):
+        raise CannotRewrite("`.to` does not move")
+    return device
+
+
+def _is_cuda(made: ast.expr) -> bool:
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "cuda"
+
+
+def _no_device(code: Code, made: ast.expr) -> str | None:
+    """Whether what `.to` gets is a device: a type or another tensor may stand there too."""
+    assert isinstance(made, ast.Call)
+    device = argument(made, 0, "device")
+    if device is None or (isinstance(device, ast.Attribute) and device.attr == "device"):
+        return None
+    if code.value(device).must(lambda a: isinstance(a, (Device, Text, Literal, Number))):
+        return None
+    return f"`{ast.unparse(device)}` may be no device"
+
+
+def _first_tensor(code: Code) -> str:
+    """The parameter whose device the state gets."""
+    name = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
     if name is None or any(d.kind != "parameter" for d in code.flow.definitions_of(name)):
-        raise CannotRewrite("the layer's input is not a parameter")
+        raise CannotRewrite("the layer's input is no parameter")
     if not _is_tensor_parameter(code, name):
         raise CannotRewrite("the parameter may be no tensor")
-    yield add_keyword(code.source, factory, "device", f"{name}.device")
+    return name
+
+
+def _elsewhere(code: Code, call: RnnCall) -> str | None:
+    """Whether the layer's input is where the first parameter is: a part of it, or what torch's layers make of it."""
+    first = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
+    if call.node.args and _follows(code, call.node.args[0], first):
+        return None
+    return "the layer's input may be on another device than the first parameter"
+
+
+def _follows(code: Code, node: ast.expr, first: str | None, depth: int = 8) -> bool:
+    if depth == 0:
+        return False
+    match node:
+        case ast.Name():
+            found = code.flow.reaching.get(node, frozenset())
+            return bool(found) and all(
+                (d.kind == "parameter" and d.name == first)
+                or (d.value is not None and _follows(code, d.value, first, depth - 1))
+                for d in found
+            )
+        case ast.Subscript(value=base):
+            return _follows(code, base, first, depth - 1)
+        case ast.Call(func=ast.Attribute(attr=attr, value=base)) if attr in _SAME_DEVICE:
+            return _follows(code, base, first, depth - 1)
+        case ast.Call(args=[given, *_]) if code.is_external(node.func, "builtins.enumerate"):
+            return _follows(code, given, first, depth - 1)
+        case ast.Call(args=[given]) if code.value(node.func).must(lambda a: is_neural_module(code.facts.inference, a)):
+            torch_layer = code.value(node.func).must(lambda a: isinstance(a, Object) and a.qualname != "torch.nn.Module")
+            return torch_layer and _follows(code, given, first, depth - 1)
+    return False
+
+
+_SAME_DEVICE = words(
+    """
+    chunk split unbind view reshape transpose permute squeeze unsqueeze flatten contiguous float long select narrow
+    """
+)
 
 
 def _is_tensor_parameter(code: Code, name: str) -> bool:

@@ -24,20 +24,21 @@ Outside of code that runs each step, for the device "cpu", and for anything but 
 and tensors give other types or shapes.
 
 ## Fix safety
-Safe: shape and type are the same for literals, also for a changed default type. `torch.tensor(value)` with a variable is
-not reported.
+Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises. `torch.tensor(value)` with a variable is not reported.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity, argument, device_place, replace, rule
+from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity, argument, change_call, device_place, rule
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
+_LARGEST_HALF = 65504
+_LARGEST_INT64 = 2**63 - 1
 
-
-_LITERAL = re.compile(rb"tensor\(\s*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
+_LITERAL = re.compile(rb"tensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
 
 
 @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("device",), (_LITERAL,)], fixes=True)
@@ -51,9 +52,10 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        fix = code.fix("fill the number in on the device", _filled(code, call))
+        missing = [_too_large(call)]
+        fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
-        yield code.finding(call, message, fix, waits=[call])
+        yield code.finding(call, message, fix, missing, waits=[call])
 
 
 def _is_literal_number(node: ast.expr) -> bool:
@@ -62,6 +64,30 @@ def _is_literal_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float, bool)
 
 
+def _too_large(call: ast.Call) -> str | None:
+    """`torch.tensor` makes infinity of a number that its type cannot hold, `torch.full` raises."""
+    value = ast.literal_eval(call.args[0])
+    typed = argument(call, None, "dtype") is not None
+    if abs(value) <= (_LARGEST_HALF if typed or isinstance(value, float) else _LARGEST_INT64):
+        return None
+    return "the number may be too large for its type"
+
+
 def _filled(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
-    yield replace(code.source, call.func, code.text(call.func).removesuffix("tensor") + "full")
-    yield replace(code.source, call.args[0], f"(), {code.text(call.args[0])}")
+    import libcst as cst
+
+    if isinstance(call.func, ast.Attribute):
+        full = code.text(call.func).removesuffix("tensor") + "full"
+    else:
+        torch, imports = code.name_for("torch")
+        yield from imports
+        full = f"{torch}.full"
+
+    def change(node: cst.Call) -> cst.Call:
+        between: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
+        if isinstance(opening := node.whitespace_before_args, cst.ParenthesizedWhitespace):
+            between = cst.ParenthesizedWhitespace(indent=opening.indent, last_line=opening.last_line)
+        shape = cst.Arg(cst.Tuple([]), comma=cst.Comma(whitespace_after=between))
+        return node.with_changes(func=cst.parse_expression(full), args=[shape, *node.args])
+
+    yield change_call(code.source, call, change)

@@ -1,0 +1,98 @@
+"""What running a module may do with the autograd graph, apart from handing it on in its result."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.facts import classes
+from perflint.facts.facts import Facts
+from perflint.facts.flow import flow_of
+from perflint.facts.values import ClassRef, FunctionRef, Instance, Literal, Number, Text
+from perflint.syntax import Class, Scope, SyntaxProblem
+
+MAX_REACHED = 60
+"""A network of more classes and functions than this is not looked through."""
+
+_WORD = re.compile(rb"[A-Za-z_]\w*")
+_ASKS = re.compile(
+    rb"autograd\.grad|(?<![\w.])grad\(|\.backward\(|is_grad_enabled|set_grad_enabled|enable_grad|_hook\(|retain_grad|"
+    rb"torch\.func\b|functorch"
+)
+_LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf")
+_KEEPS = re.compile(
+    rb"^[ \t]*self\.[\w.]+(?:\[[^\]\n]*\])?[ \t]*(?:[-+*/|]=|=(?!=))|\bself\.[\w.]+\.(?:append|extend|add|update)\(", re.M
+)
+
+
+def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
+    """Why a forward pass may need or keep the graph that it records: one line for each reason found.
+
+    Looked at is the text of all that may run: the module's class, and every class and function of the project that is
+    named in it or where it is built.
+    """
+    name = ast.unparse(call.func)
+    receivers = [facts.inference.value(scope, call.func)]
+    if isinstance(call.func, ast.Attribute):
+        receivers.append(facts.inference.value(scope, call.func.value))
+    pending: list[Class | Scope] = [a.cls for v in receivers for a in v.alternatives if isinstance(a, Instance)]
+    pending += [a.scope for v in receivers for a in v.alternatives if isinstance(a, FunctionRef)]
+    for value in receivers:
+        for alternative in value.alternatives:
+            site = getattr(alternative, "site", None)
+            if isinstance(site, tuple):
+                pending += _built_with(facts, *site)
+    seen: set[Class | Scope] = set()
+    while pending:
+        reached = pending.pop()
+        if reached in seen:
+            continue
+        seen.add(reached)
+        if len(seen) > MAX_REACHED:
+            yield f"`{name}` is too large to be looked through"
+            return
+        for function in reached.methods.values() if isinstance(reached, Class) else [reached]:
+            text = function.text
+            if _ASKS.search(text):
+                yield f"`{name}` asks for gradients itself"
+                return
+            if function.name != "__init__" and _LOOKS_AT_GRAPH.search(text):
+                yield f"`{name}` looks at what requires gradients"
+                return
+            if isinstance(reached, Class) and function.name != "__init__" and _KEEPS.search(text):
+                yield f"`{name}` keeps something of each forward pass"
+                return
+            pending += _named(facts, function)
+        if isinstance(reached, Class):
+            pending += [a for a in classes.ancestors(facts.inference, reached) if isinstance(a, Class)]
+            pending += classes.subclasses(facts.inference, reached)
+            init = reached.methods.get("__init__")
+            for site in facts.inference.callers.sites(init).sites if init is not None else ():
+                pending += _built_with(facts, site.scope, site.node)
+
+
+def _built_with(facts: Facts, scope: Scope, call: ast.Call) -> list[Class | Scope]:
+    """What a module that is built by a call may get to run: nothing when it is given numbers only."""
+    given = [*call.args, *(k.value for k in call.keywords)]
+    if all(facts.inference.value(scope, g).must_be(Literal, Number, Text) for g in given):
+        return []
+    return [found for found in _named(facts, scope) if isinstance(found, Class)]
+
+
+def _named(facts: Facts, scope: Scope) -> list[Class | Scope]:
+    """The classes and functions of the project that a function's text names."""
+    found: list[Class | Scope] = []
+    module = scope.module
+    bound = flow_of(module.top).defined
+    for word in {w.decode() for w in _WORD.findall(scope.text)} & bound.keys():
+        try:
+            value = facts.inference.module_name(module, word, 2)
+        except SyntaxProblem:
+            continue
+        for alternative in value.alternatives:
+            if isinstance(alternative, ClassRef) and classes.is_module(facts.inference, alternative.cls):
+                found.append(alternative.cls)
+            elif isinstance(alternative, FunctionRef) and alternative.scope is not scope:
+                found.append(alternative.scope)
+    return found
