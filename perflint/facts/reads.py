@@ -15,7 +15,7 @@ from enum import Enum
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Heat, Loops
-from perflint.facts.values import Alternative, Batch, Object, Output, Place, Tensor, Value, place_of
+from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Value, place_of
 from perflint.syntax import Scope
 from perflint.words import words
 
@@ -119,6 +119,26 @@ def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
     return Place.UNKNOWN in places and inference.project.uses_accelerator(scope.module.source.path)
 
 
+def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: type) -> bool:
+    """Whether nothing is known about an expression whose method `item` or `cpu` is called: hardly anything but a tensor.
+
+    In programs that name a device, and unless the expression is computed on the host, as far as one can see. `silent`
+    are guesses that say nothing against it: `loss = 0` before `loss += ...`, a batch that is copied to the host.
+    """
+    value = inference.value(scope, node)
+    if not value.open or not all(isinstance(a, silent) for a in value.alternatives) or not inference.project.uses_accelerator(scope.module.source.path):
+        return False
+    root = node
+    while isinstance(root, (ast.Subscript, ast.Attribute)):
+        root = root.value
+    definitions = flow_of(scope).reaching.get(root, frozenset())
+    sources = [d.value for d in definitions if d.value is not None] if definitions else [node]
+    return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
+
+
+_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)")
+
+
 def _is_tensor(value: Value) -> bool:
     return value.may_be(Tensor, Output) and not value.may(_on_host)
 
@@ -134,10 +154,10 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             tensor = _source(func.value)
             if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
                 return HostRead(call, tensor, ReadKind.ITEM)
-            return None
+            return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
         if func.attr in _COPIES and not call.args:
             tensor = _source(func.value)
-            if device_value(inference, scope, tensor):
+            if device_value(inference, scope, tensor) or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):
                 return HostRead(_outermost(flow, call), tensor, ReadKind.COPY)
             return None
         if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
@@ -338,10 +358,13 @@ class Sinks:
                     return
                 case ast.Expr():
                     return
-                case ast.AugAssign():
+                case ast.AugAssign(target=target) if target is node:
+                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
+                    return
+                case ast.AugAssign(target=target):
                     yield Sink.ACCUMULATE
-                    if isinstance(parent.target, ast.Name):
-                        yield from self._decides(scope, flow, parent.target)
+                    if isinstance(target, ast.Name):
+                        yield from self._decides(scope, flow, target)
                     return
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
@@ -430,10 +453,7 @@ class Sinks:
         if definition.name in flow.inner_names:
             yield Sink.NEEDED
         for use in flow.uses[definition]:
-            if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
-                yield from self._of(scope, use, depth, seen)
-            elif isinstance(flow.parent.get(use), ast.AugAssign):
-                yield Sink.ACCUMULATE
+            yield from self._of(scope, use, depth, seen)
 
     def _returned(self, scope: Scope, depth: int, seen: set[object]) -> Iterator[Sink]:
         calls = self._loops.hot_calls(scope)
