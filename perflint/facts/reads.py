@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Heat, Loops
-from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Value, place_of
+from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Text, Value, place_of
 from perflint.syntax import Scope
 from perflint.words import words
 
@@ -305,6 +305,10 @@ _ARITHMETIC_CALLS = words(
 )
 
 
+_CRITERION = re.compile(r"crit|loss(?:_f|$)", re.I)
+"""A loss on the host gives a host value."""
+
+
 class Sinks:
     """What becomes of host values, through local variables and returns."""
 
@@ -388,13 +392,17 @@ class Sinks:
     def _decides(self, scope: Scope, flow: Flow, target: ast.Name) -> Iterator[Sink]:
         """A running total that a condition inside the same step loop looks at."""
         loop = self._loops.around(scope, target)
-        if loop is None:
-            return
-        for definition in flow.definitions_of(target.id):
-            for use in flow.uses[definition]:
-                if flow.within(use, loop.block) and _in_test(flow, use):
-                    yield Sink.CONTROL
-                    return
+        if loop is not None and _is_tested(flow, target.id, loop):
+            yield Sink.CONTROL
+
+    def _is_decided_by(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether `losses.append(loss)` fills a list of which a condition inside the same step loop looks at an item."""
+        flow = flow_of(scope)
+        loop = self._loops.around(scope, call)
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=name)) if loop is not None:
+                return _is_tested(flow, name, loop, items=True)
+        return False
 
     def _argument(self, scope: Scope, call: ast.Call, depth: int) -> Sink | None:
         """The sink that a call is for its argument; None when the argument lives on in the result."""
@@ -402,7 +410,9 @@ class Sinks:
         if not name and isinstance(call.func, ast.Attribute):
             name = call.func.attr
         if name in _COLLECT_CALLS:
-            return Sink.COLLECT
+            return Sink.CONTROL if self._is_decided_by(scope, call) else Sink.COLLECT
+        if name == "write" and not any(self._inference.value(scope, a).may_be(Text, Literal) for a in call.args):
+            return Sink.NEEDED
         if name in _METER_CALLS:
             return Sink.METER
         if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
@@ -411,6 +421,8 @@ class Sinks:
             return None
         if name[:1].isupper():
             return Sink.NEEDED
+        if _CRITERION.search(name):
+            return None
         receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
             return Sink.LOG
@@ -464,6 +476,15 @@ class Sinks:
             if call.node not in seen:
                 seen.add(call.node)
                 yield from self._of(call.scope, call.node, depth - 1, seen)
+
+
+def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
+    """Whether a condition inside a loop looks at a variable, or at an item of it."""
+    return any(
+        flow.within(use, loop.block) and _in_test(flow, use) and (not items or isinstance(flow.parent[use], ast.Subscript))
+        for definition in flow.definitions_of(name)
+        for use in flow.uses[definition]
+    )
 
 
 def _in_test(flow: Flow, node: ast.AST) -> bool:
