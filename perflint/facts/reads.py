@@ -126,9 +126,13 @@ def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: t
     are guesses that say nothing against it: `loss = 0` before `loss += ...`, a batch that is copied to the host.
     """
     value = inference.value(scope, node)
-    if not value.open or not all(isinstance(a, silent) for a in value.alternatives) or not inference.project.uses_accelerator(scope.module.source.path):
+    if (
+        not value.open
+        or not all(isinstance(a, silent) for a in value.alternatives)
+        or not inference.project.uses_accelerator(scope.module.source.path)
+    ):
         return False
-    root = node
+    root: ast.expr = node
     while isinstance(root, (ast.Subscript, ast.Attribute)):
         root = root.value
     definitions = flow_of(scope).reaching.get(root, frozenset())
@@ -157,7 +161,9 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
         if func.attr in _COPIES and not call.args:
             tensor = _source(func.value)
-            if device_value(inference, scope, tensor) or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):
+            if device_value(inference, scope, tensor) or (
+                func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)
+            ):
                 return HostRead(_outermost(flow, call), tensor, ReadKind.COPY)
             return None
         if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
@@ -328,7 +334,7 @@ class Sinks:
                 case None:
                     return
                 case ast.Call() if node is not parent.func:
-                    sink = self._argument(scope, parent, depth)
+                    sink = self._argument(scope, parent, node)
                     if sink is None:
                         node = parent
                         continue
@@ -362,13 +368,13 @@ class Sinks:
                     return
                 case ast.Expr():
                     return
-                case ast.AugAssign(target=target) if target is node:
-                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
+                case ast.AugAssign() if parent.target is node:
+                    yield from self._assigned(scope, flow, parent.target, None, node, depth, seen)
                     return
-                case ast.AugAssign(target=target):
+                case ast.AugAssign():
                     yield Sink.ACCUMULATE
-                    if isinstance(target, ast.Name):
-                        yield from self._decides(scope, flow, target)
+                    if isinstance(parent.target, ast.Name):
+                        yield from self._decides(scope, flow, parent.target)
                     return
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
@@ -404,14 +410,14 @@ class Sinks:
                 return _is_tested(flow, name, loop, items=True)
         return False
 
-    def _argument(self, scope: Scope, call: ast.Call, depth: int) -> Sink | None:
+    def _argument(self, scope: Scope, call: ast.Call, node: ast.AST) -> Sink | None:
         """The sink that a call is for its argument; None when the argument lives on in the result."""
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if not name and isinstance(call.func, ast.Attribute):
             name = call.func.attr
         if name in _COLLECT_CALLS:
             return Sink.CONTROL if self._is_decided_by(scope, call) else Sink.COLLECT
-        if name == "write" and not any(self._inference.value(scope, a).may_be(Text, Literal) for a in call.args):
+        if name == "write" and not (isinstance(node, ast.expr) and self._inference.value(scope, node).may_be(Text)):
             return Sink.NEEDED
         if name in _METER_CALLS:
             return Sink.METER

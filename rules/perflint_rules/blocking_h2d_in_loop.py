@@ -40,8 +40,10 @@ from perflint.api import (
     Batch,
     Category,
     Code,
+    Definition,
     Edit,
     Finding,
+    Flow,
     Heat,
     Output,
     Place,
@@ -219,12 +221,55 @@ def _written_later(code: Code, node: ast.expr, call: ast.Call) -> str | None:
         return None
     if root.id in code.flow.inner_names:
         return f"a function inside uses `{root.id}`"
-    after = code.flow.order[call]
-    for definition in code.flow.reaching.get(root, frozenset()):
-        for use in code.flow.uses[definition]:
-            if code.flow.order[use] > after and not _only_looked_at(code, use):
-                return f"`{root.id}` is used again on the host after the copy"
+    flow = code.flow
+    statement = flow.statement(call)
+    # behind `x = x.cuda()`, the host tensor is what `x` was only where the copy has not been made
+    rebound = min(
+        (d.order for d in flow.definitions_of(root.id) if d.kind == "assign" and _binds(flow, statement, d)), default=None
+    )
+    own = flow.reaching.get(root, frozenset())
+    for definition in (*own, *_aliases(flow, own)):
+        for use in flow.uses[definition]:
+            if definition in own and rebound is not None:
+                later = flow.order[call] < flow.order[use] < rebound
+            else:
+                later = flow.order[call] < flow.order[use] or _comes_again(flow, definition, call, use)
+            if later and not _only_looked_at(code, use):
+                return f"`{definition.name}` is used again on the host after the copy"
     return None
+
+
+def _aliases(flow: Flow, definitions: frozenset[Definition]) -> set[Definition]:
+    """Other variables that are bound to the same object, as in `y = x`."""
+    found: set[Definition] = set()
+    pending = list(definitions)
+    while pending:
+        definition = pending.pop()
+        before = flow.reaching.get(definition.value, frozenset()) if _renames(definition) and definition.value else frozenset()
+        after = (d for d in flow.definitions if _renames(d) and d.value and definition in flow.reaching.get(d.value, ()))
+        for other in (*before, *after):
+            if other not in found and other not in definitions:
+                found.add(other)
+                pending.append(other)
+    return found
+
+
+def _renames(definition: Definition) -> bool:
+    return definition.kind == "assign" and not definition.index and isinstance(definition.value, ast.Name)
+
+
+def _comes_again(flow: Flow, definition: Definition, call: ast.Call, use: ast.expr) -> bool:
+    """Whether a use before the call runs again after it, on the same object: in a loop that does not make it anew."""
+    loop = flow.loop(call)
+    return loop is not None and any(
+        flow.within(use, around.block) and not any(b is around.block for b in definition.block.ancestry())
+        for around in loop.ancestry()
+    )
+
+
+def _binds(flow: Flow, statement: ast.stmt, definition: Definition) -> bool:
+    """Whether an assignment binds a definition."""
+    return isinstance(statement, ast.Assign) and definition.node in flow.order and flow.statement(definition.node) is statement
 
 
 _LOOKED_AT = words(
@@ -236,13 +281,24 @@ _LOOKED_AT = words(
 
 def _only_looked_at(code: Code, use: ast.expr) -> bool:
     parent = code.flow.parent.get(use)
+    if isinstance(parent, ast.Assign) and parent.value is use and all(isinstance(t, ast.Name) for t in parent.targets):
+        return True  # the new name's uses count
     while isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Load):
         parent = code.flow.parent.get(parent)
     if isinstance(parent, ast.Attribute):
         return parent.attr in _LOOKED_AT and isinstance(parent.ctx, ast.Load)
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
         return parent.func.id in ("len", "isinstance", "type")
-    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+    if isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store):
+        stored = code.flow.parent.get(parent)
+        named = isinstance(parent.slice, ast.Constant) and isinstance(parent.slice.value, str)
+        return named or (isinstance(stored, ast.Assign) and _is_transfer(stored.value))
+    return False
+
+
+def _is_transfer(node: ast.expr) -> bool:
+    """`batch[key] = batch[key].to(device)` puts another object into a container; other stores write to a tensor."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:
