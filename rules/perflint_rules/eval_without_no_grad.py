@@ -115,7 +115,7 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
     reported: list[int] = []
     for call in forwards:
-        if code.grad_is_off(call) is not False or _frozen(code, call):
+        if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
             continue
         ends = graph_ends(code.facts, scope, call)
         if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends):
@@ -195,6 +195,12 @@ def _frozen(code: Code, call: ast.Call) -> bool:
         and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
         for store in code.flow.stores
     )
+
+
+def _switches_off(code: Code, call: ast.Call) -> bool:
+    """Whether the method that is called is itself decorated to run without autograd."""
+    targets = code.facts.loops.targets(code.scope, call)
+    return bool(targets) and all(any(code.facts.grad_mode.switches(t, d) for d in t.decorators) for t in targets)
 
 
 def _back_propagated_by_caller(code: Code, ends: list[GradEnd]) -> bool:
