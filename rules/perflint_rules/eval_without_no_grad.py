@@ -113,6 +113,8 @@ def check(code: Code) -> Iterator[Finding]:
     if not evaluates and not trains and not scope.is_module:
         return
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
+    if evaluates and not forwards and b".eval()" in scope.text:
+        forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
     reported: list[int] = []
     for call in forwards:
         if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
@@ -164,6 +166,20 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     if isinstance(call.func, ast.Call):
         return False
     return bool(call.args or call.keywords) and code.value(call.func).may(lambda a: is_neural_module(inference, a))
+
+
+def _runs_forward(code: Code, call: ast.Call) -> bool:
+    """Whether a call runs a function of the project that is no module's and hands a batch to a network."""
+    return bool(call.args) and any(
+        (target.owner is None or not is_neural_module(code.facts.inference, Instance(target.owner)))
+        and _NETWORK.search(target.text)
+        and any(
+            _is_forward(inside, c) and inside.grad_is_off(c) is not True
+            for inside in [Code(code.rule, target, code.facts, code.options)]
+            for c in inside.flow.calls
+        )
+        for target in code.facts.loops.targets(code.scope, call)
+    )
 
 
 def _is_evaluation(code: Code) -> bool:
