@@ -156,3 +156,84 @@ def test_buffer_that_is_filled_again_in_the_next_step(project: Project) -> None:
             optimizer.step()
     """
     assert found(project, body, "blocking-h2d-in-loop") == [(5, "unsafe")]
+
+
+def test_batch_that_the_dataset_draws(project: Project) -> None:
+    body = """
+    def train(dataset):
+        for i in range(1000):
+            images, labels = dataset.get_batch()
+            x = images.to("cuda")
+            model(x).sum().backward()
+            optimizer.step()
+    """
+    assert found(project, body, "blocking-h2d-in-loop") == [(4, "unsafe")]
+
+
+def test_method_that_switches_autograd_off_itself(project: Project) -> None:
+    body = """
+    model(torch.randn(2, 8).cuda()).sum().backward()
+    images = model.sample(torch.randn(2, 8).cuda())
+    print(images.shape)
+    """
+    assert found(project, body, "eval-without-no-grad") == []
+
+
+def test_class_of_a_model_is_no_model(project: Project) -> None:
+    body = """
+    def test_shapes(model_class):
+        net = model_class(8)
+        net.eval()
+        print(net.layer.weight.shape)
+    """
+    assert found(project, body, "eval-without-no-grad") == []
+
+
+def test_evaluation_whose_helper_runs_the_network(project: Project) -> None:
+    body = """
+    def one_batch(x, y):
+        return model(x.cuda()), y.cuda()
+
+    def evaluate(dataset):
+        model.eval()
+        correct = 0
+        for x, y in DataLoader(dataset):
+            predicted, y = one_batch(x, y)
+            correct += (predicted.argmax(1) == y).sum().item()
+        return correct
+    """
+    assert found(project, body, "eval-without-no-grad") == [(8, "safe")]
+
+
+def test_evaluation_in_a_file_without_a_loader(project: Project) -> None:
+    files = {
+        "detect.py": """
+        import torch
+
+        def test_net(net, images):
+            for i in range(len(images)):
+                scores = net(images[i].cuda()).data
+                print(scores.shape)
+
+        def main(net, images):
+            net.eval()
+            test_net(net, images)
+        """
+    }
+    assert ("eval-without-no-grad", 6) in project.write(files).rules("--select", "eval-without-no-grad")
+
+
+def test_loop_counter_that_an_evaluation_leaves(project: Project) -> None:
+    body = """
+    def train(dataset):
+        for x, y in DataLoader(dataset):
+            loss = criterion(model(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+        error = 0.0
+        with torch.no_grad():
+            for i, (x, y) in enumerate(DataLoader(dataset)):
+                error += criterion(model(x.cuda()), y.cuda()).item()
+        return error / (i + 1)
+    """
+    assert [row for row, _ in found(project, body, "no-grad-to-inference-mode")] == [7]

@@ -104,7 +104,7 @@ def check(code: Code) -> Iterator[Finding]:
     scope = code.scope
     if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    if b".eval()" not in scope.text and not code.facts.project.near_training(code.source.path):
+    if b".eval()" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
     if not scope.is_module and not _EVALUATES.search(scope.name) and not _MAY_TRAIN.search(scope.text):
         return
