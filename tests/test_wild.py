@@ -237,3 +237,19 @@ def test_loop_counter_that_an_evaluation_leaves(project: Project) -> None:
         return error / (i + 1)
     """
     assert [row for row, _ in found(project, body, "no-grad-to-inference-mode")] == [7]
+
+
+def test_progress_bar_that_is_entered(project: Project) -> None:
+    body = """
+    from tqdm import tqdm
+
+    def run(dataloader, step, device):
+        values = []
+        with tqdm(dataloader, desc="train") as iterator:
+            for x, y in iterator:
+                x, y = x.to(device), y.to(device)
+                loss, prediction = step(x, y)
+                values.append(loss.cpu().numpy())
+    """
+    assert [row for row, _ in found(project, body, "blocking-h2d-in-loop")] == [7, 7]
+    assert [row for row, _ in found(project, body, "item-every-step")] == [9]
