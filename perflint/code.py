@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, Loop, flow_of
+from perflint.facts.flow import Definition, Flow, Loop, flow_of
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
@@ -70,6 +70,11 @@ class Code:
     def value(self, node: ast.expr) -> Value:
         """What an expression may evaluate to."""
         return self.facts.inference.value(self.scope, node)
+
+    def bound(self, definition: Definition) -> Value:
+        """What a definition binds."""
+        inference = self.facts.inference
+        return inference.definition(definition, inference.frame(self.scope), self.flow)
 
     def is_external(self, node: ast.expr, *qualnames: str) -> bool:
         """Whether an expression is, without doubt, one of these names outside the project."""

@@ -706,7 +706,7 @@ def _negated(alternative: Alternative, op: ast.unaryop) -> Value:
 
 
 def _entered(manager: Alternative) -> Value:
-    if isinstance(manager, (Instance, Elements)):
+    if isinstance(manager, (Instance, Elements, Loader)):
         return one(manager)
     if isinstance(manager, Object) and manager.qualname.startswith("tqdm"):
         return one(manager)

@@ -39,6 +39,8 @@ def canonical(qualname: str) -> str:
     return qualname
 
 
+_DEVICE = Device(Place.ELSEWHERE)
+
 _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
     (
         re.compile(r"(?:^|_)(?:data_?|train_?|val_?|test_?|eval_?)*(?:loader|dataloader|dl)s?(?:_|$|\d)", re.I),
@@ -52,7 +54,7 @@ _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
         ),
         Object("torch.nn.Module"),
     ),
-    (re.compile(r"(?:^|_)(?:device|dev)(?:_id)?$"), Device(Place.ELSEWHERE)),
+    (re.compile(r"(?:^|_)(?:device|dev)(?:_id)?$"), _DEVICE),
     (re.compile(r"^(?:grad_)?scaler$"), Object("torch.amp.GradScaler")),
     (re.compile(r"^(?:batch|data_batch|minibatch|mini_batch)$"), Batch()),
     (re.compile(r"(?:^|_)(?:loss|losses)$"), Tensor(dtype="float")),
@@ -60,10 +62,14 @@ _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
 )
 
 
+_ABOUT = re.compile(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
+"""`model_class`, `optimizer_name`: something about the thing, not the thing."""
+
+
 def hinted(name: str) -> Value:
     """An open value: what programmers usually mean by a name. Never a proof."""
     for pattern, alternative in _HINTS:
-        if pattern.search(name):
+        if pattern.search(name) and (alternative == _DEVICE or not _ABOUT.search(name)):
             return Value(frozenset((alternative,)), open=True)
     return UNKNOWN
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Heat, Loops
-from perflint.facts.values import Alternative, Batch, Object, Output, Place, Tensor, Value, place_of
+from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Text, Value, place_of
 from perflint.syntax import Scope
 from perflint.words import words
 
@@ -119,6 +119,30 @@ def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
     return Place.UNKNOWN in places and inference.project.uses_accelerator(scope.module.source.path)
 
 
+def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: type) -> bool:
+    """Whether nothing is known about an expression whose method `item` or `cpu` is called: hardly anything but a tensor.
+
+    In programs that name a device, and unless the expression is computed on the host, as far as one can see. `silent`
+    are guesses that say nothing against it: `loss = 0` before `loss += ...`, a batch that is copied to the host.
+    """
+    value = inference.value(scope, node)
+    if (
+        not value.open
+        or not all(isinstance(a, silent) for a in value.alternatives)
+        or not inference.project.uses_accelerator(scope.module.source.path)
+    ):
+        return False
+    root: ast.expr = node
+    while isinstance(root, (ast.Subscript, ast.Attribute)):
+        root = root.value
+    definitions = flow_of(scope).reaching.get(root, frozenset())
+    sources = [d.value for d in definitions if d.value is not None] if definitions else [node]
+    return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
+
+
+_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)")
+
+
 def _is_tensor(value: Value) -> bool:
     return value.may_be(Tensor, Output) and not value.may(_on_host)
 
@@ -134,10 +158,11 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             tensor = _source(func.value)
             if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
                 return HostRead(call, tensor, ReadKind.ITEM)
-            return None
+            return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
         if func.attr in _COPIES and not call.args:
             tensor = _source(func.value)
-            if device_value(inference, scope, tensor):
+            known = device_value(inference, scope, tensor)
+            if known or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):
                 end = _outermost(flow, call)
                 return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY)
             return None
@@ -294,6 +319,10 @@ _ARITHMETIC_CALLS = words(
 )
 
 
+_CRITERION = re.compile(r"crit|loss(?:_f|$)", re.I)
+"""A loss on the host gives a host value."""
+
+
 class Sinks:
     """What becomes of host values, through local variables and returns."""
 
@@ -313,7 +342,7 @@ class Sinks:
                 case None:
                     return
                 case ast.Call() if node is not parent.func:
-                    sink = self._argument(scope, parent, depth)
+                    sink = self._argument(scope, parent, node)
                     if sink is None:
                         node = parent
                         continue
@@ -347,6 +376,9 @@ class Sinks:
                     return
                 case ast.Expr():
                     return
+                case ast.AugAssign() if parent.target is node:
+                    yield from self._assigned(scope, flow, parent.target, None, node, depth, seen)
+                    return
                 case ast.AugAssign():
                     yield Sink.ACCUMULATE
                     if isinstance(parent.target, ast.Name):
@@ -374,21 +406,27 @@ class Sinks:
     def _decides(self, scope: Scope, flow: Flow, target: ast.Name) -> Iterator[Sink]:
         """A running total that a condition inside the same step loop looks at."""
         loop = self._loops.around(scope, target)
-        if loop is None:
-            return
-        for definition in flow.definitions_of(target.id):
-            for use in flow.uses[definition]:
-                if flow.within(use, loop.block) and _in_test(flow, use):
-                    yield Sink.CONTROL
-                    return
+        if loop is not None and _is_tested(flow, target.id, loop):
+            yield Sink.CONTROL
 
-    def _argument(self, scope: Scope, call: ast.Call, depth: int) -> Sink | None:
+    def _is_decided_by(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether `losses.append(loss)` fills a list of which a condition inside the same step loop looks at an item."""
+        flow = flow_of(scope)
+        loop = self._loops.around(scope, call)
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=name)) if loop is not None:
+                return _is_tested(flow, name, loop, items=True)
+        return False
+
+    def _argument(self, scope: Scope, call: ast.Call, node: ast.AST) -> Sink | None:
         """The sink that a call is for its argument; None when the argument lives on in the result."""
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if not name and isinstance(call.func, ast.Attribute):
             name = call.func.attr
         if name in _COLLECT_CALLS:
-            return Sink.COLLECT
+            return Sink.CONTROL if self._is_decided_by(scope, call) else Sink.COLLECT
+        if name == "write" and not (isinstance(node, ast.expr) and self._inference.value(scope, node).may_be(Text)):
+            return Sink.NEEDED
         if name in _METER_CALLS:
             return Sink.METER
         if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
@@ -397,6 +435,8 @@ class Sinks:
             return None
         if name[:1].isupper():
             return Sink.NEEDED
+        if _CRITERION.search(name):
+            return None
         receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
             return Sink.LOG
@@ -439,10 +479,7 @@ class Sinks:
         if definition.name in flow.inner_names:
             yield Sink.NEEDED
         for use in flow.uses[definition]:
-            if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load):
-                yield from self._of(scope, use, depth, seen)
-            elif isinstance(flow.parent.get(use), ast.AugAssign):
-                yield Sink.ACCUMULATE
+            yield from self._of(scope, use, depth, seen)
 
     def _returned(self, scope: Scope, depth: int, seen: set[object]) -> Iterator[Sink]:
         calls = self._loops.hot_calls(scope)
@@ -453,6 +490,15 @@ class Sinks:
             if call.node not in seen:
                 seen.add(call.node)
                 yield from self._of(call.scope, call.node, depth - 1, seen)
+
+
+def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
+    """Whether a condition inside a loop looks at a variable, or at an item of it."""
+    return any(
+        flow.within(use, loop.block) and _in_test(flow, use) and (not items or isinstance(flow.parent[use], ast.Subscript))
+        for definition in flow.definitions_of(name)
+        for use in flow.uses[definition]
+    )
 
 
 def _in_test(flow: Flow, node: ast.AST) -> bool:

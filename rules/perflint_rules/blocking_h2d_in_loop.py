@@ -55,6 +55,7 @@ from perflint.api import (
     argument,
     device_place,
     is_neural_module,
+    path_of,
     place_of,
     rule,
     stays_as_is,
@@ -143,18 +144,20 @@ def _comes_from_host(code: Code, node: ast.expr, receiver: Value) -> bool:
     if held:
         if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
             return False
-        return any(place_of(a) is Place.HOST for a in held)
-    return receiver.open and not receiver.alternatives and _is_loop_variable(code, node)
+        if any(place_of(a) is not Place.UNKNOWN for a in held):
+            return any(place_of(a) is Place.HOST for a in held)
+    nothing_known = receiver.open and not receiver.alternatives
+    return (bool(held) or nothing_known) and _is_loop_variable(code, node)
 
 
 def _is_loop_variable(code: Code, node: ast.expr) -> bool:
-    """Whether an expression of unknown type is what a step loop iterates over, or a part of it."""
+    """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
     root = node
     while isinstance(root, (ast.Subscript, ast.Attribute)):
         root = root.value
     loops = [loop.statement for loop in code.step_loops()]
     for definition in code.flow.reaching.get(root, frozenset()):
-        if definition.kind != "for":
+        if definition.kind != "for" and not (definition.value is not None and _DRAWS.search(_callee(definition.value))):
             return False
         loop = definition.block.loop
         while loop is not None:
@@ -162,6 +165,13 @@ def _is_loop_variable(code: Code, node: ast.expr) -> bool:
                 return True
             loop = loop.parent
     return False
+
+
+_DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
+
+
+def _callee(node: ast.expr) -> str:
+    return (path_of(node.func) or "").rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
 _CONSTANT_FACTORIES = words(

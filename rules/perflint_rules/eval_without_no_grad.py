@@ -111,7 +111,7 @@ def check(code: Code) -> Iterator[Finding]:
     scope = code.scope
     if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    if b".eval()" not in scope.text and not code.facts.project.near_training(code.source.path):
+    if b".eval()" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
     if not scope.is_module and not _EVALUATES.search(scope.name) and not _MAY_TRAIN.search(scope.text):
         return
@@ -120,9 +120,11 @@ def check(code: Code) -> Iterator[Finding]:
     if not evaluates and not trains and not scope.is_module:
         return
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
+    if evaluates and not forwards and b".eval()" in scope.text:
+        forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
     reported: list[int] = []
     for call in forwards:
-        if code.grad_is_off(call) is not False or _frozen(code, call):
+        if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
             continue
         ends = graph_ends(code.facts, scope, call)
         if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends):
@@ -175,6 +177,20 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     return bool(call.args or call.keywords) and code.value(call.func).may(lambda a: is_neural_module(inference, a))
 
 
+def _runs_forward(code: Code, call: ast.Call) -> bool:
+    """Whether a call runs a function of the project that is no module's and hands a batch to a network."""
+    return bool(call.args) and any(
+        (target.owner is None or not is_neural_module(code.facts.inference, Instance(target.owner)))
+        and _NETWORK.search(target.text)
+        and any(
+            _is_forward(inside, c) and inside.grad_is_off(c) is not True
+            for inside in [Code(code.rule, target, code.facts, code.options)]
+            for c in inside.flow.calls
+        )
+        for target in code.facts.loops.targets(code.scope, call)
+    )
+
+
 def _is_evaluation(code: Code) -> bool:
     if _EVALUATES.search(code.scope.name):
         return True
@@ -204,6 +220,12 @@ def _frozen(code: Code, call: ast.Call) -> bool:
         and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
         for store in code.flow.stores
     )
+
+
+def _switches_off(code: Code, call: ast.Call) -> bool:
+    """Whether the method that is called is itself decorated to run without autograd."""
+    targets = code.facts.loops.targets(code.scope, call)
+    return bool(targets) and all(any(code.facts.grad_mode.switches(t, d) for d in t.decorators) for t in targets)
 
 
 def _back_propagated_by_caller(code: Code, ends: list[GradEnd]) -> bool:

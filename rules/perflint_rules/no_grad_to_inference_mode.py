@@ -66,7 +66,6 @@ from perflint.api import (
     Sequence,
     Severity,
     Tensor,
-    Text,
     Value,
     backward_in,
     graph_ends,
@@ -182,7 +181,10 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
         if id(definition.node) not in inside or definition.value is None or definition.kind in ("function", "class"):
             continue
         outside = [u for u in flow.uses[definition] if id(u) not in inside]
-        if outside and _is_tensor(code, definition.value) and (trains or any(_in_place(code, use) for use in outside)):
+        added = definition.kind == "augmented"
+        if not outside or not _holds_tensor(code.value(definition.value) if added else code.bound(definition)):
+            continue
+        if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):
             yield None
     made = [
         d.value for d in flow.definitions if id(d.node) in inside and d.value is not None and d.kind in ("assign", "walrus")
@@ -207,27 +209,27 @@ def _may_be_tensor(code: Code, node: ast.expr) -> bool:
 
 
 def _is_tensor(code: Code, node: ast.expr) -> bool:
-    def holds(value: Value, depth: int = 3) -> bool:
-        if value.open and not value.alternatives:
-            return True
-        for alternative in value.alternatives:
-            match alternative:
-                case Tensor() | Batch() | Output():
-                    return True
-                case Sequence(items) if depth:
-                    if any(holds(i, depth - 1) for i in items):
-                        return True
-                case Elements(element) if depth:
-                    if holds(element, depth - 1):
-                        return True
-                case Mapping(items, rest) if depth:
-                    if any(holds(v, depth - 1) for _, v in items) or (rest.alternatives and holds(rest, depth - 1)):
-                        return True
-                case Number() | Literal() | Text():
-                    pass
-        return False
+    return _holds_tensor(code.value(node))
 
-    return holds(code.value(node))
+
+def _holds_tensor(value: Value, depth: int = 3) -> bool:
+    """Whether a value may be a tensor or hold one, as far as is known."""
+    if value.open and not value.alternatives:
+        return True
+    for alternative in value.alternatives:
+        match alternative:
+            case Tensor() | Batch() | Output():
+                return True
+            case Sequence(items) if depth:
+                if any(_holds_tensor(i, depth - 1) for i in items):
+                    return True
+            case Elements(element) if depth:
+                if _holds_tensor(element, depth - 1):
+                    return True
+            case Mapping(items, rest) if depth:
+                if any(_holds_tensor(v, depth - 1) for _, v in items) or (rest.alternatives and _holds_tensor(rest, depth - 1)):
+                    return True
+    return False
 
 
 def _in_place(code: Code, use: ast.expr) -> bool:

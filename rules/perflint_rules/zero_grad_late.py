@@ -190,19 +190,14 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     inference = code.facts.inference
     if isinstance(call.func, ast.Attribute):
         owner = code.value(call.func.value)
-        if (
-            owner.may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a))
-            and call.func.attr not in _NO_FORWARD
+        if owner.may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a)) and not _NO_FORWARD.search(
+            call.func.attr
         ):
             return code.value(call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, Object)) and not is_optimizer(a))
     return code.value(call.func).may(lambda a: is_neural_module(inference, a))
 
 
-_NO_FORWARD = words(
-    """
-    parameters zero_grad train eval to cuda cpu state_dict size backward
-    """
-)
+_NO_FORWARD = re.compile(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
 
 
 def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | None]:
