@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -30,18 +33,21 @@ def main() -> NoReturn:
     """Run the command line; never shows a traceback for what a user can cause."""
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
+    warnings.simplefilter("ignore")  # the parser warns about the linted files
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a linted line may not fit the terminal's encoding
     try:
         status = cli.main(prog_name="perflint", standalone_mode=False)
-    except click.exceptions.Abort:
-        status = INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         status = INTERRUPTED
     except click.ClickException as error:
         error.show()
         status = ERROR
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = CLEAN
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True)
+        status = ERROR
     sys.exit(status if isinstance(status, int) else CLEAN)
 
 
@@ -137,6 +143,8 @@ class _Invocation:
         self.add_ignores = add_ignores
         self.paths = paths or (".",)
         self.options = options
+        if add_ignores and (self.fixing or self._reads_stdin):
+            raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
 
     def run(self) -> int:
         from perflint.config import ConfigError
@@ -186,7 +194,7 @@ class _Invocation:
     def _found(self, run: Run) -> Found:
         from perflint.discover import Found
 
-        if self.paths == ("-",) or self.options["stdin_filename"]:
+        if self._reads_stdin:
             if self.paths not in (("-",), (".",)):
                 raise click.UsageError("standard input and other paths cannot be checked together")
             found = Found()
@@ -222,7 +230,7 @@ class _Invocation:
             return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
         if self.fixing and self._reads_stdin:
             path = found.files[0]
-            after = next((f.after for f in result.fixed), run._read(path) or b"")
+            after = next((f.after for f in result.fixed), run.read(path) or b"")
             sys.stdout.buffer.write(after)
             sys.stdout.buffer.flush()
             self._print(result, err=True)
