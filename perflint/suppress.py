@@ -108,7 +108,8 @@ def apply(source: Source, findings: Iterable[Finding], ran: Ran | None) -> list[
     for finding in findings:
         first, last = source.row_at(finding.start), source.row_at(max(finding.end - 1, finding.start))
         first, last = joined.get(first, (first, first))[0], joined.get(last, (last, last))[1]
-        if not any([_silences(s, finding.rule, first, last) for s in suppressions]):
+        silencing = [s for s in suppressions if _silences(s, finding.rule, first, last)]
+        if not silencing:
             kept.append(finding)
     if ran is not None:
         kept += [unused for s in suppressions if (unused := _unused(source, s, ran)) is not None]
