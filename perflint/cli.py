@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import sys
 import time
@@ -37,21 +38,30 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a linted line may not fit the terminal's encoding
-    try:
-        status = cli.main(prog_name="perflint", standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        status = INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        status = ERROR
-    except Exception as error:
-        traceback.print_exc()
-        click.echo(f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True)
-        status = ERROR
-    sys.exit(status if isinstance(status, int) else CLEAN)
+    cli.main(prog_name="perflint")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Group(click.Group):
+    """Commands that return an exit code, where click's own are 1 for every error."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False})
+        except (click.exceptions.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            status = ERROR
+        except Exception as error:
+            traceback.print_exc()
+            click.echo(
+                f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True
+            )
+            status = ERROR
+        sys.exit(status)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("perflint-torch"), prog_name="perflint")
 def cli() -> None:
     """Find what makes PyTorch training and evaluation code slow, and rewrite it.
@@ -110,17 +120,20 @@ def fix(**options: Any) -> int:
 def explain(rule: str, output_format: str) -> int:
     """Print the page of a RULE: what it finds, why that is slow, when its fix is safe."""
     from perflint.config import ConfigError, require_known
-    from perflint.explain import as_json, page
+    from perflint.explain import ENGINE_PAGES, as_json, page
     from perflint.registry import all_rules
 
     rules = {r.name: r for r in all_rules()}
-    if rule not in rules:
-        try:
-            require_known(rule, rules)
-        except ConfigError as error:
-            raise click.ClickException(str(error)) from None
-        raise click.ClickException(f"`{rule}` is reported by perflint itself and has no page")
-    click.echo(as_json(rules[rule]) if output_format == "json" else page(rules[rule]))
+    try:
+        require_known(rule, {*rules, *ENGINE_PAGES})
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    shown = rules.get(rule)
+    if shown is None:
+        shown_page = f"# {rule}\n\n{ENGINE_PAGES[rule]}"
+        click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
+    else:
+        click.echo(as_json(shown) if output_format == "json" else page(shown))
     return CLEAN
 
 
@@ -269,12 +282,12 @@ class _Invocation:
             self._summarise(result, err=err or target is not None)
 
     def _configured_format(self) -> str | None:
-        from perflint.config import ConfigError, Configurations
+        from perflint.config import Configurations
 
-        configured = Configurations(self._fixed_config(), {}).of(os.getcwd()).output_format
-        if configured is not None and configured not in FORMATS:
-            raise click.ClickException(str(ConfigError(f"`output-format` must be one of {', '.join(FORMATS)}")))
-        return configured
+        config = Configurations(self._fixed_config(), {}).of(os.getcwd())
+        if config.output_format is not None and config.output_format not in FORMATS:
+            raise click.ClickException(f"{config.path}: `output-format` must be one of {', '.join(FORMATS)}")
+        return config.output_format
 
     def _summarise(self, result: Result, *, err: bool) -> None:
         from perflint.report import text
@@ -349,4 +362,4 @@ def run_for_tests(arguments: Sequence[str]) -> Any:
     """The command line in this process, for tests: an object with `exit_code`, `stdout` and `stderr`."""
     from click.testing import CliRunner
 
-    return CliRunner().invoke(cli, list(arguments), standalone_mode=True)
+    return CliRunner().invoke(cli, list(arguments))

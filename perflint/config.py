@@ -205,9 +205,10 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
     names = {rule.name for rule in rules} | groups | {UNUSED_SUPPRESSION}
     given = (*config.select, *config.extend_select, *config.ignore, *(n for v in config.per_file_ignores.values() for n in v))
     for name in given:
-        if name in ENGINE_FINDINGS - {UNUSED_SUPPRESSION}:
-            raise ConfigError(f"`{name}` is always reported; leave the file out with `exclude`")
-        require_known(name, names)
+        try:
+            require_known(name, names)
+        except ConfigError as error:
+            raise ConfigError(f"{config.path}: {error}" if config.path is not None else str(error)) from None
     chosen = [r for r in rules if _chosen((r.name, r.category.value, "all"), r.severity is not Severity.INFO, config)]
     return sorted(chosen, key=lambda rule: rule.name)
 
@@ -228,6 +229,8 @@ def require_known(name: str, names: Iterable[str]) -> None:
     """Raise `ConfigError` with the nearest name if `name` is unknown."""
     known = set(names)
     if name not in known:
+        if name in ENGINE_FINDINGS:
+            raise ConfigError(f"`{name}` is always reported; leave the file out with `exclude`")
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean `{near[0]}`?" if near else "; `perflint rules` lists them"
         raise ConfigError(f"no rule or group is named `{name}`{hint}")

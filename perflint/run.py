@@ -61,6 +61,8 @@ class Run:
         self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None
     ) -> None:
         self.rules = rules
+        names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
+        selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
         self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
         self._roots: dict[str, tuple[str, bool]] = {}

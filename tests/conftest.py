@@ -89,7 +89,9 @@ def in_process(*arguments: str, stdin: bytes | None = None) -> Any:
     return CliRunner().invoke(cli, list(arguments), input=stdin)
 
 
-def in_subprocess(*arguments: str, cwd: Path, stdin: bytes = b"", code: str | None = None) -> subprocess.CompletedProcess[bytes]:
+def in_subprocess(
+    *arguments: str, cwd: Path, stdin: bytes = b"", code: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
     """Run perflint as a program of its own, or other Python code with the same import path."""
     command = [sys.executable, "-m", "perflint", *arguments] if code is None else [sys.executable, "-c", code, *arguments]
     paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime"))
