@@ -131,8 +131,8 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     session.make_room()
     session.project.hold(path, module)
     findings = list(dict.fromkeys(_findings(session, module, wanted)))
-    if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
-        findings += _syntax_of_bodies(source, module)
+    if always_parse and not any(f.category is Category.ENGINE for f in findings):
+        findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
     budget = _budgets(session, module, shown, findings) if wanted.possible else []
     return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
@@ -230,12 +230,11 @@ def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
         pending[:0] = [flow.inner_scope(node) for node in flow.inner]
 
 
-def _syntax_of_bodies(source: Source, module: Module) -> list[Finding]:
-    for scope in module.functions():
-        try:
-            _ = scope.node
-        except SyntaxProblem as problem:
-            return [_syntax_problem(source, problem)]
+def _syntax_of_bodies(source: Source) -> list[Finding]:
+    try:
+        parse(source.body.decode())
+    except SyntaxProblem as problem:
+        return [_syntax_problem(source, problem)]
     return []
 
 

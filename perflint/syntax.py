@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -304,6 +305,7 @@ class _Structure:
     classes: dict[str, Class] = field(default_factory=dict)
     scopes: dict[str, Scope] = field(default_factory=dict)
     placeholders: dict[int, Scope] = field(default_factory=dict)
+    twins: Counter[str] = field(default_factory=Counter)
 
 
 class Module:
@@ -431,10 +433,9 @@ class Module:
 
 
 def _add(into: _Structure, scope: Scope) -> None:
-    key = scope.qualname
-    while key in into.scopes:  # a property's setter, an overload, a twin in the other branch of an `if`
-        key += "'"
-    into.scopes[key] = scope
+    twins = into.twins[scope.qualname]  # a property's setter, an overload, the same name in the other branch of an `if`
+    into.twins[scope.qualname] += 1
+    into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
     if scope.owner is not None:
         scope.owner.methods.setdefault(scope.name, scope)
 
