@@ -23,7 +23,7 @@ def train(model, loader, opt):
 
 UNUSABLE = {
     "a syntax error": (b"def f(:\n    pass\n", "invalid-syntax", "1:7", "invalid syntax"),
-    "a syntax error in a method": (b"class A:\n    def f(self):\n        x = = 1\n", "invalid-syntax", "3:13", "invalid syntax"),
+    "an error in a method": (b"class A:\n    def f(self):\n        x = = 1\n", "invalid-syntax", "3:13", "invalid syntax"),
     "Python 2": (b"print 'x'\n", "invalid-syntax", "1:1", "Missing parentheses in call to 'print'"),
     "an open bracket": (b"x = (1,\n", "invalid-syntax", "1:5", "'(' was never closed"),
     "mixed tabs": (b"if 1:\n\tx = 1\n        y = 2\n", "invalid-syntax", "3:1", "inconsistent use of tabs"),
