@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -30,22 +34,34 @@ def main() -> NoReturn:
     """Run the command line; never shows a traceback for what a user can cause."""
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
-    try:
-        status = cli.main(prog_name="perflint", standalone_mode=False)
-    except click.exceptions.Abort:
-        status = INTERRUPTED
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        status = ERROR
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = CLEAN
-    sys.exit(status if isinstance(status, int) else CLEAN)
+    warnings.simplefilter("ignore")  # the parser warns about the linted files
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a linted line may not fit the terminal's encoding
+    cli.main(prog_name="perflint")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Group(click.Group):
+    """Commands that return an exit code, where click's own are 1 for every error."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        try:
+            status = super().main(*args, **{**extra, "standalone_mode": False})
+        except (click.exceptions.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            status = ERROR
+        except Exception as error:
+            traceback.print_exc()
+            click.echo(
+                f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True
+            )
+            status = ERROR
+        sys.exit(status)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("perflint-torch"), prog_name="perflint")
 def cli() -> None:
     """Find what makes PyTorch training and evaluation code slow, and rewrite it.
@@ -104,17 +120,20 @@ def fix(**options: Any) -> int:
 def explain(rule: str, output_format: str) -> int:
     """Print the page of a RULE: what it finds, why that is slow, when its fix is safe."""
     from perflint.config import ConfigError, require_known
-    from perflint.explain import as_json, page
+    from perflint.explain import ENGINE_PAGES, as_json, page
     from perflint.registry import all_rules
 
     rules = {r.name: r for r in all_rules()}
-    if rule not in rules:
-        try:
-            require_known(rule, rules)
-        except ConfigError as error:
-            raise click.ClickException(str(error)) from None
-        raise click.ClickException(f"`{rule}` is reported by perflint itself and has no page")
-    click.echo(as_json(rules[rule]) if output_format == "json" else page(rules[rule]))
+    try:
+        require_known(rule, {*rules, *ENGINE_PAGES})
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    shown = rules.get(rule)
+    if shown is None:
+        shown_page = f"# {rule}\n\n{ENGINE_PAGES[rule]}"
+        click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
+    else:
+        click.echo(as_json(shown) if output_format == "json" else page(shown))
     return CLEAN
 
 
@@ -137,6 +156,8 @@ class _Invocation:
         self.add_ignores = add_ignores
         self.paths = paths or (".",)
         self.options = options
+        if add_ignores and (self.fixing or self._reads_stdin):
+            raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
 
     def run(self) -> int:
         from perflint.config import ConfigError
@@ -186,7 +207,7 @@ class _Invocation:
     def _found(self, run: Run) -> Found:
         from perflint.discover import Found
 
-        if self.paths == ("-",) or self.options["stdin_filename"]:
+        if self._reads_stdin:
             if self.paths not in (("-",), (".",)):
                 raise click.UsageError("standard input and other paths cannot be checked together")
             found = Found()
@@ -222,7 +243,7 @@ class _Invocation:
             return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
         if self.fixing and self._reads_stdin:
             path = found.files[0]
-            after = next((f.after for f in result.fixed), run._read(path) or b"")
+            after = next((f.after for f in result.fixed), run.read(path) or b"")
             sys.stdout.buffer.write(after)
             sys.stdout.buffer.flush()
             self._print(result, err=True)
@@ -261,12 +282,12 @@ class _Invocation:
             self._summarise(result, err=err or target is not None)
 
     def _configured_format(self) -> str | None:
-        from perflint.config import ConfigError, Configurations
+        from perflint.config import Configurations
 
-        configured = Configurations(self._fixed_config(), {}).of(os.getcwd()).output_format
-        if configured is not None and configured not in FORMATS:
-            raise click.ClickException(str(ConfigError(f"`output-format` must be one of {', '.join(FORMATS)}")))
-        return configured
+        config = Configurations(self._fixed_config(), {}).of(os.getcwd())
+        if config.output_format is not None and config.output_format not in FORMATS:
+            raise click.ClickException(f"{config.path}: `output-format` must be one of {', '.join(FORMATS)}")
+        return config.output_format
 
     def _summarise(self, result: Result, *, err: bool) -> None:
         from perflint.report import text
@@ -341,4 +362,4 @@ def run_for_tests(arguments: Sequence[str]) -> Any:
     """The command line in this process, for tests: an object with `exit_code`, `stdout` and `stderr`."""
     from click.testing import CliRunner
 
-    return CliRunner().invoke(cli, list(arguments), standalone_mode=True)
+    return CliRunner().invoke(cli, list(arguments))

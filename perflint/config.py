@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,12 +70,13 @@ def load(path: str) -> Config:
         ConfigError: the file cannot be read, is no TOML, has an unknown key or a value of the wrong type.
 
     """
+    path = os.path.abspath(path)
     try:
         with open(path, "rb") as handle:
             content = tomllib.load(handle)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: no valid TOML: {error}") from None
     if os.path.basename(path) == "pyproject.toml":
         tool = content.get("tool", {})
@@ -139,20 +139,26 @@ def find(directory: str) -> str | None:
 
 
 def _has_table(path: str) -> bool:
+    """Whether a pyproject.toml configures perflint. One that is broken where it may do so counts: `load` says what is wrong."""
     try:
         with open(path, "rb") as handle:
             text = handle.read()
-    except OSError:
-        return True  # let `load` say what is wrong
-    try:
-        tomllib.loads(text.decode("utf-8", "replace"))
-    except tomllib.TOMLDecodeError:
-        return True  # a broken pyproject.toml is an error, not a reason to look further up
-    return re.search(rb"^\s*\[\s*tool\s*\.\s*[\"']?perflint\b", text, re.M) is not None
+        if b"perflint" not in text:
+            return False
+        tool = tomllib.loads(text.decode()).get("tool", {})
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return not isinstance(tool, dict) or "perflint" in tool
+
+
+_ADDED = ("extend_select", "ignore", "extend_exclude")
 
 
 class Configurations:
-    """Configurations by directory. `fixed` replaces all of them; `overrides` come from the command line."""
+    """Configurations by directory. `fixed` replaces all of them; `overrides` come from the command line.
+
+    As in ruff, `--ignore` and `--extend-select` add to what is configured, and `--select` starts anew.
+    """
 
     def __init__(self, fixed: Config | None, overrides: Mapping[str, Any]) -> None:
         self._fixed, self._overrides = fixed, overrides
@@ -168,7 +174,11 @@ class Configurations:
         """
         found = self._known.get(directory)
         if found is None:
-            found = self._known[directory] = replace(self._base(directory), **self._overrides)
+            base = self._base(directory)
+            if "select" in self._overrides:
+                base = replace(base, extend_select=(), ignore=())
+            added = {key: (*getattr(base, key), *self._overrides.get(key, ())) for key in _ADDED}
+            found = self._known[directory] = replace(base, **{**self._overrides, **added})
         return found
 
     def _base(self, directory: str) -> Config:
@@ -192,28 +202,40 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
 
     """
     groups = {category.value for category in Category} | {"all"}
-    names = {rule.name for rule in rules} | groups
+    names = {rule.name for rule in rules} | groups | {UNUSED_SUPPRESSION}
     given = (*config.select, *config.extend_select, *config.ignore, *(n for v in config.per_file_ignores.values() for n in v))
     for name in given:
-        require_known(name, names)
-    chosen = (
-        [r for r in rules if _in(r, config.select)] if config.select else [r for r in rules if r.severity is not Severity.INFO]
-    )
-    chosen += [r for r in rules if _in(r, config.extend_select) and r not in chosen]
-    return sorted((r for r in chosen if not _in(r, config.ignore)), key=lambda rule: rule.name)
+        try:
+            require_known(name, names)
+        except ConfigError as error:
+            raise ConfigError(f"{config.path}: {error}" if config.path is not None else str(error)) from None
+    chosen = [r for r in rules if _chosen((r.name, r.category.value, "all"), r.severity is not Severity.INFO, config)]
+    return sorted(chosen, key=lambda rule: rule.name)
+
+
+def reports_unused_suppressions(config: Config) -> bool:
+    """Whether suppressions that silence nothing are reported."""
+    return _chosen((UNUSED_SUPPRESSION, Category.ENGINE.value, "all"), True, config)
+
+
+def _chosen(names: tuple[str, ...], by_default: bool, config: Config) -> bool:
+    """Whether a finding that goes by these names is selected."""
+    selected = any(name in config.select for name in names) if config.select else by_default
+    selected = selected or any(name in config.extend_select for name in names)
+    return selected and not any(name in config.ignore for name in names)
 
 
 def require_known(name: str, names: Iterable[str]) -> None:
     """Raise `ConfigError` with the nearest name if `name` is unknown."""
-    known = set(names) | ENGINE_FINDINGS
+    known = set(names)
     if name not in known:
+        if name in ENGINE_FINDINGS:
+            raise ConfigError(f"`{name}` is always reported; leave the file out with `exclude`")
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean `{near[0]}`?" if near else "; `perflint rules` lists them"
         raise ConfigError(f"no rule or group is named `{name}`{hint}")
 
 
-ENGINE_FINDINGS = {"invalid-syntax", "unreadable-file", "unused-suppression"}
-
-
-def _in(rule: Rule, names: Iterable[str]) -> bool:
-    return any(name in (rule.name, rule.category.value, "all") for name in names)
+UNUSED_SUPPRESSION = "unused-suppression"
+ENGINE_FINDINGS = frozenset({"invalid-syntax", "unreadable-file", UNUSED_SUPPRESSION})
+"""What perflint reports without a rule."""

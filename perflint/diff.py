@@ -13,10 +13,10 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 def patch(fixed: FixedFile) -> Iterator[bytes]:
     """The lines of a patch, with the line ends of the file."""
-    name = fixed.path.replace(os.sep, "/").lstrip("/")
+    name = os.fsencode(fixed.path.replace(os.sep, "/").lstrip("/"))
     before, after = _lines(fixed.before), _lines(fixed.after)
-    yield f"--- a/{name}\n".encode()
-    yield f"+++ b/{name}\n".encode()
+    yield b"--- a/" + name + b"\n"
+    yield b"+++ b/" + name + b"\n"
     for line in list(difflib.diff_bytes(difflib.unified_diff, before, after, lineterm=b"\n"))[2:]:
         if line.startswith(b"@@") or line.endswith(b"\n"):
             yield line

@@ -135,7 +135,9 @@ def _is_excluded(
 
 
 def _relative(path: str, base: str) -> str:
-    return os.path.relpath(path, base).replace(os.sep, "/") if not path.startswith(base) else path[len(base) :].lstrip("/\\")
+    prefix = base.rstrip(os.sep) + os.sep
+    relative = path.removeprefix(prefix) if path.startswith(prefix) else os.path.relpath(path, base)
+    return relative.replace(os.sep, "/")
 
 
 def _exclude_spec(config: Config) -> GitIgnoreSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from packaging.version import Version
 
 from perflint.budget import Budget, budgets
 from perflint.code import Code, Options
+from perflint.config import UNUSED_SUPPRESSION
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
@@ -16,11 +18,15 @@ from perflint.gate import Needles
 from perflint.project import Project
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source, SourceError
+from perflint.suppress import Ran
 from perflint.suppress import apply as without_suppressed
-from perflint.syntax import Module, Scope, SyntaxProblem
+from perflint.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
+
+MAX_LINE = 300
+"""A longer line is not shown to LibCST: its parser recurses on the C stack."""
 
 
 @dataclass
@@ -36,14 +42,18 @@ class Counters:
 class Session:
     """One run over one project with one configuration.
 
-    known: the names that suppressions may use; ignores: rules to leave out for a file, by absolute path.
+    unused_suppressions: whether suppressions that silence nothing are reported; known: the names that they may use;
+    all_defaults: whether `rules` holds every rule that runs by default. ignores: names to leave out for a file, by absolute
+    path.
     """
 
     project: Project
     rules: Sequence[Rule]
     options: Options = field(default_factory=Options)
     target_versions: dict[str, Version] = field(default_factory=dict)
+    unused_suppressions: bool = False
     known: frozenset[str] = frozenset()
+    all_defaults: bool = False
     ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
     counters: Counters = field(default_factory=Counters)
 
@@ -53,8 +63,12 @@ class Session:
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
-            self.project.forget()
-            self._renew()
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget parsed files and the facts about them."""
+        self.project.forget()
+        self._renew()
 
     def hold(self, path: str, module: Module) -> None:
         """Check this text of a file from now on. Facts about another text of it are dropped."""
@@ -67,6 +81,17 @@ class Session:
 
     def _renew(self) -> None:
         self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
+
+    def ran(self, ignored: frozenset[str]) -> Ran | None:
+        """What the suppressions of a file can be judged by, or None when they are not to be."""
+        if not self.unused_suppressions or UNUSED_SUPPRESSION in ignored:
+            return None
+        active = {rule.name for rule in self.rules} - ignored
+        return Ran(self.known, active, self.all_defaults and not ignored)
+
+
+class RuleFailed(Exception):
+    """A rule raised what no rule may raise: a bug in the rule or in perflint."""
 
 
 @dataclass
@@ -116,11 +141,11 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
         return Checked(shown, source, [_syntax_problem(source, problem)])
     session.hold(path, module)
     findings = list(dict.fromkeys(_findings(session, module, wanted)))
-    if always_parse and not any(f.rule == INVALID_SYNTAX for f in findings):
-        findings += _syntax_of_bodies(source, module)
+    if always_parse and not any(f.category is Category.ENGINE for f in findings):
+        findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
-    budget = budgets(session.facts, module, shown, findings) if wanted.possible else []
-    return Checked(shown, source, without_suppressed(source, findings, session.known), budget)
+    budget = _budgets(session, module, shown, findings) if wanted.possible else []
+    return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
 
 
 class _Wanted:
@@ -166,11 +191,35 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
     for scope in _scopes(module, wanted):
         rules = wanted.by(scope)
         session.counters.scopes_checked += bool(rules)
-        try:
-            for rule in rules:
+        for rule in rules:
+            try:
                 yield from rule.check(Code(rule, scope, session.facts, session.options))
-        except SyntaxProblem as problem:
-            yield _syntax_problem(module.source, problem)
+            except SyntaxProblem as problem:
+                yield _syntax_problem(module.source, problem)
+                break
+            except RecursionError:
+                session.forget()  # the question was left in its middle
+                yield _syntax_problem(module.source, _too_deep(scope))
+                break
+            except Exception as error:
+                place = f"{module.source.path}, {_named(scope)}"
+                raise RuleFailed(f"internal error: the rule {rule.name} failed in {place}: {error!r}") from error
+
+
+def _budgets(session: Session, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
+    try:
+        return budgets(session.facts, module, shown, findings)
+    except RecursionError:
+        session.forget()
+        return []
+
+
+def _too_deep(scope: Scope) -> TooDeep:
+    return TooDeep(_named(scope), scope.row)
+
+
+def _named(scope: Scope) -> str:
+    return "the module's own code" if scope.is_module else f"`{scope.qualname}`"
 
 
 def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
@@ -186,17 +235,16 @@ def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
             continue
         try:
             flow = flow_of(scope)
-        except SyntaxProblem:
+        except (SyntaxProblem, RecursionError):
             continue
         pending[:0] = [flow.inner_scope(node) for node in flow.inner]
 
 
-def _syntax_of_bodies(source: Source, module: Module) -> list[Finding]:
-    for scope in module.functions():
-        try:
-            _ = scope.node
-        except SyntaxProblem as problem:
-            return [_syntax_problem(source, problem)]
+def _syntax_of_bodies(source: Source) -> list[Finding]:
+    try:
+        parse(source.body.decode())
+    except SyntaxProblem as problem:
+        return [_syntax_problem(source, problem)]
     return []
 
 
@@ -209,4 +257,25 @@ def _syntax_problem(source: Source, problem: SyntaxProblem) -> Finding:
     line_start = source.starts[row - 1]
     column = len(source.line(row)[: max(problem.column - 1, 0)].encode())
     start = min(line_start + column, len(source.body))
-    return _problem(INVALID_SYNTAX, problem.message, start, start)
+    if isinstance(problem, TooDeep):
+        return _problem(UNREADABLE_FILE, problem.message, start, start)
+    return _problem(INVALID_SYNTAX, problem.message + _hint(source.line(row)), start, start)
+
+
+def _hint(line: str) -> str:
+    """What to do when a line that this Python cannot parse may be of a newer one. LibCST's grammar is ahead of Python's."""
+    statement = line.strip() + (" pass" if line.rstrip().endswith(":") else "")
+    if len(line) > MAX_LINE:
+        return ""
+    import libcst
+
+    try:
+        parse(statement)
+    except SyntaxProblem:
+        try:
+            libcst.parse_module(statement)
+        except libcst.ParserSyntaxError:
+            return ""
+        running = "{}.{}".format(*sys.version_info)
+        return f"; this may be syntax newer than Python {running}, which runs perflint: run perflint with a newer Python"
+    return ""

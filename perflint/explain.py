@@ -9,6 +9,16 @@ from perflint.rule import Rule
 
 NOT_MEASURED = "not measured"
 
+ENGINE_PAGES = {
+    "invalid-syntax": "The file is no valid Python for the interpreter that runs perflint, so nothing in it is checked. "
+    "If its syntax is newer than that interpreter, run perflint with a newer one.",
+    "unreadable-file": "The file cannot be read or written, its bytes are no text in its encoding, or its code is nested too "
+    "deeply to be analysed. The message says which.",
+    "unused-suppression": "A `# perflint: ignore` comment silences nothing, or names a rule that does not exist. The fix "
+    "removes it, or the names in it that are not used. Rules that did not run on the file are not judged.",
+}
+"""What perflint reports without a rule."""
+
 
 def page(rule: Rule) -> str:
     """A rule's documentation as Markdown."""

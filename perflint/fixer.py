@@ -8,7 +8,7 @@ get their turn.
 from __future__ import annotations
 
 import ast
-import io
+import contextlib
 import itertools
 import os
 import stat
@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from perflint.rule import Applicability, Edit, Finding, Import
-from perflint.source import Source
+from perflint.source import Source, tokens
+from perflint.suppress import without_suppression
 
 MAX_ROUNDS = 10
 
@@ -102,9 +103,10 @@ def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     try:
         body = add_imports(Source(state.source.path, body), imports)
         ast.parse(body.decode())
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        keeps_comments = _comments(state.source.body) == _comments(body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return False
-    if _comments(body) - _comments(state.source.body) or _lost_comments(state.source.body, body):
+    if not keeps_comments:
         return False
     source, findings = check(body)
     if source is None or not _holds(state.remaining, findings, chosen):
@@ -127,20 +129,9 @@ def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:
 
 
 def _comments(body: bytes) -> Counter[str]:
-    found: Counter[str] = Counter()
-    try:
-        for token in tokenize.tokenize(io.BytesIO(body).readline):
-            if token.type == tokenize.COMMENT:
-                found[token.string.strip()] += 1
-    except (tokenize.TokenError, SyntaxError):
-        pass
-    return found
-
-
-def _lost_comments(before: bytes, after: bytes) -> bool:
-    """Whether a comment is gone. Suppressions that silence nothing may go."""
-    lost = _comments(before) - _comments(after)
-    return any("perflint:" not in comment for comment in lost)
+    """The comments of a text, suppressions left out: those that silence nothing may go."""
+    texts = (without_suppression(token.string) for token in tokens(body) if token.type == tokenize.COMMENT)
+    return Counter(text for text in texts if text)
 
 
 def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[Finding]) -> bool:
@@ -265,9 +256,9 @@ def write(path: str, expected: bytes, data: bytes) -> None:
             os.fsync(out.fileno())
         os.chmod(temporary, mode)
         os.replace(temporary, target)
-    except OSError as error:
-        os.unlink(temporary)
-        raise WriteError(f"the file cannot be written: {error.strerror}") from None
-    except BaseException:
-        os.unlink(temporary)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise WriteError(f"the file cannot be written: {error.strerror}") from None
         raise

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perflint.rule import Edit
-from perflint.source import Source
+from perflint.source import Source, split_lines
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -304,6 +304,6 @@ def wrap_statement(source: Source, statement: ast.stmt, head: str) -> Edit:
         if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.lineno != node.end_lineno:
             raise CannotRewrite("a string goes over several lines")
     step = "\t" if indent.endswith("\t") else "    "
-    lines = source.text(line_start, line_end).splitlines(keepends=True)
+    lines = split_lines(source.text(line_start, line_end))
     text = f"{indent}{head}{source.newline}" + "".join(step + line if line.strip() else line for line in lines)
     return Edit(line_start, line_end, text)

@@ -11,7 +11,15 @@ from typing import Any
 from pathspec import GitIgnoreSpec
 
 from perflint.code import Options
-from perflint.config import ENGINE_FINDINGS, Config, Configurations, selected
+from perflint.config import (
+    ENGINE_FINDINGS,
+    UNUSED_SUPPRESSION,
+    Config,
+    ConfigError,
+    Configurations,
+    reports_unused_suppressions,
+    selected,
+)
 from perflint.discover import Found, find_files, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Fixed, WriteError, fix_text, write
@@ -53,6 +61,8 @@ class Run:
         self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None
     ) -> None:
         self.rules = rules
+        names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
+        selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
         self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
         self._roots: dict[str, tuple[str, bool]] = {}
@@ -176,12 +186,15 @@ class Run:
         key = (root if marked else "", config.path)
         session = self._sessions.get(key)
         if session is None:
+            chosen = selected(self.rules, config)
             session = self._sessions[key] = Session(
                 self._project(root, marked, found),
-                selected(self.rules, config),
+                chosen,
                 Options(runtime=config.runtime),
                 dict(config.target_versions),
+                reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
+                all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
                 lambda file: self._ignored(file, config),
             )
         return session
@@ -191,7 +204,7 @@ class Run:
         if key not in self._projects:
             files, links = set(found.files), dict(found.links)
             if marked:
-                for file, link in walk(root, self.configurations.of):
+                for file, link in walk(root, self._lenient_configuration):
                     if link is not None:
                         links[file] = link
                     else:
@@ -200,10 +213,18 @@ class Run:
                 for file in list(found.files):
                     files.update(_siblings(file))
                 root = _common_root(found.files)
-            self._projects[key] = Project(root, files, links, self._read)
+            self._projects[key] = Project(root, files, links, self.read)
         return self._projects[key]
 
-    def _read(self, path: str) -> bytes | None:
+    def _lenient_configuration(self, directory: str) -> Config:
+        """The configuration of a directory whose files are not linted themselves: a broken one is not this run's business."""
+        try:
+            return self.configurations.of(directory)
+        except ConfigError:
+            return Config()
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes: unsaved text where there is some."""
         return self._unsaved[path] if path in self._unsaved else read_file(path)
 
     def _ignored(self, path: str, config: Config) -> frozenset[str]:
@@ -241,4 +262,5 @@ def _common_root(files: Sequence[str]) -> str:
 
 
 def _expanded(names: Sequence[str], rules: Sequence[Rule]) -> frozenset[str]:
-    return frozenset(r.name for r in rules if any(n in (r.name, r.category.value, "all") for n in names))
+    groups = {rule.name: rule.category.value for rule in rules} | {UNUSED_SUPPRESSION: Category.ENGINE.value}
+    return frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))

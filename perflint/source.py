@@ -12,6 +12,7 @@ import io
 import re
 import tokenize
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -57,6 +58,8 @@ class Source:
         bom = data.startswith(codecs.BOM_UTF8)
         body = data[3:] if bom else data
         encoding = _declared_encoding(body)
+        if bom and encoding != "utf-8":
+            raise SourceError(f"the file begins with a UTF-8 mark and declares the encoding {encoding}; remove one of them")
         if encoding not in ("utf-8", "ascii"):
             body = _transcode(body, encoding)
         elif not body.isascii():
@@ -140,8 +143,24 @@ def _require_utf8(body: bytes) -> None:
 def _transcode(body: bytes, encoding: str) -> bytes:
     try:
         text = body.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+        survives = text.encode(encoding) == body
+    except (UnicodeError, LookupError) as error:
         raise SourceError(f"cannot decode the file as its declared encoding {encoding}: {error}") from None
-    if text.encode(encoding) != body:
+    if not survives:
         raise SourceError(f"the encoding {encoding} does not survive a round trip")
     return text.encode()
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text with their line ends, as Python counts them: `str.splitlines` also splits at form feeds."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+
+
+def tokens(body: bytes) -> Iterator[tokenize.TokenInfo]:
+    """The tokens of a text; a coding line in it does not count, because `body` is UTF-8 whatever the file is.
+
+    Raises:
+        SyntaxError, tokenize.TokenError: the text is no Python.
+
+    """
+    return tokenize.generate_tokens(io.StringIO(body.decode(), newline=None).readline)

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from perflint.config import UNUSED_SUPPRESSION
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Severity
-from perflint.source import Source
+from perflint.source import Source, tokens
 
-UNUSED_SUPPRESSION = "unused-suppression"
-
-_COMMENT = re.compile(r"#\s*perflint:\s*(ignore-file|ignore)\b(?:\[([^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*perflint:\s*(ignore-file|ignore)\b(?:\s*\[([^\]]*)\])?(?!\s*[\[(])[^#]*")
+_FSTRING_START = getattr(tokenize, "FSTRING_START", None)
+_FSTRING_END = getattr(tokenize, "FSTRING_END", None)
+_BETWEEN_LINES = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 
 
 @dataclass
 class Suppression:
-    """One comment. `names` is empty when it silences every rule."""
+    """One comment, with its reason. `names` is None when it silences every rule."""
 
     row: int
     start: int
     end: int
     whole_file: bool
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
     alone: bool
-    """Whether nothing but the comment stands on its line, so that it is meant for the line below."""
+    """Whether nothing but comments stands on its line, so that it is meant for the line below."""
     used: set[str] = field(default_factory=set)
 
     def covers(self, name: str) -> bool:
-        return not self.names or name in self.names
+        """Whether the comment silences a rule."""
+        return self.names is None or name in self.names
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Which rules a suppression can be judged by.
+
+    known: the names that there are. active: the rules that looked at the file. all_defaults: whether these are all that
+    run by default, so that a suppression without names can be judged.
+    """
+
+    known: Collection[str] = ()
+    active: Collection[str] = ()
+    all_defaults: bool = False
+
+
+def without_suppression(comment: str) -> str:
+    """A comment without the part that silences rules."""
+    return _COMMENT.sub("", comment).strip()
 
 
 def find_suppressions(source: Source) -> list[Suppression]:
@@ -38,42 +58,61 @@ def find_suppressions(source: Source) -> list[Suppression]:
     if b"perflint:" not in source.body:
         return []
     found: list[Suppression] = []
-    for row, column, text in _comments(source):
-        match = _COMMENT.match(text)
-        if match is None:
+    for token in _tokens(source):
+        if token.type != tokenize.COMMENT:
             continue
-        names = tuple(n.strip() for n in (match.group(2) or "").split(",") if n.strip())
+        row, column = token.start
         line = source.line(row)
-        start = source.starts[row - 1] + len(line[:column].encode())
-        end = start + len(text.encode())
-        found.append(Suppression(row, start, end, match.group(1) == "ignore-file", names, not line[:column].strip()))
+        for match in _COMMENT.finditer(token.string):
+            names = None if match[2] is None else tuple(n.strip() for n in match[2].split(",") if n.strip())
+            start = source.starts[row - 1] + len(line[: column + match.start()].encode())
+            end = start + len(match[0].encode())
+            found.append(Suppression(row, start, end, match[1] == "ignore-file", names, not line[:column].strip()))
     return found
 
 
-def _comments(source: Source) -> Iterator[tuple[int, int, str]]:
+def _tokens(source: Source) -> Iterator[tokenize.TokenInfo]:
     try:
-        for token in tokenize.tokenize(io.BytesIO(source.body).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.start[1], token.string
+        yield from tokens(source.body)
     except (tokenize.TokenError, SyntaxError):
         return
 
 
-def apply(source: Source, findings: Iterable[Finding], known: Iterable[str]) -> list[Finding]:
-    """Findings without the suppressed ones, and one finding for each suppression that silences nothing."""
+def _joined_rows(source: Source) -> dict[int, tuple[int, int]]:
+    """The first and last row of the lines that strings and backslashes join, by row: no comment fits between them."""
+    joined: dict[int, tuple[int, int]] = {}
+    strings: list[int] = []
+    before: tokenize.TokenInfo | None = None
+    for token in _tokens(source):
+        first, last = token.start[0], token.end[0]
+        if token.type == _FSTRING_START:
+            strings.append(first)
+        elif token.type == _FSTRING_END:
+            first = strings.pop()
+        if before is not None and before.type not in _BETWEEN_LINES and before.end[0] < first:
+            first = before.end[0]
+        if first < last and token.type not in _BETWEEN_LINES:
+            first = joined.get(first, (first, first))[0]
+            joined.update(dict.fromkeys(range(first, last + 1), (first, last)))
+        before = token
+    return joined
+
+
+def apply(source: Source, findings: Iterable[Finding], ran: Ran | None) -> list[Finding]:
+    """Findings without the suppressed ones, and with `ran` one finding for each suppression that silences nothing."""
     suppressions = find_suppressions(source)
     if not suppressions:
         return list(findings)
+    joined = _joined_rows(source)
     kept = []
     for finding in findings:
         first, last = source.row_at(finding.start), source.row_at(max(finding.end - 1, finding.start))
-        if not any(_silences(s, finding.rule, first, last) for s in suppressions):
+        first, last = joined.get(first, (first, first))[0], joined.get(last, (last, last))[1]
+        silencing = [s for s in suppressions if _silences(s, finding.rule, first, last)]
+        if not silencing:
             kept.append(finding)
-    names = set(known)
-    for suppression in suppressions:
-        finding_for = _unused(source, suppression, names)
-        if finding_for is not None:
-            kept.append(finding_for)
+    if ran is not None:
+        kept += [unused for s in suppressions if (unused := _unused(source, s, ran)) is not None]
     kept.sort(key=lambda f: (f.start, f.end, f.rule))
     return kept
 
@@ -86,21 +125,24 @@ def _silences(suppression: Suppression, name: str, first: int, last: int) -> boo
     return False
 
 
-def _unused(source: Source, suppression: Suppression, known: set[str]) -> Finding | None:
-    unused = [name for name in suppression.names if name not in suppression.used]
-    if suppression.used and not unused:
-        return None
-    unknown = [name for name in unused if name not in known]
+def _unused(source: Source, suppression: Suppression, ran: Ran) -> Finding | None:
+    if suppression.names is None:
+        if suppression.used or not ran.all_defaults:
+            return None
+        unused: list[str] = []
+    else:
+        judged = (n for n in suppression.names if n in ran.active or n not in ran.known)
+        unused = [name for name in judged if name not in suppression.used]
+        if suppression.names and not unused:
+            return None
+    unknown = [name for name in unused if name not in ran.known]
     if unknown:
         message = f"no rule is named {_listed(unknown)}; remove it from the suppression"
-    elif unused and suppression.used:
+    elif unused:
         message = f"the suppression of {_listed(unused)} silences nothing; remove it"
     else:
         message = "the suppression silences nothing; remove it"
-    if not unknown and suppression.names and not all(name in known for name in suppression.names):
-        return None
-    edit = _without(source, suppression, unused)
-    fix = Fix(Applicability.SAFE, "remove what is not used", (edit,))
+    fix = Fix(Applicability.SAFE, "remove what is not used", (_without(source, suppression, unused),))
     return Finding(UNUSED_SUPPRESSION, Severity.WARNING, Category.ENGINE, message, suppression.start, suppression.end, fix)
 
 
@@ -109,56 +151,42 @@ def _listed(names: list[str]) -> str:
 
 
 def _without(source: Source, suppression: Suppression, unused: list[str]) -> Edit:
-    text = source.text(suppression.start, suppression.end)
-    if suppression.used:
-        kept = [name for name in suppression.names if name not in unused]
-        changed = re.sub(r"\[[^\]]*\]", f"[{', '.join(kept)}]", text, count=1)
-        return Edit(suppression.start, suppression.end, changed)
-    # A comment behind the suppression stays; the rest of the suppression goes with its reason.
-    rest = text[1:].find("#")
-    tail = text[rest + 1 :] if rest >= 0 else ""
-    line_start = source.starts[suppression.row - 1]
-    start = suppression.start
-    if not tail:
-        while start > line_start and source.body[start - 1 : start] in (b" ", b"\t"):
-            start -= 1
-    end = suppression.end
-    if suppression.alone and not tail:
-        start = line_start
-        end = source.starts[suppression.row] if suppression.row < len(source.starts) else len(source.body)
-    return Edit(start, end, tail)
+    kept = [name for name in suppression.names or () if name not in unused]
+    if kept:
+        text = source.text(suppression.start, suppression.end)
+        return Edit(suppression.start, suppression.end, re.sub(r"\[[^\]]*\]", f"[{', '.join(kept)}]", text, count=1))
+    row = suppression.row
+    line_start = source.starts[row - 1]
+    line_end = line_start + len(source.line(row).encode())
+    start, end = suppression.start, suppression.end
+    if end < line_end:
+        return Edit(start, end, "")
+    while start > line_start and source.body[start - 1 : start] in (b" ", b"\t"):
+        start -= 1
+    if start == line_start:
+        end = source.starts[row] if row < len(source.starts) else len(source.body)
+    return Edit(start, end, "")
 
 
 def with_ignores(source: Source, findings: Iterable[Finding]) -> bytes:
     """The file's text with a suppression comment for each finding, at the end of the finding's first line.
 
-    A line that goes on (an open bracket, a backslash, a string over several lines) gets the comment on a line above.
+    Where strings or backslashes join that line to the next ones, the comment goes to the last of them.
     """
+    joined = _joined_rows(source)
     by_row: dict[int, set[str]] = {}
     for finding in findings:
-        by_row.setdefault(source.row_at(finding.start), set()).add(finding.rule)
+        row = source.row_at(finding.start)
+        by_row.setdefault(joined.get(row, (row, row))[1], set()).add(finding.rule)
+    existing = {s.row: s for s in find_suppressions(source) if not s.whole_file and s.names is not None}
     body = source.body
     for row in sorted(by_row, reverse=True):
         names = ", ".join(sorted(by_row[row]))
-        start = source.starts[row - 1]
-        line = source.line(row)
-        existing = _COMMENT.search(line)
-        if existing is not None and existing.group(2):
-            at = start + len(line[: existing.end() - 1].encode())
-            body = body[:at] + f", {names}".encode() + body[at:]
-            continue
-        end = start + len(line.encode())
-        if _line_is_complete(line):
-            body = body[:end] + f"  # perflint: ignore[{names}]".encode() + body[end:]
+        if row in existing:
+            at = body.index(b"]", existing[row].start)
+            separator = ", " if existing[row].names else ""
+            body = body[:at] + f"{separator}{names}".encode() + body[at:]
         else:
-            indent = line[: len(line) - len(line.lstrip())]
-            body = body[:start] + f"{indent}# perflint: ignore[{names}]{source.newline}".encode() + body[start:]
+            at = source.starts[row - 1] + len(source.line(row).encode())
+            body = body[:at] + f"  # perflint: ignore[{names}]".encode() + body[at:]
     return body
-
-
-def _line_is_complete(line: str) -> bool:
-    try:
-        list(tokenize.generate_tokens(io.StringIO(line.strip() + "\n").readline))
-    except (tokenize.TokenError, SyntaxError, IndentationError):
-        return False
-    return not line.rstrip().endswith("\\")

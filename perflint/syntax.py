@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -47,6 +48,14 @@ class SyntaxProblem(Exception):
         self.message, self.row, self.column = message, row, column
 
 
+class TooDeep(SyntaxProblem):
+    """The file may be valid Python, but is nested more deeply than the parser or the analysis can follow."""
+
+    def __init__(self, where: str, row: int = 1, column: int = 1) -> None:
+        message = f"{where} is nested too deeply to be analysed; split the longest expression or chain in it"
+        super().__init__(message, row, column)
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """The text of one outermost function, decorators included: rows are 1-based and inclusive, offsets are bytes."""
@@ -66,7 +75,7 @@ def parse(text: str) -> ast.Module:
     except SyntaxError as error:
         raise SyntaxProblem(error.msg, error.lineno or 1, error.offset or 1) from None
     except (RecursionError, MemoryError):
-        raise SyntaxProblem("an expression is nested too deeply to be analysed", 1, 1) from None
+        raise TooDeep("the file") from None
     except ValueError as error:
         raise SyntaxProblem(str(error), 1, 1) from None
 
@@ -222,6 +231,11 @@ class Scope:
         return body
 
     @property
+    def row(self) -> int:
+        """The 1-based row that the scope begins on."""
+        return self._chunk.first_row if self._chunk is not None else getattr(self._node, "lineno", 1)
+
+    @property
     def node(self) -> ast.AST:
         """The tree, parsed on first use.
 
@@ -291,6 +305,7 @@ class _Structure:
     classes: dict[str, Class] = field(default_factory=dict)
     scopes: dict[str, Scope] = field(default_factory=dict)
     placeholders: dict[int, Scope] = field(default_factory=dict)
+    twins: Counter[str] = field(default_factory=Counter)
 
 
 class Module:
@@ -307,6 +322,12 @@ class Module:
 
     @cached_property
     def _structure(self) -> _Structure:
+        try:
+            return self._structured()
+        except RecursionError:
+            raise TooDeep("the file") from None
+
+    def _structured(self) -> _Structure:
         self.parsed_lines += len(self.source.starts) - sum(c.last_row - c.first_row for c in self.chunks)
         try:
             structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
@@ -412,10 +433,9 @@ class Module:
 
 
 def _add(into: _Structure, scope: Scope) -> None:
-    key = scope.qualname
-    while key in into.scopes:  # a property's setter, an overload, a twin in the other branch of an `if`
-        key += "'"
-    into.scopes[key] = scope
+    twins = into.twins[scope.qualname]  # a property's setter, an overload, the same name in the other branch of an `if`
+    into.twins[scope.qualname] += 1
+    into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
     if scope.owner is not None:
         scope.owner.methods.setdefault(scope.name, scope)
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from perflint.cli import run_for_tests
+from perflint.cli import cli, run_for_tests
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "fixtures"
+
+BAD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
+"""A file with one finding, on row 4, whose fix is safe: no-grad-without-call."""
+
+GOOD = BAD.replace("no_grad:", "no_grad():")
+"""The same file after the fix."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,3 +82,18 @@ def project(tmp_path: Path) -> Project:
 def write(project: Project) -> Callable[..., Project]:
     """Write files into an empty project: `write({"train.py": "..."})`."""
     return project.write
+
+
+def in_process(*arguments: str, stdin: bytes | None = None) -> Any:
+    """Run the command line in this process; an object with `exit_code`, `stdout`, `stdout_bytes` and `stderr`."""
+    return CliRunner().invoke(cli, list(arguments), input=stdin)
+
+
+def in_subprocess(
+    *arguments: str, cwd: Path, stdin: bytes = b"", code: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run perflint as a program of its own, or other Python code with the same import path."""
+    command = [sys.executable, "-m", "perflint", *arguments] if code is None else [sys.executable, "-c", code, *arguments]
+    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime"))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, timeout=120, check=False)

@@ -93,6 +93,7 @@ def find_method(inference: Inference, cls: Class, name: str) -> Scope | None:
 
 
 def is_super_call(node: ast.expr) -> bool:
+    """Whether an expression is a call of `super`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 

@@ -307,6 +307,7 @@ def is_optimizer(alternative: Alternative) -> bool:
 
 
 def is_scaler(alternative: Alternative) -> bool:
+    """Whether a value is a `GradScaler`."""
     return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
 
 
@@ -362,6 +363,10 @@ def is_guard(flow: Flow, block: Block) -> bool:
     """Whether a block runs only now and then: every N steps, on the first step, after an exception."""
     if block.kind == "handler":
         return True
+    if isinstance(block.node, ast.BoolOp):
+        # `step % 100 == 0 and loss.item() > 3`: each operand stands in a block inside that of the one before
+        operand = sum(other.node is block.node for other in block.ancestry())
+        return is_periodic(flow, block.node.values[operand - 1], negated=isinstance(block.node.op, ast.Or))
     if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
         return False
     if is_periodic(flow, block.node.test, negated=block.kind == "else"):

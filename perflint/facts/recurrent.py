@@ -30,6 +30,7 @@ class RnnCall:
 
 
 def is_rnn(alternative: Alternative) -> bool:
+    """Whether a value is a recurrent layer or cell of torch."""
     if not isinstance(alternative, Object) or not alternative.qualname.startswith("torch.nn."):
         return False
     return alternative.qualname.removeprefix("torch.nn.") in RNN_CLASSES | RNN_CELL_CLASSES

@@ -58,7 +58,7 @@ def check(code: Code) -> Iterator[Finding]:
         manager = node.context_expr
         if code.is_external(manager, *_MANAGERS):
             text = code.text(manager)
-            fix = code.fix("call it", _called(code, manager))
+            fix = code.fix("call it", _called(code, manager), leads_to=("no-grad-to-inference-mode",))
             yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix)
 
 

@@ -1,0 +1,182 @@
+"""Files that cannot be checked: one clear line each, the other files are checked, nothing is written, no traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import BAD, Project, in_process, in_subprocess
+
+HEAD = b"import torch\n"
+TRAIN = b"""\
+import torch
+def train(model, loader, opt):
+    model.cuda()
+    for x, y in loader:
+        loss = model(x.cuda()).sum()
+        loss.backward()
+        opt.step()
+        z = """
+
+UNUSABLE = {
+    "a syntax error": (b"def f(:\n    pass\n", "invalid-syntax", "1:7", "invalid syntax"),
+    "an error in a method": (b"class A:\n    def f(self):\n        x = = 1\n", "invalid-syntax", "3:13", "invalid syntax"),
+    "Python 2": (b"print 'x'\n", "invalid-syntax", "1:1", "Missing parentheses in call to 'print'"),
+    "an open bracket": (b"x = (1,\n", "invalid-syntax", "1:5", "'(' was never closed"),
+    "mixed tabs": (b"if 1:\n\tx = 1\n        y = 2\n", "invalid-syntax", "3:1", "inconsistent use of tabs"),
+    "undecodable bytes": (b"x = 1\ns = '\xff'\n", "unreadable-file", "1:1", "byte 0xff is not UTF-8; declare the encoding"),
+    "UTF-16": ("x = 1\n".encode("utf-16"), "unreadable-file", "1:1", "is not UTF-8"),
+    "an unknown encoding": (b"# coding: klingon\n", "unreadable-file", "1:1", "unknown source encoding 'klingon'"),
+    "a codec that is none for text": (b"# coding: rot13\n", "unreadable-file", "1:1", "rot13"),
+    "a codec that decodes nothing": (b"# coding: idna\nx = '" + b"a" * 100 + b"'\n", "unreadable-file", "1:1", "idna"),
+    "a mark and another encoding": (b"\xef\xbb\xbf# coding: latin-1\n", "unreadable-file", "1:1", "remove one of them"),
+    "a NUL byte": (b"x = 1\ny = '\0'\n", "unreadable-file", "1:1", "NUL bytes (line 2)"),
+    "1000 nested parentheses": (b"x = " + b"(" * 1000 + b")" * 1000, "invalid-syntax", "1:20", "too many nested parentheses"),
+    "1000 nested functions": (
+        HEAD + b"".join(b" " * i + b"def f():\n" for i in range(1000)) + b" " * 1000 + b"pass\n",
+        "invalid-syntax", "102:1", "too many levels of indentation",
+    ),
+    "1000 nested ifs": (
+        HEAD + b"".join(b" " * i + b"if x:\n" for i in range(1000)) + b" " * 1000 + b"pass\n",
+        "invalid-syntax", "102:1", "too many levels of indentation",
+    ),
+    "a sum of 50000 terms": (TRAIN + b" + ".join([b"loss.item()"] * 50_000), "unreadable-file", "", "nested too deeply"),
+    "a chain of 50000 calls": (TRAIN + b"x" + b".cuda()" * 50_000, "unreadable-file", "", "nested too deeply"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project with one good file that has a finding, as the working directory."""
+    monkeypatch.chdir(project.root)
+    return project.write({"good.py": BAD})
+
+
+def lines(result: Any) -> list[str]:
+    """The lines of a report."""
+    assert "Traceback" not in result.output
+    found: list[str] = result.stdout.splitlines()
+    return found
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_an_unusable_file_gives_one_line_and_stays_as_it_is(here: Project, name: str) -> None:
+    data, rule, place, says = UNUSABLE[name]
+    (here.root / "bad.py").write_bytes(data)
+    result = in_process("check", "-q", "--output-format", "concise")
+    assert result.exit_code == 1
+    bad, good = lines(result)
+    assert bad.startswith(f"bad.py:{place}")
+    assert f" {rule} " in bad
+    assert says in bad
+    assert good.startswith("good.py:4:6: no-grad-without-call")
+    fixed = in_process("fix", "-q")
+    assert fixed.exit_code == 1
+    assert "Traceback" not in fixed.output
+    assert (here.root / "bad.py").read_bytes() == data
+    assert (here.root / "good.py").read_text() != BAD
+
+
+USABLE = {
+    "latin-1 that says so": "# -*- coding: latin-1 -*-\n# \u00e9\n".encode("latin-1") + BAD.encode(),
+    "a byte order mark": b"\xef\xbb\xbf" + BAD.encode(),
+    "CRLF": BAD.replace("\n", "\r\n").encode(),
+    "CR": BAD.replace("\n", "\r").encode(),
+    "mixed line ends": BAD.replace("\n", "\r\n", 2).encode(),
+    "no final newline": BAD.rstrip("\n").encode(),
+    "form feeds": b"\x0c\n" + BAD.replace("\nwith", "\n\x0cwith").encode(),
+    "a sum of 3000 terms": BAD.encode() + b"y = " + b" + ".join([b"x.item()"] * 3000) + b"\n",
+    "a chain of 1500 calls": BAD.encode() + b"y = x" + b".cuda()" * 1500 + b"\n",
+    "500 negations": BAD.encode() + b"y = " + b"not " * 500 + b"x\n",
+    "90 nested functions": BAD.encode() + b"".join(b" " * i + b"def f():\n" for i in range(90)) + b" " * 90 + b"x.item()\n",
+    "5 MB": BAD.encode() + b"TABLE = [\n" + (b"    '" + b"\xc3\xa9" * 100 + b"',\n") * 24_000 + b"]\n",
+    "3000 functions of one name": BAD.encode() + b"def f(x):\n    return x\n" * 3000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_an_odd_file_is_checked_and_fixed_like_any_other(project: Project, name: str) -> None:
+    path = project.root / "odd.py"
+    path.write_bytes(USABLE[name])
+    done = in_subprocess("fix", "--isolated", "--select", "no-grad-without-call", "odd.py", cwd=project.root)
+    assert (done.returncode, done.stderr) == (0, b""), done.stdout
+    assert path.read_bytes() == USABLE[name].replace(b"torch.no_grad", b"torch.no_grad()")
+
+
+@pytest.mark.parametrize("expression", [b" + ".join([b"loss.item()"] * 20_000), b"x" + b".cuda()" * 20_000])
+def test_a_function_too_deep_to_analyse_does_not_hide_the_others(project: Project, expression: bytes) -> None:
+    more = b"\nwith torch.no_grad:\n    pass\n"
+    (project.root / "deep.py").write_bytes(TRAIN + expression + more)
+    done = in_subprocess("check", "-q", "--output-format", "concise", cwd=project.root)
+    assert done.returncode == 1
+    assert done.stderr == b""
+    deep, other = done.stdout.decode().splitlines()
+    assert deep.startswith("deep.py:2:1: unreadable-file `train` is nested too deeply to be analysed; split")
+    assert "no-grad-without-call" in other
+
+
+def test_an_empty_file_is_clean(project: Project) -> None:
+    assert project.write({"a.py": "", "b.py": "\n", "c.py": "#"}).rules() == []
+
+
+def test_syntax_of_a_newer_python_is_told_from_an_error(project: Project) -> None:
+    if sys.version_info >= (3, 14):
+        pytest.skip("this Python knows everything that LibCST does")
+    project.write({"a.py": "x = t'{1}'\n", "b.py": "x = = 1\n", "c.py": "def f():\nx = 1\n"})
+    newer, broken, indented = (f["message"] for f in project.findings())
+    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert f"syntax newer than Python {running}, which runs perflint: run perflint with a newer Python" in newer
+    assert "newer" not in broken + indented
+
+
+def test_warnings_of_the_parser_are_not_printed(project: Project) -> None:
+    (project.root / "a.py").write_bytes(b"import torch\nx = 1if 2 else '\\d'\n")
+    done = in_subprocess("check", cwd=project.root)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(sys.platform == "win32" or not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
+def test_a_file_that_may_not_be_read_is_reported(here: Project) -> None:
+    here.write({"a.py": BAD})
+    (here.root / "a.py").chmod(0)
+    first, *others = lines(in_process("check", "-q", "--output-format", "concise"))
+    assert "a.py:1:1: unreadable-file the file cannot be read" in first
+    assert len(others) == 1
+
+
+def test_a_file_that_vanishes_is_reported(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perflint import run as run_module
+
+    here.write({"a.py": BAD})
+    check_file = run_module.check_file
+
+    def check_late(session: Any, path: str, shown: str, **options: Any) -> Any:
+        Path("a.py").unlink(missing_ok=True)
+        return check_file(session, path, shown, **options)
+
+    monkeypatch.setattr(run_module, "check_file", check_late)
+    first, second = lines(in_process("check", "-q", "--output-format", "concise"))
+    assert first.startswith("a.py:1:1: unreadable-file the file cannot be read; check that it exists")
+    assert second.startswith("good.py")
+
+
+def test_a_dangling_link_that_is_named_is_reported(here: Project) -> None:
+    Path("dangling.py").symlink_to("nowhere.py")
+    (line,) = lines(in_process("check", "-q", "--output-format", "concise", "dangling.py"))
+    assert "unreadable-file" in line
+
+
+def test_a_name_that_is_no_text_is_printed(here: Project) -> None:
+    name = os.fsencode(here.root) + b"/\xff.py"
+    try:
+        Path(os.fsdecode(name)).write_text(BAD)
+    except OSError:
+        pytest.skip("the file system allows text names only")
+    for output_format in ("full", "concise", "json", "json-lines", "github"):
+        done = in_subprocess("check", "--output-format", output_format, cwd=here.root)
+        assert done.returncode == 1
+        assert b"Traceback" not in done.stderr
+    assert in_subprocess("fix", "--diff", cwd=here.root).returncode == 1

@@ -1,0 +1,377 @@
+"""The command line: options, exit codes, and what goes where."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import BAD, GOOD, Project, in_process, in_subprocess
+
+from perflint.registry import all_rules
+
+
+@pytest.fixture
+def bad(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project with one finding, as the working directory."""
+    monkeypatch.chdir(project.root)
+    return project.write({"train.py": BAD})
+
+
+# -- exit codes ----------------------------------------------------------------------------------------------------------
+
+
+def test_findings_exit_with_1(bad: Project) -> None:
+    assert in_process("check").exit_code == 1
+
+
+def test_no_findings_exit_with_0(bad: Project) -> None:
+    bad.write({"train.py": GOOD})
+    result = in_process("check")
+    assert result.exit_code == 0
+    assert result.stdout == "All checks passed.\n"
+
+
+def test_fix_that_leaves_nothing_exits_with_0(bad: Project) -> None:
+    result = in_process("fix")
+    assert result.exit_code == 0
+    assert result.stdout == "Fixed 1 finding in 1 file.\n"
+    assert (bad.root / "train.py").read_text() == GOOD
+
+
+def test_fix_that_leaves_a_finding_exits_with_1(bad: Project) -> None:
+    bad.write({"broken.py": "def f(:\n"})
+    result = in_process("fix")
+    assert result.exit_code == 1
+    assert "Fixed 1 finding in 1 file, 1 left." in result.stdout
+
+
+def test_exit_zero_hides_findings_from_the_exit_code(bad: Project) -> None:
+    assert in_process("check", "--exit-zero").exit_code == 0
+    assert in_process("check", "-e", "--diff").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["check", "--slect", "all"], "--select"),
+        (["chekc"], "check"),
+        (["check", "missing.py"], "missing.py: no such file or directory"),
+        (["check", "--output-format", "xml"], "'full', 'concise', 'json'"),
+        (["check", "--select", "no-grad-witout-call"], "did you mean `no-grad-without-call`?"),
+        (["check", "--ignore", "device-snyc"], "did you mean `device-sync`?"),
+        (["check", "--extend-select", "qqq"], "`perflint rules` lists them"),
+        (["check", "--select", "invalid-syntax"], "always reported"),
+        (["check", "--isolated", "--config", "x.toml"], "exclude each other"),
+        (["check", "--config", "missing.toml"], "missing.toml: cannot be read"),
+        (["check", "-", "train.py"], "cannot be checked together"),
+        (["check", "--stdin-filename", "x.py", "train.py"], "cannot be checked together"),
+        (["check", "--add-ignores", "--fix"], "--add-ignores"),
+        (["check", "--add-ignores", "--diff"], "--add-ignores"),
+        (["check", "--add-ignores", "-"], "--add-ignores"),
+        (["check", "--output-file", "missing/report.txt"], "missing/report.txt: cannot be written"),
+        (["explain", "no-grad-witout-call"], "did you mean `no-grad-without-call`?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_exits_with_2_and_says_what_to_do(bad: Project, arguments: list[str], says: str) -> None:
+    result = in_process(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+    assert (bad.root / "train.py").read_text() == BAD
+
+
+def test_an_internal_error_exits_with_2_and_names_the_rule_and_the_file(bad: Project) -> None:
+    broken_rule = """
+import dataclasses, sys
+import perflint.registry, perflint.run
+from perflint.__main__ import main
+def fail(code): raise KeyError("oops")
+rules = [dataclasses.replace(r, check=fail) for r in perflint.registry.all_rules() if r.name == "no-grad-without-call"]
+perflint.registry.all_rules = lambda: tuple(rules)
+main()
+"""
+    done = in_subprocess("check", cwd=bad.root, code=broken_rule)
+    assert done.returncode == 2
+    last_lines = done.stderr.decode().splitlines()[-2:]
+    assert "the rule no-grad-without-call failed in" in last_lines[0]
+    assert "train.py" in last_lines[0]
+    assert "report" in last_lines[1]
+
+
+# -- which rules ---------------------------------------------------------------------------------------------------------
+
+
+def selected_rules(project: Project, *arguments: str) -> set[str]:
+    return {f["rule"] for f in project.findings(*arguments)}
+
+
+MANY = """
+    import torch
+    from torch import nn
+
+    def train(model: nn.Module, loader, opt):
+        model.cuda()
+        for x, y in loader:
+            loss = model(x.cuda()).sum()
+            loss.backward()
+            opt.step()
+            with torch.no_grad:
+                pass
+"""
+
+
+def test_select_takes_a_rule_or_a_group_or_all(project: Project) -> None:
+    project.write({"train.py": MANY})
+    assert selected_rules(project, "--select", "no-grad-without-call") == {"no-grad-without-call"}
+    assert selected_rules(project, "--select", "transfer") == {"blocking-h2d-in-loop"}
+    two = {"blocking-h2d-in-loop", "no-grad-without-call"}
+    assert selected_rules(project, "--select", "transfer,no-grad-without-call") == two
+    assert selected_rules(project, "--select", "all") >= two
+
+
+def test_options_with_names_may_be_repeated(project: Project) -> None:
+    project.write({"train.py": MANY})
+    found = selected_rules(project, "--select", "transfer", "--select", "no-grad-without-call")
+    assert found == {"blocking-h2d-in-loop", "no-grad-without-call"}
+
+
+def test_ignore_wins_over_select(project: Project) -> None:
+    project.write({"train.py": MANY})
+    assert selected_rules(project, "--select", "all", "--ignore", "all") == set()
+    assert "blocking-h2d-in-loop" not in selected_rules(project, "--ignore", "transfer")
+
+
+def test_extend_select_adds_to_the_default(project: Project) -> None:
+    project.write({"train.py": MANY})
+    advice = [r.name for r in all_rules() if r.severity.value == "info"]
+    default = selected_rules(project)
+    assert not default & set(advice)
+    assert selected_rules(project, "--extend-select", "all") >= default
+
+
+def test_names_on_the_command_line_add_to_the_configured_ones(bad: Project) -> None:
+    bad.write({"train.py": MANY, "perflint.toml": 'ignore = ["no-grad-without-call"]'})
+    result = in_process("check", "--ignore", "transfer", "--output-format", "concise")
+    assert "no-grad-without-call" not in result.stdout
+    assert "blocking-h2d-in-loop" not in result.stdout
+
+
+def test_select_on_the_command_line_starts_anew(bad: Project) -> None:
+    bad.write({"perflint.toml": 'select = ["transfer"]\nignore = ["no-grad-without-call"]'})
+    assert in_process("check").exit_code == 0
+    assert in_process("check", "--select", "no-grad-without-call").exit_code == 1
+
+
+# -- output --------------------------------------------------------------------------------------------------------------
+
+
+def test_output_file_takes_the_report_and_the_terminal_the_summary(bad: Project) -> None:
+    result = in_process("check", "--output-format", "concise", "--output-file", "report.txt")
+    assert result.stdout == ""
+    assert "Found 1 finding." in result.stderr
+    assert (bad.root / "report.txt").read_text().startswith("train.py:4:6: no-grad-without-call")
+
+
+def test_statistics_count_by_rule(bad: Project) -> None:
+    bad.write({"other.py": BAD})
+    assert in_process("check", "--statistics").stdout.splitlines()[0] == "2  [*]  no-grad-without-call"
+
+
+def test_quiet_prints_findings_only(bad: Project) -> None:
+    assert len(in_process("check", "-q", "--output-format", "concise").stdout.splitlines()) == 1
+    bad.write({"train.py": GOOD})
+    assert in_process("check", "-q").output == ""
+
+
+def test_show_files_lists_them_and_stops(bad: Project) -> None:
+    bad.write({"sub/a.py": "", "sub/b.txt": "", ".venv/c.py": ""})
+    result = in_process("check", "--show-files")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == ["train.py", os.path.join("sub", "a.py")]
+
+
+def test_a_directory_without_python_files_is_said_and_is_no_error(project: Project) -> None:
+    result = project.run("check")
+    assert result.exit_code == 0
+    assert "No Python files were found." in result.stderr
+
+
+def test_no_progress_and_no_colour_when_output_is_no_terminal(bad: Project) -> None:
+    done = in_subprocess("check", cwd=bad.root)
+    assert b"\x1b" not in done.stdout + done.stderr
+    assert done.stderr == b""
+
+
+def test_a_line_that_does_not_fit_the_output_encoding_is_escaped(bad: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad.write({"train.py": BAD.replace("no_grad:", "no_grad:  # \u2192")})
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    done = in_subprocess("check", cwd=bad.root)
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr
+    assert b"\\u2192" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_a_closed_pipe_gives_no_traceback(bad: Project) -> None:
+    bad.write({f"train{i}.py": BAD for i in range(300)})
+    program = [sys.executable, "-m", "perflint", "check"]
+    with subprocess.Popen(program, cwd=bad.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_exits_with_130_and_no_traceback(bad: Project) -> None:
+    interrupted = """
+import os, signal
+import perflint.run
+from perflint.__main__ import main
+perflint.run.check_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
+main()
+"""
+    done = in_subprocess("check", cwd=bad.root, code=interrupted)
+    assert done.returncode == 128 + signal.SIGINT
+    assert b"Traceback" not in done.stderr
+
+
+# -- standard input ------------------------------------------------------------------------------------------------------
+
+
+def test_standard_input_is_checked_under_the_given_name(bad: Project) -> None:
+    result = in_process("check", "--stdin-filename", "sub/x.py", "-", "--output-format", "concise", stdin=BAD.encode())
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{os.path.join('sub', 'x.py')}:4:6: no-grad-without-call")
+
+
+def test_fix_of_standard_input_prints_the_text_and_nothing_else(bad: Project) -> None:
+    result = in_process("fix", "-", stdin=BAD.encode())
+    assert result.stdout == GOOD
+    assert "Fixed 1 finding" in result.stderr
+    assert (bad.root / "train.py").read_text() == BAD
+
+
+def test_fix_of_standard_input_prints_what_it_cannot_fix_unchanged(bad: Project) -> None:
+    broken = b"def f(:\r\n\xef\r\n"
+    result = in_process("fix", "-", stdin=broken)
+    assert result.exit_code == 1
+    assert result.stdout_bytes == broken
+
+
+def test_standard_input_takes_the_place_of_the_file_that_it_is_named_after(bad: Project) -> None:
+    assert in_process("check", "--stdin-filename", "train.py", "-", stdin=GOOD.encode()).exit_code == 0
+
+
+# -- diff ----------------------------------------------------------------------------------------------------------------
+
+
+def test_diff_writes_nothing_and_exits_with_1(bad: Project) -> None:
+    result = in_process("check", "--diff")
+    assert result.exit_code == 1
+    assert "+with torch.no_grad():" in result.stdout
+    assert "Would fix 1 finding in 1 file." in result.stderr
+    assert (bad.root / "train.py").read_text() == BAD
+
+
+def test_diff_of_clean_files_is_empty_and_exits_with_0(bad: Project) -> None:
+    bad.write({"train.py": GOOD})
+    result = in_process("fix", "--diff")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+NEEDS_IMPORT = """\
+from torch import nn
+
+def evaluate(model: nn.Module, loader):
+    model.eval()
+    for x, y in loader:
+        print(model(x).argmax())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", BAD),
+        ("sub/my file.py", BAD),
+        ("sub/\u00e9.py", BAD),
+        ("crlf.py", BAD.replace("\n", "\r\n")),
+        ("no_final_newline.py", BAD + "with torch.no_grad:\n    pass"),
+        ("crlf_no_final_newline.py", BAD.replace("\n", "\r\n") + "with torch.no_grad:\r\n    pass"),
+        ("mark.py", "\ufeff# \u00e9\n" + BAD),
+        ("form_feed.py", "# a\x0c\n\x0c\n" + BAD),
+        ("new_import.py", NEEDS_IMPORT),
+    ],
+)
+def test_git_applies_the_diff_and_gets_what_fix_writes(
+    project: Project, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    path = project.root / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text.encode())
+    monkeypatch.chdir(project.root)
+    subprocess.run(["git", "init", "-q"], check=True)
+    diff = in_process("fix", "--diff", "--unsafe-fixes").stdout_bytes
+    subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=diff, check=True)
+    applied = path.read_bytes()
+    path.write_bytes(text.encode())
+    in_process("fix", "--unsafe-fixes")
+    assert path.read_bytes() == applied != text.encode()
+
+
+# -- add-ignores ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BAD,
+        BAD.replace("\n", "\r\n"),
+        BAD.replace("no_grad:", "no_grad:  # note"),
+        BAD.replace("no_grad:", "no_grad:  # perflint: ignore[item-every-step] why"),
+        BAD.replace("no_grad:", "no_grad, \\\n  f():"),
+        BAD.replace("no_grad:", "no_grad, f('''\n'''):"),
+        BAD.replace("no_grad:", "no_grad, f('''\n''', \\\n 2):"),
+        "# coding: latin-1\n" + BAD.replace("no_grad:", "no_grad:  # \u00e9"),
+        BAD.rstrip("\n"),
+    ],
+)
+def test_add_ignores_silences_everything_and_changes_comments_only(bad: Project, text: str) -> None:
+    import ast
+
+    encoding = "latin-1" if "latin-1" in text else "utf-8"
+    (bad.root / "train.py").write_bytes(text.encode(encoding))
+    result = in_process("check", "--add-ignores")
+    assert result.exit_code == 0
+    assert "Added suppressions for 1 finding" in result.stderr
+    after = (bad.root / "train.py").read_bytes()
+    assert ast.dump(ast.parse(after)) == ast.dump(ast.parse(text.encode(encoding)))
+    assert after.count(b"\r") == text.count("\r")
+    assert in_process("check", "--select", "no-grad-without-call").exit_code == 0
+
+
+# -- other commands ------------------------------------------------------------------------------------------------------
+
+
+def test_rules_lists_every_rule() -> None:
+    listed = [line.split()[0] for line in in_process("rules").stdout.splitlines()]
+    assert listed == [rule.name for rule in all_rules()]
+
+
+@pytest.mark.parametrize("name", ["invalid-syntax", "unreadable-file", "unused-suppression"])
+def test_explain_knows_what_perflint_itself_reports(name: str) -> None:
+    result = in_process("explain", name)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"# {name}\n")
+
+
+def test_version_and_help_are_no_errors(tmp_path: Path) -> None:
+    for arguments in (["--version"], ["--help"], ["check", "-h"]):
+        assert in_process(*arguments).exit_code == 0

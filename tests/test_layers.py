@@ -1,0 +1,126 @@
+"""Who may import whom, and what a command loads before it is needed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import BAD, ROOT, in_subprocess
+
+ENGINE_MAY_IMPORT = {"perflint", "click", "libcst", "packaging", "pathspec", "rich", "tomli"}
+RULES_MAY_IMPORT = {"perflint.api", "perflint_rules", "packaging", "libcst"}
+HEAVY = {"libcst", "rich"}
+"""Packages that only some commands need: they are imported inside functions."""
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[tuple[str, bool]]:
+    """The modules that a file imports, and whether each import runs when the file is imported."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lazy = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_for_types(block)
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, id(node) not in lazy) for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module, id(node) not in lazy
+            case ast.ImportFrom():
+                raise AssertionError(f"{path}: relative import")
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", sources("perflint"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_engine_imports_no_rule_and_no_torch(path: Path) -> None:
+    wrong = {m for m, _ in imported(path) if not is_standard(m) and m.partition(".")[0] not in ENGINE_MAY_IMPORT}
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", sources("rules"), ids=lambda p: p.name)
+def test_rules_import_the_rule_api_only(path: Path) -> None:
+    strange = {m for m, _ in imported(path) if not is_standard(m)}
+    assert not {m for m in strange if not any(f"{m}.".startswith(f"{ok}.") for ok in RULES_MAY_IMPORT)}
+
+
+@pytest.mark.parametrize("path", sources("runtime"), ids=lambda p: p.name)
+def test_the_runtime_imports_neither_linter_nor_rules(path: Path) -> None:
+    assert not {m for m, _ in imported(path) if m.partition(".")[0] in {"perflint", "perflint_rules"}}
+
+
+@pytest.mark.parametrize("path", sources("perflint"), ids=lambda p: str(p.relative_to(ROOT)))
+def test_heavy_packages_are_imported_inside_functions(path: Path) -> None:
+    assert not {m for m, at_import in imported(path) if at_import and m.partition(".")[0] in HEAVY}
+
+
+SHOW_MODULES = """
+import sys
+from click.testing import CliRunner
+from perflint.cli import cli
+assert CliRunner().invoke(cli, sys.argv[1:]).exit_code == 0
+print(*sys.modules)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"]])
+def test_help_loads_neither_facts_nor_rules_nor_libcst(arguments: list[str], tmp_path: Path) -> None:
+    done = in_subprocess(*arguments, cwd=tmp_path, code=SHOW_MODULES)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.decode().split()
+    assert not [m for m in loaded if m.startswith(("libcst", "rich", "perflint.facts", "perflint_rules", "perflint.engine"))]
+
+
+def test_explain_loads_no_libcst(tmp_path: Path) -> None:
+    done = in_subprocess("explain", "no-grad-without-call", cwd=tmp_path, code=SHOW_MODULES)
+    assert done.returncode == 0, done.stderr
+    assert "libcst" not in done.stdout.decode().split()
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "numpy", "pandas", "perflint_runtime"}:
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocker())
+sys.argv[0] = "perflint"
+from perflint.__main__ import main
+main()
+"""
+
+
+def test_check_and_fix_work_without_torch_numpy_and_pandas(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BAD)
+    checked = in_subprocess("check", "--isolated", cwd=tmp_path, code=WITHOUT_TORCH)
+    assert checked.returncode == 1, checked.stderr
+    assert b"no-grad-without-call" in checked.stdout
+    assert in_subprocess("fix", "--isolated", cwd=tmp_path, code=WITHOUT_TORCH).returncode == 0
+    assert "torch.no_grad():" in (tmp_path / "train.py").read_text()
+
+
+def test_nothing_of_the_linted_project_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch, trap\n" + BAD)
+    for name in ("trap.py", "setup.py", "conftest.py", "sitecustomize.py", "click.py"):
+        (tmp_path / name).write_text("open('touched', 'w')\n")
+    as_installed = WITHOUT_TORCH.replace("import sys\n", "import sys\nsys.path.pop(0)\n", 1)
+    done = in_subprocess("check", "--isolated", cwd=tmp_path, code=as_installed)
+    assert done.returncode == 1, done.stderr
+    assert not (tmp_path / "touched").exists()
