@@ -70,14 +70,16 @@ class Session:
         self.project.forget()
         self._renew()
 
-    def hold(self, path: str, module: Module) -> None:
-        """Check this text of a file from now on. Facts about another text of it are dropped."""
+    def module(self, path: str, source: Source) -> Module:
+        """The file with this text: the one that facts speak of if it is held. Facts about another text are dropped."""
+        self.make_room()
         held = self.project.held(path)
-        if held is not None and held.source.body != module.source.body:
+        if held is not None:
+            if held.source.body == source.body:
+                return held
             self._renew()
         self.project.changed(path)
-        self.make_room()
-        self.project.hold(path, module)
+        return Module(source, self.project.dotted_name(path))
 
     def _renew(self) -> None:
         self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
@@ -130,7 +132,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
-    module = Module(source, session.project.dotted_name(path))
+    module = session.module(path, source)
     wanted.cut(module)
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
@@ -139,7 +141,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
         _ = module.tree
     except SyntaxProblem as problem:
         return Checked(shown, source, [_syntax_problem(source, problem)])
-    session.hold(path, module)
+    session.project.hold(path, module)
     findings = list(dict.fromkeys(_findings(session, module, wanted)))
     if always_parse and not any(f.category is Category.ENGINE for f in findings):
         findings += _syntax_of_bodies(source)

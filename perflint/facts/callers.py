@@ -74,7 +74,6 @@ class Callers:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
-        self._sites: dict[Scope, CallSites] = {}
         self._heirs: dict[Class, list[Class]] = {}
 
     def parameter(self, scope: Scope, name: str, depth: int) -> Value:
@@ -121,15 +120,14 @@ class Callers:
 
     def sites(self, scope: Scope) -> CallSites:
         """The calls in the project that run a function."""
-        found = self._sites.get(scope)
-        if found is None:
-            self._sites[scope] = CallSites((), False)  # for a question that comes back here
+
+        def found() -> CallSites:
             try:
-                found = self._find(scope)
+                return self._find(scope)
             except SyntaxProblem:
-                found = CallSites((), False)
-            self._sites[scope] = found
-        return found
+                return CallSites((), False)
+
+        return self._inference.solver.solve(("sites", scope), found, CallSites((), False))
 
     def _find(self, scope: Scope) -> CallSites:
         if scope.is_module:

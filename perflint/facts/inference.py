@@ -2,8 +2,7 @@
 
 A question about one node follows reaching definitions backwards, into the function that a call runs, out to the call
 sites of a parameter, to the methods that assign an attribute, and into other files, as far as `MAX_DEPTH` functions.
-Only what is asked is computed. An answer depends on the program alone, never on what was asked before: an answer that a
-cycle cut short is not remembered, except at the head of the cycle.
+Only what is asked is computed, and an answer depends on the program alone, never on what was asked before (see `solver`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import Callers
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.names import canonical, hinted, hinted_call
+from perflint.facts.solver import Solver
 from perflint.facts.values import (
     FALSE,
     NONE,
@@ -82,13 +82,9 @@ class Inference:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self.solver = Solver()
         self.callers = Callers(self)
         self._frames: dict[tuple[Scope, tuple[tuple[str, Value], ...], int], Frame] = {}
-        self._known: dict[object, Value] = {}
-        self._answers: dict[object, Value] = {}
-        self._in_cycle: dict[object, Value] = {}
-        self._active: set[object] = set()
-        self._cyclic = False
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -105,42 +101,15 @@ class Inference:
         return found
 
     def solve(self, key: object, compute: Callable[[], Value]) -> Value:
-        """`compute()`, remembered under `key`; `NOTHING` when it asks for itself.
+        """`compute()`, remembered under `key`; `NOTHING` when it asks for itself."""
 
-        What a cycle had a part in depends on where the cycle was entered, so it is remembered for the question in hand
-        only. That makes every answer a function of the program, whatever was asked before.
-        """
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        if not self._active:
-            self._in_cycle.clear()
-            answer = self._answers.get(key)
-            if answer is not None:
-                return answer
-        elif key in self._in_cycle:
-            self._cyclic = True
-            return self._in_cycle[key]
-        elif key in self._active:
-            self._cyclic = True
-            return NOTHING
-        self._active.add(key)
-        outer, self._cyclic = self._cyclic, False
-        try:
-            result = compute()
-        except SyntaxProblem:
-            result = UNKNOWN
-        finally:
-            self._active.discard(key)
-            cyclic, self._cyclic = self._cyclic, outer or self._cyclic
-        if not cyclic:
-            self._known[key] = result
-        elif self._active:
-            self._in_cycle[key] = result
-        else:
-            self._cyclic = False
-            self._answers[key] = result
-        return result
+        def parsed() -> Value:
+            try:
+                return compute()
+            except SyntaxProblem:
+                return UNKNOWN
+
+        return self.solver.solve(key, parsed, NOTHING)
 
     def infer(self, node: ast.expr, frame: Frame) -> Value:
         """What `node` may evaluate to in `frame`."""

@@ -8,6 +8,7 @@ it. Functions called from there, and `forward` methods, are *hot*.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -18,6 +19,7 @@ from perflint.facts.callers import CallSite
 from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
+from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
@@ -65,7 +67,7 @@ class Loops:
 
     def __init__(self, inference: Inference, helper_names: frozenset[str] | None = None) -> None:
         self._inference = inference
-        self._kinds: dict[Scope, dict[Loop, LoopKind]] = {}
+        self._solver = Solver()
         self._steps: dict[tuple[Scope, int], tuple[bool, bool]] = {}
         self._hot: dict[tuple[Scope, int], list[CallSite]] = {}
         self._helpers = helper_names
@@ -74,11 +76,8 @@ class Loops:
 
     def kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         """The step loops of a scope."""
-        found = self._kinds.get(scope)
-        if found is None:
-            self._kinds[scope] = {}
-            found = self._kinds[scope] = self._find_kinds(scope)
-        return found
+        nothing: dict[Loop, LoopKind] = {}
+        return self._solver.solve(scope, lambda: self._find_kinds(scope), nothing)
 
     def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         text = scope.text
@@ -158,14 +157,12 @@ class Loops:
     def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
         key = (scope, depth)
         if key not in self._steps:
-            self._steps[key] = (False, False)
+            acts: list[tuple[bool, bool]] = []
             if b"backward" in scope.text or b"step" in scope.text:
-                try:
+                with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                except SyntaxProblem:
-                    return False, False
-                acts = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
-                self._steps[key] = (any(b for b, _ in acts), any(s for _, s in acts))
+                    acts = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
+            self._steps[key] = (any(b for b, _ in acts), any(s for _, s in acts))
         return self._steps[key]
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
@@ -275,7 +272,6 @@ class Loops:
         key = (scope, depth)
         known = self._hot.get(key)
         if known is None:
-            self._hot[key] = []
             known = self._hot[key] = [site for site in self._inference.callers.sites(scope).sites if self._is_hot(site, depth)]
         return known
 

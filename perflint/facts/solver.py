@@ -1,0 +1,80 @@
+"""Remembers answers to questions that may lead back to themselves.
+
+A question in progress that is asked again is cut: it gets its bottom, the answer that says nothing. What a cut had a part in
+depends on where the cycle was entered, so it is remembered for the cycle's head only, and the head's answer is not used while
+another member of its cycle is in progress. That makes every answer a function of the program, whatever was asked before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+Answer = TypeVar("Answer")
+
+_NO_CUT: Final = sys.maxsize
+
+
+class Solver:
+    """Answers by key. One solver serves all questions that may ask each other."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, Any] = {}
+        self._heads: dict[object, tuple[Any, frozenset[object]]] = {}
+        """Answers of heads of cycles, each with the other members of its cycle."""
+        self._provisional: dict[object, tuple[Any, int]] = {}
+        """Answers inside cycles in progress, each with the depth of the outermost question that was cut for it."""
+        self._active: dict[object, int] = {}
+        self._cut = _NO_CUT
+        """The depth of the outermost question in progress that was asked again, since the question in hand began."""
+
+    def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer) -> Answer:
+        """`compute()`, remembered under `key`; `bottom` where the question asks itself."""
+        if key in self._known:
+            known: Answer = self._known[key]
+            return known
+        if key in self._active:
+            self._cut = min(self._cut, self._active[key])
+            return bottom
+        if key in self._heads:
+            answer, members = self._heads[key]
+            if members.isdisjoint(self._active):
+                head: Answer = answer
+                return head
+        if key in self._provisional:
+            inside: Answer
+            inside, cut = self._provisional[key]
+            self._cut = min(self._cut, cut)
+            return inside
+        return self._computed(key, compute)
+
+    def _computed(self, key: object, compute: Callable[[], Answer]) -> Answer:
+        depth = len(self._active)
+        before = len(self._provisional)
+        outer, self._cut = self._cut, _NO_CUT
+        self._active[key] = depth
+        try:
+            result = compute()
+        except BaseException:
+            self._cut = outer
+            self._drop(before)
+            raise
+        finally:
+            del self._active[key]
+        cut, self._cut = self._cut, outer
+        if cut == _NO_CUT:
+            self._known[key] = result
+        elif cut >= depth:
+            self._heads[key] = (result, self._drop(before))
+        else:
+            self._provisional[key] = (result, cut)
+            self._cut = min(outer, cut)
+        return result
+
+    def _drop(self, before: int) -> frozenset[object]:
+        """Forget the provisional answers since a point; they come last, for a dict keeps the order of insertion."""
+        dropped = []
+        while len(self._provisional) > before:
+            dropped.append(self._provisional.popitem()[0])
+        return frozenset(dropped)
