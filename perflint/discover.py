@@ -87,9 +87,14 @@ def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Foun
 def walk(root: str, config_of: Callable[[str], Config]) -> Iterator[tuple[str, str | None]]:
     """The Python files below a directory; for a symbolic link also the file that it leads to.
 
-    Linked directories are not entered, so loops end and nothing outside of the tree is visited.
+    Linked directories are not entered, so loops end and nothing outside of the tree is visited. A pattern that matches
+    `root` itself does not count, because somebody asked for it.
     """
-    outer = list(_ignore_specs_above(root)) if config_of(root).respect_gitignore else []
+    config = config_of(root)
+    outer = list(_ignore_specs_above(root)) if config.respect_gitignore else []
+    asked_for = _is_excluded(root, True, _exclude_spec(config), config.directory or root, outer)
+    if asked_for:
+        outer = []
     pending: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [(root, outer)]
     while pending:
         directory, specs = pending.pop()
@@ -108,7 +113,8 @@ def walk(root: str, config_of: Callable[[str], Config]) -> Iterator[tuple[str, s
             is_directory = entry.is_dir(follow_symlinks=False)
             if not is_directory and not entry.name.endswith((".py", ".pyw")):
                 continue
-            if _is_excluded(entry.path, is_directory, excludes, config.directory or root, specs):
+            base = root if asked_for else config.directory or root
+            if _is_excluded(entry.path, is_directory, excludes, base, specs):
                 continue
             if is_directory:
                 inner.append((entry.path, specs))

@@ -63,12 +63,8 @@ class Session:
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
-            self.forget()
-
-    def forget(self) -> None:
-        """Forget parsed files and the facts about them."""
-        self.project.forget()
-        self._renew()
+            self.project.forget()
+            self._renew()
 
     def module(self, path: str, source: Source) -> Module:
         """The file with this text: the one that facts speak of if it is held. Facts about another text are dropped."""
@@ -80,6 +76,12 @@ class Session:
             self._renew()
         self.project.changed(path)
         return Module(source, self.project.dotted_name(path))
+
+    def start_anew(self, module: Module) -> None:
+        """Drop all facts, because a question about a file was left in its middle."""
+        self.project.forget()
+        self._renew()
+        self.project.hold(module.source.path, module)
 
     def _renew(self) -> None:
         self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
@@ -200,7 +202,7 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
                 yield _syntax_problem(module.source, problem)
                 break
             except RecursionError:
-                session.forget()  # the question was left in its middle
+                session.start_anew(module)
                 yield _syntax_problem(module.source, _too_deep(scope))
                 break
             except Exception as error:
@@ -212,7 +214,7 @@ def _budgets(session: Session, module: Module, shown: str, findings: Sequence[Fi
     try:
         return budgets(session.facts, module, shown, findings)
     except RecursionError:
-        session.forget()
+        session.start_anew(module)
         return []
 
 

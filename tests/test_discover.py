@@ -34,6 +34,13 @@ def test_a_file_that_is_named_is_checked_whatever_its_suffix_and_excludes(here: 
     assert files("script", "build/x.py") == ["script", "build/x.py"]
 
 
+def test_a_directory_that_is_named_is_checked_although_it_is_excluded(here: Project) -> None:
+    here.write({".git/HEAD": "", "perflint.toml": "", ".gitignore": "gen/", "build/x.py": "", "gen/sub/y.py": ""})
+    here.write({"gen/build/z.py": ""})
+    assert files() == []
+    assert files("build", "gen", "gen/sub") == ["build/x.py", "gen/sub/y.py"]
+
+
 def test_each_file_counts_once(here: Project) -> None:
     here.write({"a/b.py": ""})
     assert files("a", "a/b.py", ".", "./a/../a/b.py") == ["a/b.py"]

@@ -150,7 +150,7 @@ def test_the_other_fixes_are_applied_when_one_is_left_out() -> None:
         ("if x:\n    import torch\n", "import torch\nif x:\n    import torch\n"),
     ],
 )
-def test_an_import_goes_behind_docstring_future_and_comments(before: str, after: str) -> None:
+def test_an_import_goes_behind_docstring_future_comments_and_its_like(before: str, after: str) -> None:
     assert add_imports(Source("a.py", before.encode()), [Import("torch")]).decode() == after
     ast.parse(after)
 
