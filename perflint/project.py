@@ -21,6 +21,10 @@ MAX_LINES_HELD = 25_000
 MAX_BYTES_HELD = 32 * 1024 * 1024
 """File contents that a project keeps."""
 
+MAX_IMPORTERS = 30
+"""What the rest of the project does with the contents of a file that more files import than this is not looked for: the values
+in question stay open."""
+
 MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
@@ -30,6 +34,8 @@ _IMPORT = re.compile(
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
 
 _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
+
+_STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 
 Reader = Callable[[str], "bytes | None"]
 
@@ -41,6 +47,11 @@ def read_file(path: str) -> bytes | None:
             return handle.read()
     except OSError:
         return None
+
+
+def stored_attributes(text: bytes) -> frozenset[bytes]:
+    """The attributes that a text assigns on anything but `self`."""
+    return frozenset(_STORED_ATTRIBUTE.findall(text))
 
 
 @dataclass(eq=False)
@@ -66,6 +77,7 @@ class Project:
     _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
+    _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +136,7 @@ class Project:
         """Forget what was known of one file, because its bytes are others now."""
         self._modules.pop(path, None)
         self._contents.pop(path, None)
+        self._stored.pop(path, None)
 
     def dotted_name(self, path: str) -> str:
         """The module's name relative to the root, for messages."""
@@ -217,6 +230,12 @@ class Project:
     def uses_accelerator(self, path: str) -> bool:
         """Whether the program that a file belongs to ever names a device."""
         return self.program_holds(path, _ACCELERATOR)
+
+    def attributes_stored(self, path: str) -> frozenset[bytes]:
+        """The attributes that a file assigns on anything but `self`."""
+        if path not in self._stored:
+            self._stored[path] = stored_attributes(self.read(path) or b"")
+        return self._stored[path]
 
     def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""

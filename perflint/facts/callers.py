@@ -34,6 +34,7 @@ from perflint.facts.values import (
     join,
     one,
 )
+from perflint.project import MAX_IMPORTERS
 from perflint.syntax import Class, Module, Scope, SyntaxProblem
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ if TYPE_CHECKING:
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
 
-MAX_IMPORTERS = 30
-"""The callers of a function in a file that more files import than this are searched in that file only."""
-
-MAX_HEIRS = 4
+MAX_HEIRS = 3
 """Of a class with more subclasses, `self` may be something that is not known."""
 
 MAX_MENTIONS = 16
@@ -74,7 +72,6 @@ class Callers:
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
-        self._heirs: dict[Class, list[Class]] = {}
 
     def parameter(self, scope: Scope, name: str, depth: int) -> Value:
         """What a parameter may hold, joined over the call sites; open when there are none."""
@@ -111,12 +108,12 @@ class Callers:
         kinds = {path_of(d) for d in scope.decorators}
         if "staticmethod" in kinds:
             return None
-        if scope.owner not in self._heirs:
-            self._heirs[scope.owner] = classes.subclasses(self._inference, scope.owner)
-        heirs = [c for c in self._heirs[scope.owner] if scope.name not in c.methods]
-        known = [scope.owner, *heirs][:MAX_HEIRS]
+        heirs = classes.subclasses(self._inference, scope.owner)
+        heirs = [c for c in heirs if scope.name not in c.methods] if heirs is not None else None
+        certain = heirs is not None and len(heirs) <= MAX_HEIRS
+        known = [scope.owner, *(heirs if heirs is not None and certain else ())]
         value = join(one(ClassRef(c) if "classmethod" in kinds else Instance(c)) for c in known)
-        return value if len(known) > len(heirs) else Value(value.alternatives, open=True)
+        return value if certain else Value(value.alternatives, open=True)
 
     def sites(self, scope: Scope) -> CallSites:
         """The calls in the project that run a function."""

@@ -23,6 +23,7 @@ from perflint.facts.values import (
     join,
     one,
 )
+from perflint.project import MAX_IMPORTERS, stored_attributes
 from perflint.syntax import Class, Scope
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
     """The class itself and what it inherits from, nearest first; a class outside the project by its qualified name."""
+    nothing: list[Class | str] = [cls]
+    return inference.solver.solve(("ancestors", cls), lambda: _ancestors(inference, cls), nothing)
+
+
+def _ancestors(inference: Inference, cls: Class) -> list[Class | str]:
     found: list[Class | str] = []
     pending: list[Class | str] = [cls]
     while pending and len(found) < 20:
@@ -52,10 +58,17 @@ def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
     return found
 
 
-def subclasses(inference: Inference, cls: Class) -> list[Class]:
-    """The classes of the project that inherit from a class, as far as the files that import its file show."""
+def subclasses(inference: Inference, cls: Class) -> list[Class] | None:
+    """The classes of the project that inherit from a class; None when too many files import its file to look through them."""
+    nothing: list[Class] | None = []
+    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
+
+
+def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
     project = inference.project
     path = cls.module.source.path
+    if len(project.importers(path)) > MAX_IMPORTERS:
+        return None
     derives = re.compile(rb"^[ \t]*class\s+\w+\([^)]*\b" + cls.name.encode() + rb"\b", re.M)
     found = []
     for file in sorted({path, *project.importers(path)}):
@@ -146,14 +159,16 @@ def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: i
     """What functions elsewhere put in the place of an attribute: `model.head = nn.Linear(64, 10)`."""
     project = inference.project
     path = cls.module.source.path
-    store = re.compile(rb"(?<!\bself)\." + name.encode() + rb"[ \t]*=(?!=)")
-    for file in sorted({path, *project.importers(path)}):
-        data = cls.module.source.body if file == path else project.read(file)
-        if data is None or store.search(data) is None:
+    importers = project.importers(path)
+    if len(importers) > MAX_IMPORTERS:
+        yield UNKNOWN
+        return
+    for file in sorted({path, *importers}):
+        if name.encode() not in project.attributes_stored(file):
             continue
         module = cls.module if file == path else project.module(file)
         for scope in module.scopes_with(name) if module is not None else ():
-            if store.search(scope.text) is None:
+            if name.encode() not in stored_attributes(scope.text):
                 continue
             flow = flow_of(scope)
             frame = inference.frame(scope, (), depth - 1)

@@ -66,7 +66,11 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             pending += _named(facts, function)
         if isinstance(reached, Class):
             pending += [a for a in classes.ancestors(facts.inference, reached) if isinstance(a, Class)]
-            pending += classes.subclasses(facts.inference, reached)
+            heirs = classes.subclasses(facts.inference, reached)
+            if heirs is None:
+                yield f"`{name}` may be any of the classes that inherit from `{reached.name}`"
+                return
+            pending += heirs
             init = reached.methods.get("__init__")
             for site in facts.inference.callers.sites(init).sites if init is not None else ():
                 pending += _built_with(facts, site.scope, site.node)
