@@ -241,7 +241,7 @@ class Project:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""
         key = (path, pattern)
         if key not in self._program_matches:
-            self._program_matches[key] = any(self._matches(file, pattern) for file in self._program(path))
+            self._program_matches[key] = any(self.holds(file, pattern) for file in self._program(path))
         return self._program_matches[key]
 
     def _program(self, path: str) -> Iterator[str]:
@@ -276,7 +276,7 @@ class Project:
             self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
-    def _matches(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+    def holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         key = (path, pattern)
         if key not in self._file_matches:
             data = self.read(path)

@@ -12,8 +12,10 @@ from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
 from perflint.facts.values import Alternative, Object, Sequence, Tensor
+from perflint.project import MAX_IMPORTERS
 from perflint.syntax import Scope
 
+_LAYER_BUILT = re.compile(rb"(?:LSTM|GRU|RNN)(?:Cell)?\(|\b(?:lstm|gru|rnn)\w*\(")
 _NAMES = (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell", rb"[eE]ncoder", rb"[dD]ecoder", rb"[rR]ecurrent")
 RECURRENT_CALL: Final = [re.compile(name + rb"\w*\(") for name in _NAMES]
 """Names by which recurrent layers are called: the gate of the rules on their states."""
@@ -38,13 +40,27 @@ def is_rnn(alternative: Alternative) -> bool:
 
 def rnn_calls(facts: Facts, scope: Scope) -> Iterator[RnnCall]:
     """The recurrent calls of a scope that pass a state."""
+    if not _may_have_layers(facts, scope.module.source.path):
+        return
     for call in flow_of(scope).calls:
+        if len(call.args) + len(call.keywords) > 2:
+            continue
         state = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "hx"), None)
         if state is None or isinstance(state, ast.Starred):
             continue
         callee = facts.inference.value(scope, call.func)
         if callee.may(is_rnn):
             yield RnnCall(call, state, callee.must(is_rnn))
+
+
+def _may_have_layers(facts: Facts, path: str) -> bool:
+    """Whether a file, one that it imports or one that imports it builds a recurrent layer. Cheap, and no proof of anything."""
+    project = facts.project
+    around = {path, *project.imports(path)}
+    importers = project.importers(path)
+    if len(importers) <= MAX_IMPORTERS:
+        around |= importers
+    return any(project.holds(file, _LAYER_BUILT) for file in sorted(around))
 
 
 def state_parts(facts: Facts, scope: Scope, state: ast.expr) -> list[ast.expr]:
