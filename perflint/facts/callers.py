@@ -167,25 +167,24 @@ class Callers:
             return [scope.parent], True
         project = self._inference.project
         path = scope.module.source.path
-        found: list[Scope] = []
+        called = name.encode() + b"("
+        calling: list[Scope] = []
         complete = True
         importers = project.importers(path)
-        called = name.encode() + b"("
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
             data = scope.module.source.body if file == path else project.read(file)
-            if data is None or called not in data:
+            if data is None or name.encode() not in data:
                 continue
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():
                 if called in caller.text:
                     if self._may_be_meant(scope, caller, name, constructed):
-                        found.append(caller)
+                        calling.append(caller)
                 elif not constructed and complete:
-                    mentions = flow_of(caller).mentions.get(name, ())  # an import is none
-                    complete = not any(self._refers(caller, mention, scope) for mention in mentions)
-            if len(found) > MAX_MENTIONS:
+                    complete = not any(self._refers(s, m, scope) for s in _nested(caller, name) for m in _mentions(s, name))
+            if len(calling) > MAX_MENTIONS:
                 return [], False
-        return found, complete
+        return [inner for caller in calling for inner in _nested(caller, name)], complete
 
     def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:
         """Whether a method that is only called on `self` is called in a related class."""
@@ -239,19 +238,30 @@ class Callers:
 
 
 def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
-    """The scopes of a file, inner functions included, that mention a name otherwise than by defining it."""
+    """The outermost scopes of a file that mention a name otherwise than by defining it."""
     word = name.encode()
-    pending = list(module.scopes_with(name))
-    while pending:
-        scope = pending.pop(0)
-        text = scope.text
-        if word not in text or (scope.name == name and text.count(word) == 1):
-            continue
-        yield scope
-        if b"def " in text[4:] or b"lambda" in text:
-            with contextlib.suppress(SyntaxProblem):
-                flow = flow_of(scope)
-                pending += [flow.inner_scope(node) for node in flow.inner]
+    for scope in module.scopes_with(name):
+        if scope.name != name or scope.text.count(word) > 1:
+            yield scope
+
+
+def _nested(scope: Scope, name: str) -> Iterator[Scope]:
+    """A scope and the functions inside it, as far as they mention a name."""
+    if name.encode() not in scope.text:
+        return
+    yield scope
+    if b"def " in scope.text[4:] or b"lambda" in scope.text:
+        with contextlib.suppress(SyntaxProblem):
+            flow = flow_of(scope)
+            for node in flow.inner:
+                yield from _nested(flow.inner_scope(node), name)
+
+
+def _mentions(scope: Scope, name: str) -> list[ast.expr]:
+    try:
+        return list(flow_of(scope).mentions.get(name, ()))  # an import is none
+    except SyntaxProblem:
+        return []
 
 
 def _only_transparent(scope: Scope) -> bool:

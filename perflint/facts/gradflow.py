@@ -10,7 +10,7 @@ from enum import Enum
 from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS, TENSOR_METHODS
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.values import External, Literal, Number, Object, Tensor, Text
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.words import words
@@ -297,5 +297,10 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
         or b"grad(" in text.replace(b"no_grad(", b"").replace(b"zero_grad(", b"")
     ):
         return True
-    flow: Flow = flow_of(scope)
-    return any(any(facts.loops.training_acts(scope, call)) for call in flow.calls)
+    calls = flow_of(scope).calls_named
+    helpers = facts.loops.helper_names()
+    return any(
+        any(facts.loops.training_acts(scope, call))
+        for name in [n for n in calls if n in helpers or n == "step"]
+        for call in calls[name]
+    )
