@@ -1,0 +1,81 @@
+"""Programs in memory, and questions about them: source text in, fact out.
+
+A line that ends with `#?` is asked about: the expression that stands on it as a statement, or one named by its text.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Flow, flow_of
+from perflint.facts.values import Value
+from perflint.project import Project
+from perflint.syntax import Class, Module, Scope
+
+ROOT = "/project"
+
+
+class Program:
+    """Files that exist in memory only, and the facts about them. `main.py` is the one that questions are about."""
+
+    def __init__(self, main: str, files: dict[str, str] | None = None) -> None:
+        texts = {"main.py": main, **(files or {})}
+        self.data = {f"{ROOT}/{name}": textwrap.dedent(text).encode() for name, text in texts.items()}
+        self.project = Project(ROOT, self.data, reader=self.data.get)
+        self.facts = Facts(self.project)
+
+    def module(self, name: str = "main.py") -> Module:
+        """A file."""
+        module = self.project.module(f"{ROOT}/{name}")
+        assert module is not None, f"{name} does not parse"
+        return module
+
+    def scopes(self) -> Iterator[Scope]:
+        """All scopes of all files, inner functions included."""
+        for path in sorted(self.data):
+            module = self.project.module(path)
+            pending = [module.top, *module.functions()] if module is not None else []
+            while pending:
+                scope = pending.pop(0)
+                yield scope
+                flow = flow_of(scope)
+                pending += [flow.inner_scope(node) for node in flow.inner]
+
+    def scope(self, qualname: str, file: str = "main.py") -> Scope:
+        """A function by its qualified name; "" is the module's own code."""
+        return next(s for s in self.scopes() if s.qualname == qualname and s.module is self.module(file))
+
+    def cls(self, name: str, file: str = "main.py") -> Class:
+        """A class by its qualified name."""
+        return self.module(file).classes[name]
+
+    def flow(self, qualname: str = "") -> Flow:
+        """The flow of a scope."""
+        return flow_of(self.scope(qualname))
+
+    def at(self, text: str = "", mark: int = 1) -> tuple[Scope, ast.expr]:
+        """The expression on the mark-th line that ends with `#?`, with its scope: the first one with this text, or all of it."""
+        path, row = self._marked()[mark - 1]
+        for scope in self.scopes():
+            if scope.module.source.path != path:
+                continue
+            for node, parent in flow_of(scope).parent.items():
+                if isinstance(node, ast.expr) and node.lineno == row:
+                    if ast.unparse(node) == text or (not text and isinstance(parent, ast.Expr)):
+                        return scope, node
+        raise AssertionError(f"`{text}` does not stand on row {row} of {path}")
+
+    def _marked(self) -> list[tuple[str, int]]:
+        return [
+            (path, row)
+            for path, data in self.data.items()
+            for row, line in enumerate(data.decode().split("\n"), 1)
+            if line.rstrip().endswith("#?")
+        ]
+
+    def value(self, text: str = "", mark: int = 1) -> Value:
+        """What a marked expression may evaluate to."""
+        return self.facts.inference.value(*self.at(text, mark))
