@@ -511,7 +511,8 @@ class _Pass:
         defaults = [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
         for child in (*node.decorator_list, *defaults):
             self.expression(child, node)
-        self.note_inner(node)
+        if not self.flow.scope.is_module:  # a module's functions are scopes of their own
+            self.note_inner(node)
         self.bind(node.name, node, "function", None)
 
     def note_inner(self, node: FunctionNode | ast.Lambda) -> None:
