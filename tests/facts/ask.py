@@ -57,7 +57,7 @@ class Program:
         return flow_of(self.scope(qualname))
 
     def at(self, text: str = "", mark: int = 1) -> tuple[Scope, ast.expr]:
-        """The expression on the mark-th line that ends with `#?`, with its scope: the first one with this text, or all of it."""
+        """The expression on the mark-th line that ends with `#?`: the first one with this text, or all of the line."""
         path, row = self._marked()[mark - 1]
         for scope in self.scopes():
             if scope.module.source.path != path:
