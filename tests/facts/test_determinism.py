@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from ask import Program
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perflint.engine import Session, check_file
 from perflint.facts.facts import Facts
@@ -248,21 +250,79 @@ PROGRAMS = {
 }
 
 
-SHORT_CUTS = pytest.mark.xfail(strict=True, reason="an answer that a cycle cut short is remembered")
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SHORT_CUTS if "in a cycle" in name else ()) for name in PROGRAMS])
-def test_order_of_questions_does_not_matter(name: str) -> None:
-    files = dict(PROGRAMS[name])
+def assert_order_does_not_matter(files: dict[str, str], seeds: int = 4) -> None:
+    """Each question has the answer that it has when it is the only one."""
+    files = dict(files)
     program = Program(files.pop("main.py"), files)
     asked = questions(program)
     alone = [answer(Facts(program.project), question) for question in asked]
-    for seed in range(4):
+    for seed in range(seeds):
         facts = Facts(program.project)
         order = list(range(len(asked)))
         random.Random(seed).shuffle(order)
         for i in order:
             assert answer(facts, asked[i]) == alone[i], f"{worded(asked[i])}, asked after others"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_order_of_questions_does_not_matter(name: str) -> None:
+    assert_order_does_not_matter(PROGRAMS[name])
+
+
+STATEMENTS = (
+    "x = {function}(x)",
+    "x = {function}(y)",
+    "y = {function}(x, y)",
+    "x = x.{method}(y)",
+    "y = y.{method}(x)",
+    "{function}(model)",
+    "return x",
+    "return {function}(y, x)",
+    "y = x * 2",
+    "x, y = y, x",
+    "x.a = y",
+    "y = x.a",
+    "x = {cls}()",
+    "y = torch.zeros(2).cuda()",
+    "y = x.item()",
+    "callback = {function}",
+    "x = callback(y)",
+    "for y in x: model(y)",
+    "for y in DataLoader(x): {function}(y).backward()",
+    "for x in y: {function}(x)",
+    "for x in y: x = x.{method}(x)",
+    "while x > 3: x, y = {function}(y), x",
+    "y = [{function}(z) for z in x]",
+    "global shared; shared = x",
+    "x = shared",
+    "y = lambda z: {function}(z, x)",
+)
+
+
+@st.composite
+def tangles(draw: st.DrawFn) -> str:
+    """A program whose functions and methods call each other without any order."""
+
+    def body(indent: str) -> str:
+        rows = draw(st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=4))
+        names = {"function": st.sampled_from("fgh"), "method": st.sampled_from("abc"), "cls": st.sampled_from("AB")}
+        return "".join(f"{indent}{row.format(**{k: draw(v) for k, v in names.items()})}\n" for row in rows)
+
+    text = "import torch\nfrom torch import nn\nfrom torch.utils.data import DataLoader\n"
+    text += "model = nn.Linear(2, 2)\nshared = callback = x = y = None\n"
+    for name, base in (("A", "nn.Module"), ("B", "A")):
+        text += f"class {name}({base}):\n"
+        for method in draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=2, unique=True)):
+            text += f"    def {method}(self, x, y=None):\n{body('        ')}"
+    for name in "fgh":
+        text += f"def {name}(x, y=None):\n{body('    ')}"
+    return text + body("")
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(text=tangles())
+def test_order_does_not_matter_in_a_tangle(text: str) -> None:
+    assert_order_does_not_matter({"main.py": text}, seeds=2)
 
 
 def test_a_file_keeps_the_trees_that_facts_are_about() -> None:
