@@ -11,7 +11,26 @@ from collections.abc import Iterator
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.values import Value
+from perflint.facts.values import (
+    Alternative,
+    Batch,
+    ClassRef,
+    Device,
+    Elements,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Mapping,
+    ModuleRef,
+    Number,
+    Object,
+    Output,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+)
 from perflint.project import Project
 from perflint.syntax import Class, Module, Scope
 
@@ -79,3 +98,42 @@ class Program:
     def value(self, text: str = "", mark: int = 1) -> Value:
         """What a marked expression may evaluate to."""
         return self.facts.inference.value(*self.at(text, mark))
+
+    def said(self, text: str = "", mark: int = 1) -> str:
+        """The value of a marked expression in words."""
+        return said(self.value(text, mark))
+
+
+def said(value: Value) -> str:
+    """A value in words: its alternatives, and `?` if there may be others."""
+    return " | ".join([*sorted(map(_word, value.alternatives)), *(["?"] if value.open else [])]) or "nothing"
+
+
+def _word(alternative: Alternative) -> str:
+    match alternative:
+        case Literal(value):
+            return repr(value)
+        case Text(prefix):
+            return f"text {prefix}".strip()
+        case Number(kind):
+            return kind or "number"
+        case Tensor(place) | Batch(place=place) | Output(place) | Device(place):
+            return f"{type(alternative).__name__.lower()} on {place.value}"
+        case Object(qualname):
+            return f"object {qualname}"
+        case Instance(cls) | ClassRef(cls):
+            return f"{type(alternative).__name__.lower()} {cls.name}"
+        case FunctionRef(scope):
+            return f"def {scope.qualname}"
+        case ModuleRef(module):
+            return f"module {module.name}"
+        case External(qualname):
+            return qualname
+        case Sequence(items):
+            return f"({', '.join(map(said, items))})"
+        case Elements(element):
+            return f"[{said(element)}]"
+        case Mapping(items, rest):
+            shown = [f"{key}: {said(item)}" for key, item in items] + ([f"...: {said(rest)}"] if rest != Value() else [])
+            return f"{{{', '.join(shown)}}}"
+    return type(alternative).__name__.lower()
