@@ -179,6 +179,12 @@ class Class:
         return self.node.name
 
     @cached_property
+    def variables(self) -> set[str]:
+        """The names that the class's own statements assign."""
+        stores = (n for s in self.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s))
+        return {n.id for n in stores if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    @cached_property
     def assigning_methods(self) -> dict[str, list[Scope]]:
         """The methods that may assign an attribute, by the attribute's name, as far as their text tells."""
         found: dict[str, list[Scope]] = {}

@@ -148,6 +148,8 @@ class Flow:
         self.inner: list[FunctionNode | ast.Lambda] = []
         self.inner_names: set[str] = set()
         """Names that functions and lambdas inside this scope read or write."""
+        self.rebound_inside: set[str] = set()
+        """Names that functions inside this scope declare `nonlocal`, and so may bind anew."""
         self.outer_names: set[str] = set()
         """Names declared `global` or `nonlocal` here."""
         self.stores: list[ast.expr] = []
@@ -527,7 +529,11 @@ class _Pass:
             self.note_inner_names(node)
 
     def note_inner_names(self, node: ast.AST) -> None:
-        self.flow.inner_names.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name):
+                self.flow.inner_names.add(inner.id)
+            elif isinstance(inner, ast.Nonlocal):
+                self.flow.rebound_inside.update(inner.names)
 
     def leave_loops(self, count: int | None = None) -> None:
         for loop in list(_loops(self.block.loop))[:count]:
