@@ -52,7 +52,7 @@ CERTAIN = {
         "class A:\n    def f(self): self.x = 1\n    def g(self): a = 0; self.x = 2\nA().x  #?",
         "1 | 2",
     ),
-    "attribute set from outside": ("class A:\n    def f(self): self.x = 1\ndef g():\n    a = A()\n    a.x = 2\nA().x  #?", "1 | 2"),
+    "attribute set from outside": ("class A:\n    def f(self): self.x = 1\ndef g():\n    A().x = 2\nA().x  #?", "1 | 2"),
     "method": ("class A:\n    def f(self): return 3\nA().f()  #?", "3"),
     "inherited method": ("class A:\n    def f(self): return 3\nclass B(A): pass\nB().f()  #?", "3"),
     "super": ("class A:\n    def f(self): return 3\nclass B(A):\n    def f(self): return super().f()\nB().f()  #?", "3"),
@@ -143,10 +143,11 @@ FILES = {
     "pkg/__init__.py": "from .models import Net as Model\nfrom . import tools\nfrom .all import *\nDEVICE = 'cuda'\n",
     "pkg/models.py": (
         "import torch\nfrom torch import nn\nfrom .tools import helper\nclass Base:\n    def name(self): return 'base'\n"
-        "class Net(Base):\n    def __init__(self, n): self.n = n; self.made = helper()\n    @property\n    def size(self): return self.n\n"
+        "class Net(Base):\n    def __init__(self, n): self.n = n; self.made = helper()\n"
+        "    @property\n    def size(self): return self.n\n"
         "def make(kind): return Net(3) if kind else None\n"
     ),
-    "pkg/tools.py": "def helper(): return 3\ndef apply(f, x): return f(x)\nclass Registry(dict): pass\nmade = apply(helper, 1)\n",
+    "pkg/tools.py": "def helper(): return 3\ndef apply(f, x): return f(x)\nclass Registry(dict): pass\n",
     "pkg/all.py": "from .tools import helper as hidden\nstarred = 'star'\n",
     "loop_a.py": "from loop_b import b\ndef a(): return 1\nx = b\n",
     "loop_b.py": "from loop_a import a, x\ndef b(): return a()\ny = x\n",
