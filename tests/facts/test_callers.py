@@ -15,7 +15,7 @@ SITES = {
     "decorated by no_grad": ("import torch\n@torch.no_grad()\ndef f(x): pass\nf(1)", "f", 1, True),
     "shadowed": ("def f(x): pass\ndef g(f): f(1)", "f", 0, True),
     "method": ("class A:\n    def f(self, x): pass\nA().f(1)", "A.f", 1, True),
-    "method of another class": ("class A:\n    def f(self, x): pass\nclass B:\n    def f(self, x): pass\nB().f(1)", "A.f", 0, True),
+    "method of another class": ("class A:\n    def f(self): pass\nclass B:\n    def f(self): pass\nB().f()", "A.f", 0, True),
     "inherited method": ("class A:\n    def f(self, x): pass\nclass B(A): pass\nB().f(1)", "A.f", 1, True),
     "constructor": ("class A:\n    def __init__(self, x): pass\nA(1)", "A.__init__", 1, True),
     "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),

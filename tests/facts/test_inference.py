@@ -110,7 +110,8 @@ OPEN = {
     "monkey-patched function": "def f(): return 3\nf = g(f)\nf()  #?",
     "overridden method": "class A:\n    def f(self): return 3\nclass B(A):\n    f = g\nB().f()  #?",
     "method of a subclass that is passed": (
-        "class A:\n    def f(self): return 3\n    def h(self):\n        self.f()  #?\nclass B(A):\n    def f(self): return g()\nB().h()"
+        "class A:\n    def f(self): return 3\n    def h(self):\n        self.f()  #?\n"
+        "class B(A):\n    def f(self): return g()\nB().h()"
     ),
     "reassigned self": "class A:\n    def f(self):\n        self = g()\n        self.x  #?\n    def h(self): self.x = 1",
     "shadowed builtin": "def int(x): return f(x)\nint(3)  #?",
