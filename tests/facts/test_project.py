@@ -10,8 +10,14 @@ from ask import ROOT, Program
 from perflint.facts.versions import depends_on, oldest_versions
 from perflint.source import Position, Source, SourceError, split_lines
 
-FILES = {"pkg/__init__.py": "from .a import x\n", "pkg/a.py": "", "pkg/sub/__init__.py": "", "pkg/sub/b.py": "from ..a import x\n",
-         "src/lib.py": "", "user.py": "import pkg\n"}  # fmt: skip
+FILES = {
+    "pkg/__init__.py": "from .a import x\n",
+    "pkg/a.py": "",
+    "pkg/sub/__init__.py": "",
+    "pkg/sub/b.py": "from ..a import x\n",
+    "src/lib.py": "",
+    "user.py": "import pkg\n",
+}
 
 
 @pytest.mark.parametrize(
