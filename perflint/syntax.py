@@ -32,11 +32,19 @@ _STRING_OR_COMMENT = re.compile(
     rb"|'(?:[^\\'\r\n]|\\(?:\r\n|.))*'?",
     re.S,
 )
-_CODE_LINE = re.compile(rb"^([ \t\f]*)(?:(@)|(?:async[ \t]+)?(def)[ \t]+(\w+)|[^\s#])", re.M)
+_CODE_LINE = re.compile(rb"^([ \t\f]*)(?:(@)|(?:async[ \t]+)?(def)[ \t]+([^\s(\[:\\]+)|[^\s#])", re.M)
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
-_ATTRIBUTE_TARGET = re.compile(
-    rb"^[ \t]*(?:\w[\w.]*\s*,\s*)*\w+\.(\w+)[^=\n]*?(?<![=!<>])=(?!=)|^[ \t]*\w+\.(\w+)\s*:|\b(?:as|for)\s+\w+\.(\w+)", re.M
+_TARGETS = re.compile(
+    rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=[,\[( ])\()*)(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
+    rb"|^[ \t]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
+    rb"|(?:^|(?<=[;:]))[ \t]*(\w+\.\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
+    re.M,
 )
+"""What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.
+
+Finds too much rather than too little.
+"""
+
 _HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
 
 
@@ -97,11 +105,13 @@ def split(source: Source) -> list[Chunk]:
             continue
         if inside and (nearest := bisect_left(starts, at) - 1) >= 0 and at < inside[nearest][1]:
             continue
-        width = len(line.group(1))
+        if body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]:
+            continue
+        width = len(_indentation(line))
         if name is not None:
             if width > indent:
                 continue
-            chunks.append(_chunk(source, name, first, at, indent))
+            chunks.append(_chunk(source, name, first, at))
             name = None
         if line.group(2):
             if decorator is None or decorator[1] != width:
@@ -111,11 +121,15 @@ def split(source: Source) -> list[Chunk]:
             first = decorator[0] if decorator is not None and decorator[1] == width else at
             decorator = None
             skip_to = _header_end(body, line.end())
-        elif decorator is not None and width <= decorator[1] and body[at + width : at + width + 1] not in b")]}":
+        elif decorator is not None and width <= decorator[1] and body[line.end() - 1 : line.end()] not in b")]}":
             decorator = None
     if name is not None:
-        chunks.append(_chunk(source, name, first, len(body), indent))
+        chunks.append(_chunk(source, name, first, len(body)))
     return chunks
+
+
+def _indentation(line: re.Match[bytes]) -> bytes:
+    return line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
 
 
 def _multiline_strings(body: bytes) -> list[tuple[int, int]]:
@@ -138,14 +152,16 @@ def _header_end(body: bytes, at: int) -> int:
     return at
 
 
-def _chunk(source: Source, name: bytes, start: int, end: int, indent: int) -> Chunk:
+def _chunk(source: Source, name: bytes, start: int, end: int) -> Chunk:
+    first = _CODE_LINE.match(source.body, start)
+    assert first is not None
     return Chunk(
         name.decode(),
         source.row_at(start),
         source.row_at(end - 1),
         start,
         end,
-        source.body[start : start + indent],
+        _indentation(first),
     )
 
 
@@ -163,13 +179,19 @@ class Class:
         return self.node.name
 
     @cached_property
+    def variables(self) -> set[str]:
+        """The names that the class's own statements assign."""
+        stores = (n for s in self.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s))
+        return {n.id for n in stores if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    @cached_property
     def assigning_methods(self) -> dict[str, list[Scope]]:
         """The methods that may assign an attribute, by the attribute's name, as far as their text tells."""
         found: dict[str, list[Scope]] = {}
         for method in self.methods.values():
             names: set[bytes] = set()
-            for line in _ATTRIBUTE_TARGET.finditer(method.text):
-                names.update(re.findall(rb"\.(\w+)", line.group().partition(b"=")[0]))
+            for targets in _TARGETS.finditer(method.text):
+                names.update(re.findall(rb"\.(\w+)", targets[targets.lastindex or 0]))
             names.update(re.findall(rb"register_(?:buffer|parameter)\(\s*[\"'](\w+)", method.text))
             for name in names:
                 found.setdefault(name.decode(), []).append(method)
@@ -405,7 +427,7 @@ class Module:
                     found = Class(self, prefix + statement.name, statement)
                     into.classes[found.qualname] = found
                     self._collect(into, statement.body, found.qualname + ".", found, chunks)
-                case ast.If() | ast.For() | ast.While() | ast.With() | ast.Try():
+                case _:
                     for inner in _blocks(statement):
                         self._collect(into, inner, prefix, owner, chunks)
 
@@ -441,10 +463,11 @@ def _add(into: _Structure, scope: Scope) -> None:
 
 
 def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    for name in ("body", "orelse", "finalbody"):
-        yield getattr(statement, name, [])
-    for handler in getattr(statement, "handlers", []):
-        yield handler.body
+    yield getattr(statement, "body", [])
+    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+        yield part.body
+    yield getattr(statement, "orelse", [])
+    yield getattr(statement, "finalbody", [])
 
 
 def _skeleton(source: Source, chunks: list[Chunk]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -173,8 +174,10 @@ class Callers:
         importers = project.importers(path)
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
             data = scope.module.source.body if file == path else project.read(file)
-            if data is None or name.encode() not in data:
+            if data is None or (name.encode() if complete and not constructed else called) not in data:
                 continue
+            if re.search(rb"\b" + name.encode() + rb"[ \t]+as\b", data):
+                complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():
                 if called in caller.text:
@@ -231,8 +234,6 @@ class Callers:
         return found
 
     def _refers(self, caller: Scope, mention: ast.expr, scope: Scope) -> bool:
-        if isinstance(mention, ast.Attribute) and scope.owner is None:
-            return False
         value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
         return value.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope)
 

@@ -102,6 +102,8 @@ def find_method(inference: Inference, cls: Class, name: str) -> Scope | None:
         if isinstance(ancestor, Class):
             if name in ancestor.methods:
                 return ancestor.methods[name]
+            if name in ancestor.variables:
+                return None
     return None
 
 
@@ -175,9 +177,10 @@ def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: i
             for target in flow.stores:
                 if isinstance(target, ast.Attribute) and target.attr == name:
                     base = inference.infer(target.value, frame)
-                    related = base.may(lambda a: isinstance(a, Instance) and cls in ancestors(inference, a.cls))
+                    related = base.may(lambda a: isinstance(a, (Instance, ClassRef)) and cls in ancestors(inference, a.cls))
                     if related or not base.alternatives:
-                        yield join(inference.definition(d, frame, flow) for d in flow.definitions if d.node is target)
+                        found = [inference.definition(d, frame, flow) for d in flow.definitions if d.node is target]
+                        yield join(found) if found else UNKNOWN  # `nets[0].head = ...` is followed nowhere
 
 
 def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:

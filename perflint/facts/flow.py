@@ -148,6 +148,8 @@ class Flow:
         self.inner: list[FunctionNode | ast.Lambda] = []
         self.inner_names: set[str] = set()
         """Names that functions and lambdas inside this scope read or write."""
+        self.rebound_inside: set[str] = set()
+        """Names that functions inside this scope declare `nonlocal`, and so may bind anew."""
         self.outer_names: set[str] = set()
         """Names declared `global` or `nonlocal` here."""
         self.stores: list[ast.expr] = []
@@ -447,7 +449,13 @@ class _Pass:
                     self.expression(item.context_expr, item)
                     if item.optional_vars is not None:
                         self.assign(item.optional_vars, item, "with", item.context_expr)
-                self.statements(body, node)
+                if _may_swallow(node):
+                    entered = self.copied(self.env)
+                    self.raises.append([])
+                    self.statements(body, node)
+                    self.env = self.joined((self.env, self.with_partial(entered, self.raises.pop())))
+                else:
+                    self.statements(body, node)
                 self.block = outer
             case ast.Return(value=returned):
                 if returned is not None:
@@ -511,7 +519,8 @@ class _Pass:
         defaults = [d for d in (*node.args.defaults, *node.args.kw_defaults) if d is not None]
         for child in (*node.decorator_list, *defaults):
             self.expression(child, node)
-        self.note_inner(node)
+        if not self.flow.scope.is_module:  # a module's functions are scopes of their own
+            self.note_inner(node)
         self.bind(node.name, node, "function", None)
 
     def note_inner(self, node: FunctionNode | ast.Lambda) -> None:
@@ -520,7 +529,11 @@ class _Pass:
             self.note_inner_names(node)
 
     def note_inner_names(self, node: ast.AST) -> None:
-        self.flow.inner_names.update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name):
+                self.flow.inner_names.add(inner.id)
+            elif isinstance(inner, ast.Nonlocal):
+                self.flow.rebound_inside.update(inner.names)
 
     def leave_loops(self, count: int | None = None) -> None:
         for loop in list(_loops(self.block.loop))[:count]:
@@ -533,7 +546,7 @@ class _Pass:
         recording, self.recording = self.recording, False
         head = entry
         for _ in range(3):
-            back = self.iteration(node, body, block, head)
+            back, _ = self.iteration(node, body, block, head)
             widened = self.joined((head, back))
             if widened == head:
                 break
@@ -542,10 +555,10 @@ class _Pass:
         if recording:
             self.flow.loops.append(block.loop)
         self.breaks.append([])
-        back = self.iteration(node, body, block, head, keep_breaks=True)
+        _, end = self.iteration(node, body, block, head, keep_breaks=True)
         left = self.breaks.pop()
         never_ends = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
-        self.env = None if never_ends else self.joined((head, back))
+        self.env = None if never_ends else end
         self.run_block(self.inside("loop-else", node), orelse, node)
         self.env = self.joined((self.env, *left))
 
@@ -556,7 +569,8 @@ class _Pass:
         block: Block,
         head: Environment | None,
         keep_breaks: bool = False,
-    ) -> Environment | None:
+    ) -> tuple[Environment | None, Environment | None]:
+        """What holds on the way back to the loop's head, and where the loop ends because nothing is left to do."""
         self.env = self.copied(head)
         if not keep_breaks:
             self.breaks.append([])
@@ -564,13 +578,15 @@ class _Pass:
         outer, self.block = self.block, block
         if isinstance(node, ast.While):
             self.expression(node.test, node)
+            end = self.copied(self.env)
         else:
+            end = self.copied(head)
             self.assign(node.target, node, "for", node.iter)
         self.statements(body, node)
         self.block = outer
         if not keep_breaks:
             self.breaks.pop()
-        return self.joined((self.env, *self.continues.pop()))
+        return self.joined((self.env, *self.continues.pop())), end
 
     def try_statement(self, node: ast.Try) -> None:
         body, orelse, final = node.body, node.orelse, node.finalbody
@@ -582,6 +598,7 @@ class _Pass:
         after_body = self.env
         seen = self.raises.pop()
         interrupted = self.with_partial(before, seen)
+        self.raises.append(seen)
         ends = [after_body]
         for handler in node.handlers:
             self.env = self.copied(interrupted)
@@ -595,9 +612,10 @@ class _Pass:
             self.block = outer
             ends.append(self.env)
         self.env = self.joined(ends)
+        self.raises.pop()
         if final:
             reachable = self.env
-            self.env = self.joined((reachable, interrupted))
+            self.env = self.joined((reachable, self.with_partial(before, seen)))
             self.run_block(self.inside("finally", node), final, node)
             if reachable is None:
                 self.env = None
@@ -718,8 +736,15 @@ class _Pass:
 
     def operand(self, kind: BlockKind, node: ast.expr, parent: ast.AST) -> None:
         outer, self.block = self.block, self.inside(kind, parent)
-        self.expression(node, parent)
+        self.possibly(node, parent)
         self.block = outer
+
+    def possibly(self, node: ast.expr, parent: ast.AST) -> None:
+        """An expression that may not be evaluated: what it binds may not be bound."""
+        before = self.copied(self.env) if self.walrus else None
+        self.expression(node, parent)
+        if before is not None:
+            self.env = self.joined((before, self.env))
 
     def expression(self, node: ast.expr, parent: ast.AST) -> None:
         if not self.recording and not self.walrus and not self.follows_paths:
@@ -748,7 +773,7 @@ class _Pass:
                 outer = self.block
                 for value in values[1:]:
                     self.block = self.inside("operand", node)
-                    self.expression(value, node)
+                    self.possibly(value, node)
                 self.block = outer
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self.expression(test, node)

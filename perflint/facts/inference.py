@@ -221,7 +221,8 @@ class Inference:
         flow = flow_of(frame.scope)
         reaching = flow.reaching.get(node, frozenset())
         if reaching and name not in flow.outer_names:
-            return join(self.definition(d, frame, flow) for d in sorted(reaching, key=_by_order))
+            values = [self.definition(d, frame, flow) for d in sorted(reaching, key=_by_order)]
+            return join((*values, *self._rebound(frame.scope, flow, name, frame.depth)))
         return self.free_name(frame.scope, name, frame.depth, local=bool(reaching))
 
     def free_name(self, scope: Scope, name: str, depth: int, local: bool = False) -> Value:
@@ -231,9 +232,16 @@ class Inference:
             found = flow.definitions_of(name)
             if found:
                 frame = self.frame(scope.parent, (), depth)
-                return join(self.definition(d, frame, flow) for d in found)
+                values = [self.definition(d, frame, flow) for d in found]
+                return join((*values, *self._rebound(scope.parent, flow, name, depth)))
             return self.free_name(scope.parent, name, depth)
         return self.module_name(scope.module, name, depth)
+
+    def _rebound(self, scope: Scope, flow: Flow, name: str, depth: int) -> list[Value]:
+        """What functions inside a scope may put in the place of its variable."""
+        if scope.is_module:
+            return self._assigned_as_global(scope.module, name, depth)
+        return [UNKNOWN] if name in flow.rebound_inside else []
 
     def module_name(self, module: Module, name: str, depth: int) -> Value:
         """The value of a module's global variable, joined over all its assignments."""
@@ -245,10 +253,7 @@ class Inference:
         found = flow.definitions_of(name)
         values = [self.definition(d, frame, flow) for d in found]
         if found:
-            needle = b"global "
-            if needle in module.source.body:
-                values += self._assigned_as_global(module, name, depth)
-            return join(values)
+            return join((*values, *self._assigned_as_global(module, name, depth)))
         for dotted, level in module.star_imports:
             target = self.project.resolve(dotted, module.source.path, level)
             if target is None or depth <= 0 or not self.project.mentions(target, name):
@@ -261,6 +266,8 @@ class Inference:
         return one(External(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
 
     def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
+        if b"global " not in module.source.body:
+            return []
         if depth <= 0:
             return [UNKNOWN]
         values = []

@@ -233,7 +233,7 @@ class Loops:
         for block in flow.block[node].ancestry():
             if block.loop is not None and block is block.loop.block:
                 if block.loop in kinds:
-                    if found is None and once_then_leaves(flow, node, block.loop):
+                    if found is None and (once_then_leaves(flow, node, block.loop) or skipped_by_guard(flow, node, block)):
                         return None
                     steps = kinds[block.loop] is LoopKind.TRAIN or self._iterates_over_batches(scope, block.loop)
                     if found is not None or steps:
@@ -391,6 +391,8 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             if _has_modulo(operand) and not isinstance(operand, ast.Compare):
                 return not negated
             return is_periodic(flow, operand, not negated, depth)
+        case ast.BinOp(op=ast.Mod()):
+            return negated
         case ast.BoolOp(op=op, values=values):
             some = isinstance(op, ast.And) != negated
             periodic = [is_periodic(flow, v, negated, depth) for v in values]

@@ -1,0 +1,71 @@
+"""Who calls a function, whether that is all, and what its parameters are in consequence."""
+
+from __future__ import annotations
+
+import pytest
+from ask import Program
+
+SITES = {
+    "function": ("def f(x): pass\nf(1)\nf(2)", "f", 2, True),
+    "callback": ("def f(x): pass\nf(1)\ng(f)", "f", 1, False),
+    "only a callback": ("def f(x): pass\ng(f)", "f", 0, False),
+    "kept in a dict": ("def f(x): pass\nd = {'f': f}\nf(1)", "f", 1, False),
+    "another name for it": ("def f(x): pass\ng = f\ng(1)\nf(2)", "f", 1, False),
+    "decorated by something unknown": ("@decorate\ndef f(x): pass\nf(1)", "f", 1, False),
+    "decorated by no_grad": ("import torch\n@torch.no_grad()\ndef f(x): pass\nf(1)", "f", 1, True),
+    "shadowed": ("def f(x): pass\ndef g(f): f(1)", "f", 0, True),
+    "method": ("class A:\n    def f(self, x): pass\nA().f(1)", "A.f", 1, True),
+    "method of another class": ("class A:\n    def f(self): pass\nclass B:\n    def f(self): pass\nB().f()", "A.f", 0, True),
+    "inherited method": ("class A:\n    def f(self, x): pass\nclass B(A): pass\nB().f(1)", "A.f", 1, True),
+    "constructor": ("class A:\n    def __init__(self, x): pass\nA(1)", "A.__init__", 1, True),
+    "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_sites(name: str) -> None:
+    text, qualname, count, complete = SITES[name]
+    program = Program(text)
+    found = program.facts.inference.callers.sites(program.scope(qualname))
+    assert (len(found.sites), found.complete) == (count, complete)
+
+
+PARAMETERS = {
+    "all callers": ("def f(x):\n    x  #?\nf(1)\nf(2)", "1 | 2"),
+    "keyword and default": ("def f(x=3, y=4):\n    y  #?\nf(1)\nf(2, y=5)", "4 | 5"),
+    "nobody": ("def f(x):\n    x  #?", "?"),
+    "callback": ("def f(x):\n    x  #?\nf(1)\ng(f)", "1 | ?"),
+    "a caller that is not understood": ("def f(x):\n    x  #?\nf(1)\nf(g())", "1 | ?"),
+    "recursion": ("def f(x):\n    x  #?\n    f(x)\nf(1)", "1 | ?"),
+    "recursion with something unknown": ("def f(x):\n    x  #?\n    f(g(x))\nf(1)", "1 | ?"),
+    "annotation": ("import torch\ndef f(x: torch.Tensor):\n    x  #?", "tensor on unknown | ?"),
+    "self": ("class A:\n    def f(self):\n        self  #?", "instance A"),
+    "self of a subclass": ("class A:\n    def f(self):\n        self  #?\nclass B(A): pass", "instance A | instance B"),
+    "cls": ("class A:\n    @classmethod\n    def f(cls):\n        cls  #?", "classref A"),
+    "static": ("class A:\n    @staticmethod\n    def f(x):\n        x  #?", "?"),
+    "more positional arguments": ("def f(*x):\n    x  #?\nf(1, 2)", "(1, 2)"),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters(name: str) -> None:
+    text, expected = PARAMETERS[name]
+    assert Program(text).said() == expected
+
+
+LIB = {"lib.py": "def f(x):\n    x  #?\n", "other.py": "import lib\nlib.f(2)\n", "unrelated.py": "def f(x): pass\nf(3)\n"}
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("from lib import f\nf(1)", "1 | 2"),
+        ("import lib as l\nl.f(1)", "1 | 2"),
+        ("from lib import f", "2"),
+        ("from lib import f as g\ng(1)", "2 | ?"),
+        ("from lib import f\nh(f)", "2 | ?"),
+        ("import lib\ng = lib.f\ng(1)", "2 | ?"),
+    ],
+)
+def test_across_files(main: str, expected: str) -> None:
+    assert Program(main, LIB).said() == expected

@@ -1,0 +1,62 @@
+"""Ancestors, subclasses, methods and what counts as a module."""
+
+from __future__ import annotations
+
+from ask import Program, said
+
+from perflint.facts import classes
+
+FILES = {"base.py": "from torch import nn\nclass Base(nn.Module):\n    def f(self): pass\nclass Plain: pass\n"}
+TEXT = """
+from base import Base, Plain
+import torch.nn as nn
+class A(Base):
+    def g(self): pass
+class B(A, Mixin):
+    f = None
+    x: int = 3
+class C(Plain): pass
+class Loop(Loop): pass
+class Generic(Base[int]):
+    def __init__(self):
+        self.layer = nn.Linear(2, 2)
+        self.child = A()
+"""
+
+
+def test_ancestors_across_files() -> None:
+    program = Program(TEXT, FILES)
+    found = classes.ancestors(program.facts.inference, program.cls("B"))
+    assert [a if isinstance(a, str) else a.name for a in found] == ["B", "A", "Mixin", "Base", "torch.nn.Module"]
+    assert len(classes.ancestors(program.facts.inference, program.cls("Loop"))) < 20
+
+
+def test_modules() -> None:
+    program = Program(TEXT, FILES)
+    answers = {
+        name: classes.is_module(program.facts.inference, program.cls(name)) for name in ("A", "B", "C", "Loop", "Generic")
+    }
+    assert answers == {"A": True, "B": True, "C": False, "Loop": False, "Generic": True}
+
+
+def test_methods() -> None:
+    program = Program(TEXT, FILES)
+    inference = program.facts.inference
+
+    def method(cls: str, name: str) -> str | None:
+        found = classes.find_method(inference, program.cls(cls), name)
+        return found.qualname if found is not None else None
+
+    assert (method("A", "f"), method("B", "g"), method("B", "f"), method("C", "f")) == ("Base.f", "A.g", None, None)
+
+
+def test_subclasses_across_files() -> None:
+    program = Program(TEXT, FILES)
+    found = classes.subclasses(program.facts.inference, program.cls("Base", "base.py"))
+    assert [cls.name for cls in found] == ["A", "B", "Generic"]
+
+
+def test_parts_of_a_module() -> None:
+    program = Program(TEXT, FILES)
+    held = classes.held_modules(program.facts.inference, program.cls("Generic"))
+    assert {name: said(value) for name, value in held.items()} == {"layer": "object torch.nn.Linear", "child": "instance A"}

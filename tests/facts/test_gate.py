@@ -1,0 +1,62 @@
+"""The gate of a file says of each of its texts what the texts alone say."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perflint.gate import Gate, Needles, Word
+
+PATTERNS: list[Word] = [re.compile(rb"a+b"), re.compile(rb"[cd]\(")]
+WORDS: st.SearchStrategy[Word] = st.one_of(st.text("abcde(", min_size=1, max_size=3), st.sampled_from(PATTERNS))
+GATES = st.lists(st.lists(WORDS, max_size=3), max_size=3).map(Gate.of)
+TEXTS = st.lists(st.text("abcde( \n", max_size=12).map(str.encode), min_size=1, max_size=5)
+
+
+def cut(texts: list[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
+    """A file of functions at odd places with other code between them, and where the functions are."""
+    spans, at = [], 0
+    for i, text in enumerate(texts):
+        if i % 2:
+            spans.append((at, at + len(text)))
+        at += len(text)
+    return b"".join(texts), spans
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(texts=TEXTS, gates=st.lists(GATES, min_size=1, max_size=3))
+@example(texts=[b"", b"a", b"b"], gates=[Gate.of([["ab"]])])
+@example(texts=[b"", b"a", b"", b"a", b""], gates=[Gate.of([["a"]])])
+@example(texts=[b"x", b"", b"a"], gates=[Gate.of([["a"]]), Gate.of([])])
+def test_texts_that_pass_are_those_that_pass_alone(texts: list[bytes], gates: list[Gate]) -> None:
+    # a newline before each text, so that no word reaches from one into the next
+    texts = [b"\n" + text for text in texts]
+    body, spans = cut(texts)
+    needles = Needles(body)
+    needles.cut(spans)
+    own = texts[::2]
+    for gate in gates:
+        passing = needles.texts(gate)
+        for i, text in enumerate(texts[1::2], 1):
+            assert bool(passing >> i & 1) == gate.passes(text)
+        held = all(any(gate_of_one(needle).passes(text) for needle in group for text in own) for group in gate.groups)
+        assert bool(passing & 1) == held
+        assert passing >> (len(spans) + 1) == 0
+
+
+def gate_of_one(needle: bytes | re.Pattern[bytes]) -> Gate:
+    """The gate that asks for nothing but this."""
+    return Gate(((needle,),))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(text=TEXTS.map(b"".join), gate=GATES)
+def test_a_file_opens_what_its_text_passes(text: bytes, gate: Gate) -> None:
+    assert Needles(text).opens(gate) == gate.passes(text)
+
+
+def test_no_groups_let_everything_pass_and_an_empty_group_nothing() -> None:
+    assert Gate.of([]).passes(b"")
+    assert not Gate.of([[]]).passes(b"anything")

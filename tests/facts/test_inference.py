@@ -1,0 +1,184 @@
+"""What expressions may evaluate to: through names, calls, attributes and files, and never more than is certain."""
+
+from __future__ import annotations
+
+import pytest
+from ask import Program
+
+HEAD = "import torch\nfrom torch import nn\nimport numpy as np\n"
+CUDA, HOST = "tensor on cuda", "tensor on host"
+GPU, CPU = "torch.zeros(2, device='cuda')", "torch.zeros(2)"
+
+CERTAIN = {
+    "constant": ("3  #?", "3"),
+    "either": (f"x = {GPU} if c else {CPU}\nx  #?", f"{CUDA} | {HOST}"),
+    "arithmetic": ("x = 1 + 2.0\nx  #?", "float"),
+    "tensor and number": (f"(2 * {GPU})  #?", CUDA),
+    "tuple": ("x = 1, 'a'\nx[1]  #?", "'a'"),
+    "unpacked": ("(a, b), c = (1, 2), 3\nb  #?", "2"),
+    "starred": ("a, *b = 1, 2, 3\nb  #?", "[1 | 2 | 3]"),
+    "dict": ("d = {'a': 1, 'b': 2}\nd['b']  #?", "2"),
+    "dict with a later item": ("d = {'a': 1}\nd['b'] = 2\nd['b']  #?", "2"),
+    "dict comprehension": ("d = {k: 1 for k in x}\nd['b']  #?", "1"),
+    "list comprehension": (f"x = [{GPU} for i in y]\nx[0]  #?", CUDA),
+    "for over a display": ("for x in (1, 2):\n    x  #?", "1 | 2"),
+    "enumerate": ("for i, x in enumerate([1, 2]):\n    i  #?", "int"),
+    "walrus": ("if (x := 3): x  #?", "3"),
+    "f-string": ("f'cuda:{i}'  #?", "text cuda:"),
+    "function": ("def f(): return 3\nf()  #?", "3"),
+    "function without return": ("def f(): pass\nf()  #?", "None"),
+    "function with two ends": ("def f(c):\n    if c: return 3\nf(1)  #?", "3 | None"),
+    "argument": (f"def f(x): return x\nf({GPU})  #?", CUDA),
+    "keyword": ("def f(a, *, b=1): return b\nf(0, b=2)  #?", "2"),
+    "default": ("def f(a, b=1): return b\nf(0)  #?", "1"),
+    "varargs": ("def f(*a): return a\nf(1, 2)  #?", "(1, 2)"),
+    "keyword arguments": ("def f(**k): return k['b']\nf(a=1, b=2)  #?", "2"),
+    "spread": ("def f(a, b): return b\nd = {'a': 1, 'b': 2}\nf(**d)  #?", "2"),
+    "lambda": ("f = lambda x: x\nf(3)  #?", "3"),
+    "closure": ("def f():\n    x = 3\n    def g(): return x\n    return g()\nf()  #?", "3"),
+    "generator": ("def f():\n    yield 1\n    yield 2\nfor x in f():\n    x  #?", "1 | 2"),
+    "yield from": ("def g(): yield 1\ndef f(): yield from g()\nnext(f())  #?", "1"),
+    "global in a function": ("x = 1\ndef f():\n    global x\n    x = 2\ndef g():\n    x  #?", "1 | 2"),
+    "conditional definition": ("if c:\n    def f(): return 1\nelse:\n    def f(): return 2\nf()  #?", "1 | 2"),
+    "conditional import": ("try: import numpy as q\nexcept ImportError: q = None\nq  #?", "None | numpy"),
+    "class": ("class A: pass\nA()  #?", "instance A"),
+    "attribute of self": ("class A:\n    def __init__(self): self.x = 3\nA().x  #?", "3"),
+    "attribute from an argument": (
+        "class A:\n    def __init__(self, x): self.x = x\n    def f(self):\n        self.x  #?\nA(3)",
+        "3",
+    ),
+    "chained attributes": ("class A:\n    def f(self): self.x = self.y = 3\nA().y  #?", "3"),
+    "attribute of two methods": (
+        "class A:\n    def f(self): self.x = 1\n    def g(self): a = 0; self.x = 2\nA().x  #?",
+        "1 | 2",
+    ),
+    "attribute set from outside": ("class A:\n    def f(self): self.x = 1\ndef g(a=A()):\n    a.x = 2\nA().x  #?", "1 | 2"),
+    "attribute set from outside on a call": ("class A:\n    def f(self): self.x = 1\nA().x = 2\nA().x  #?", "1 | ?"),
+    "method": ("class A:\n    def f(self): return 3\nA().f()  #?", "3"),
+    "inherited method": ("class A:\n    def f(self): return 3\nclass B(A): pass\nB().f()  #?", "3"),
+    "super": ("class A:\n    def f(self): return 3\nclass B(A):\n    def f(self): return super().f()\nB().f()  #?", "3"),
+    "property": ("class A:\n    @property\n    def f(self): return 3\nA().f  #?", "3"),
+    "static method": ("class A:\n    @staticmethod\n    def f(x): return x\nA.f(3)  #?", "3"),
+    "call of an instance": ("class A:\n    def __call__(self, x): return x\nA()(3)  #?", "3"),
+    "iteration over an instance": ("class A:\n    def __iter__(self): yield 3\nfor x in A():\n    x  #?", "3"),
+    "getattr": ("class A:\n    def __init__(self): self.x = 3\ngetattr(A(), 'x')  #?", "3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CERTAIN)
+def test_certain(name: str) -> None:
+    text, expected = CERTAIN[name]
+    assert Program(HEAD + text).said() == expected
+
+
+OPEN = {
+    "parameter of nobody": "def f(x):\n    x  #?",
+    "unknown function": "f()  #?",
+    "unknown attribute": "class A: pass\nA().x  #?",
+    "starred argument": "def f(a, b=1): return b\nf(*x)  #?",
+    "spread of an unknown dict": "def f(a=1): return a\nf(**x)  #?",
+    "unknown decorator": "@decorate\ndef f(): return 3\nf()  #?",
+    "star import": "from somewhere import *\nx  #?",
+    "name of a loader": "def f(train_loader):\n    train_loader  #?",
+    "name of a model": "def f(model):\n    model  #?",
+    "name of a loss": "def f(loss):\n    loss  #?",
+    "name of a device": "def f(device):\n    device  #?",
+    "name of an optimizer": "def f(optimizer):\n    optimizer  #?",
+    "method that tensors have": "def f(x):\n    x.mean()  #?",
+    "annotation": "def f(x: torch.Tensor):\n    x  #?",
+    "gradient": "torch.zeros(2).grad  #?",
+    "abstract method": "class A:\n    def f(self): raise NotImplementedError\nA().f()  #?",
+    "coroutine": "async def f(): return 3\nf()  #?",
+    "match capture": "match y:\n    case x: x  #?",
+    "with an unknown manager": "with y as x: x  #?",
+    "unknown base class": "class A(B): pass\nA().f()  #?",
+    "augmented by something unknown": "x = 1\nx += y\nx  #?",
+    "loop-carried and unknown": "x = 1\nfor i in y:\n    x = f(x)\nx  #?",
+    "global that another file may set": "def f():\n    global x\n    x = g()\nx = 1\ndef h():\n    x  #?",
+    "nonlocal": "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x = h()\n    g()\n    x  #?",
+    "nonlocal read by another closure": (
+        "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x = h()\n    def k():\n        x  #?"
+    ),
+    "attribute set by setattr": "class A:\n    def __init__(self): self.x = 1\na = A()\nsetattr(a, 'x', f())\na.x  #?",
+    "attribute set on the class": "class A:\n    def __init__(self): self.x = 1\nA.x = f()\nA().x  #?",
+    "list that grows": "x = [1]\nx.append(f())\nx[1]  #?",
+    "list that is filled": "x = [1]\nx[0] = f()\nx[0]  #?",
+    "list that grows by +=": "x = [1]\nx += f()\nx[0]  #?",
+    "list handed away": "x = [1]\nf(x)\nx[0]  #?",
+    "dict that grows": "x = {'a': 1}\nx['a'] = f()\ndef g():\n    x['a']  #?",
+    "dict updated": "x = {'a': 1}\nx.update(a=f())\nx['a']  #?",
+    "monkey-patched method": "class A:\n    def f(self): return 3\nA.f = g\nA().f()  #?",
+    "monkey-patched function": "def f(): return 3\nf = g(f)\nf()  #?",
+    "overridden method": "class A:\n    def f(self): return 3\nclass B(A):\n    f = g\nB().f()  #?",
+    "method of a subclass that is passed": (
+        "class A:\n    def f(self): return 3\n    def h(self):\n        self.f()  #?\n"
+        "class B(A):\n    def f(self): return g()\nB().h()"
+    ),
+    "reassigned self": "class A:\n    def f(self):\n        self = g()\n        self.x  #?\n    def h(self): self.x = 1",
+    "shadowed builtin": "def int(x): return f(x)\nint(3)  #?",
+    "builtin shadowed by a star import": "from somewhere import *\nint(3)  #?",
+    "deleted and unknown": "x = 1\nif c: x = f()\nx  #?",
+    "exception": "try: f()\nexcept E as x: x.value  #?",
+}
+
+
+NOT_SEEN = {
+    "attribute set by setattr",
+    "dict that grows",
+    "dict updated",
+    "list that grows",
+    "list handed away",
+    "monkey-patched method",
+    "builtin shadowed by a star import",
+}
+"""What the analysis takes for certain though it is not."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xfail(strict=True) if name in NOT_SEEN else ()) for name in OPEN]
+)
+def test_open(name: str) -> None:
+    assert Program(HEAD + OPEN[name]).value().open
+
+
+FILES = {
+    "pkg/__init__.py": "from .models import Net as Model\nfrom . import tools\nfrom .all import *\nDEVICE = 'cuda'\n",
+    "pkg/models.py": (
+        "import torch\nfrom torch import nn\nfrom .tools import helper\nclass Base:\n    def name(self): return 'base'\n"
+        "class Net(Base):\n    def __init__(self, n): self.n = n; self.made = helper()\n"
+        "    @property\n    def size(self): return self.n\n"
+        "def make(kind): return Net(3) if kind else None\n"
+    ),
+    "pkg/tools.py": "def helper(): return 3\ndef apply(f, x): return f(x)\nclass Registry(dict): pass\n",
+    "pkg/all.py": "from .tools import helper as hidden\nstarred = 'star'\n",
+    "loop_a.py": "from loop_b import b\ndef a(): return 1\nx = b\n",
+    "loop_b.py": "from loop_a import a, x\ndef b(): return a()\ny = x\n",
+}
+
+ACROSS = {
+    "re-export": ("from pkg import Model\nModel(3)  #?", "instance Net"),
+    "module attribute": ("import pkg\npkg.DEVICE  #?", "'cuda'"),
+    "submodule": ("import pkg.tools\npkg.tools.helper()  #?", "3"),
+    "aliased submodule": ("import pkg.tools as t\nt.helper()  #?", "3"),
+    "from a package import a module": ("from pkg import tools\ntools.helper()  #?", "3"),
+    "star import in the package": ("from pkg import starred\nstarred  #?", "'star'"),
+    "star import here": ("from pkg.all import *\nstarred  #?", "'star'"),
+    "alias": ("from pkg.tools import helper as h\nh()  #?", "3"),
+    "factory": ("from pkg.models import make\nmake(1)  #?", "None | instance Net"),
+    "attribute of an instance": ("from pkg.models import Net\nNet(3).n  #?", "3"),
+    "attribute from another file's function": ("from pkg.models import Net\nNet(3).made  #?", "3"),
+    "property": ("from pkg.models import Net\nNet(3).size  #?", "3"),
+    "inherited": ("from pkg.models import Net\nNet(3).name()  #?", "'base'"),
+    "callback": ("from pkg.tools import apply\napply(lambda v: v, 3)  #?", "3"),
+    "files that import each other": ("from loop_b import b, y\nb()  #?", "1"),
+    "name through a circle": ("from loop_b import y\ny()  #?", "1"),
+    "outside": ("from somewhere.else_ import thing\nthing  #?", "somewhere.else_.thing"),
+    "not there": ("from pkg.tools import missing\nmissing  #?", "?"),
+    "subclass of a foreign class": ("from pkg.tools import Registry\nRegistry()['x']  #?", "?"),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_across_files(name: str) -> None:
+    text, expected = ACROSS[name]
+    assert Program(text, FILES).said() == expected

@@ -1,0 +1,109 @@
+"""Step loops, hot functions and guards."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from ask import Program
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+model = nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+loader = DataLoader([])
+"""
+
+KINDS = {
+    "training": ("for x in loader:\n    model(x).sum().backward()\n    optimizer.step()", ["training"]),
+    "epochs": ("for e in range(3):\n    for x in loader:\n        model(x).sum().backward()", [None, "training"]),
+    "evaluation": ("for x in loader: model(x)", ["evaluation"]),
+    "steps by number": ("for i in range(3):\n    model(f(i)).sum().backward()", ["training"]),
+    "while": ("while True:\n    model(f()).sum().backward()", ["training"]),
+    "step of a helper": ("def step(x): model(x).sum().backward()\nfor x in y: step(x)", ["training"]),
+    "epochs of a helper": ("def run():\n    for x in loader: model(x)\nfor e in range(3):\n    run()\n    model(e)", [None]),
+    "no network": ("for x in y: f(x)", [None]),
+    "step of something else": ("for x in y: environment.step(x)", [None]),
+    "criterion only": ("criterion = nn.MSELoss()\nfor x in y: criterion(x, x)", [None]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds(name: str) -> None:
+    text, expected = KINDS[name]
+    program = Program(HEAD + text)
+    kinds = program.facts.loops.kinds(program.scope(""))
+    loops = sorted(program.flow().loops, key=lambda loop: loop.statement.lineno if loop.statement else 0)
+    assert [kinds[loop].value if loop in kinds else None for loop in loops] == expected
+
+
+STEP = "for i, x in enumerate(loader):\n    model(x).sum().backward()\n"
+GUARDS = {
+    "each step": ("    a  #?", True),
+    "periodic": ("    if i % 10 == 0:\n        a  #?", False),
+    "nearly always": ("    if i % 10:\n        a  #?", True),
+    "negated": ("    if not i % 10:\n        a  #?", False),
+    "first step": ("    if i == 0:\n        a  #?", False),
+    "else of periodic": ("    if i % 10 == 0: pass\n    else:\n        a  #?", True),
+    "both": ("    if i % 10 == 0 and c:\n        a  #?", False),
+    "either": ("    if i % 10 == 0 or c:\n        a  #?", True),
+    "by name": ("    if verbose:\n        a  #?", False),
+    "through a variable": ("    now = i % 10 == 0\n    if now:\n        a  #?", False),
+    "other condition": ("    if c:\n        a  #?", True),
+    "handler": ("    try: f()\n    except E:\n        a  #?", False),
+    "skipped": ("    if i % 10: continue\n    a  #?", False),
+    "before break": ("    if c:\n        a  #?\n        break", False),
+    "operand": ("    i % 10 == 0 and a  #?", False),
+    "inner loop": ("    for k in y:\n        a  #?", True),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_guards(name: str) -> None:
+    text, each_step = GUARDS[name]
+    program = Program(HEAD + STEP + text)
+    scope, node = program.at("a")
+    assert (program.facts.loops.step_loop(scope, node) is not None) is each_step
+    assert program.facts.loops.around(scope, node) is not None
+
+
+def test_heat() -> None:
+    program = Program(
+        HEAD
+        + """
+def each(x): return deeper(x)
+def deeper(x): return x
+def rarely(x): pass
+def never(x): pass
+class Net(nn.Module):
+    def forward(self, x): return self.part(x)
+    def part(self, x): return x
+    def build(self): pass
+for i, x in enumerate(loader):
+    model(each(x)).sum().backward()
+    if i % 100 == 0: rarely(x)
+never(1)
+"""
+    )
+    heat = {scope.qualname: scope and program.facts.loops.heat(scope) for scope in program.scopes()}
+    assert {name: value and value.name for name, value in heat.items()} == {
+        "": None, "each": "STEP", "deeper": "STEP", "rarely": None, "never": None,
+        "Net.forward": "FORWARD", "Net.part": "FORWARD", "Net.build": None,
+    }  # fmt: skip
+
+
+def test_targets() -> None:
+    program = Program(
+        HEAD
+        + "class A:\n    def f(self): pass\nclass N(nn.Module):\n    def forward(self, x): pass\ndef g(): pass\n"
+        + "A().f(); N()(1); g(); (g if c else unknown)(); unknown()"
+    )
+    scope = program.scope("")
+    calls = sorted(program.flow().calls, key=lambda call: (call.lineno, call.col_offset, ast.unparse(call)))[-8:]
+    found = {ast.unparse(call): [t.qualname for t in program.facts.loops.targets(scope, call)] for call in calls}
+    assert found["A().f()"] == ["A.f"]
+    assert found["N()(1)"] == ["N.forward"]
+    assert found["g()"] == found["(g if c else unknown)()"] == ["g"]
+    assert found["unknown()"] == []

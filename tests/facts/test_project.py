@@ -1,0 +1,87 @@
+"""What imports mean, the oldest versions that a project admits, and files as bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ask import ROOT, Program
+
+from perflint.facts.versions import depends_on, oldest_versions
+from perflint.source import Position, Source, SourceError, split_lines
+
+FILES = {
+    "pkg/__init__.py": "from .a import x\n",
+    "pkg/a.py": "",
+    "pkg/sub/__init__.py": "",
+    "pkg/sub/b.py": "from ..a import x\n",
+    "src/lib.py": "",
+    "user.py": "import pkg\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("dotted", "importer", "level", "target"),
+    [
+        ("pkg", "main.py", 0, "pkg/__init__.py"), ("pkg.a", "main.py", 0, "pkg/a.py"), ("a", "pkg/sub/b.py", 2, "pkg/a.py"),
+        ("", "pkg/a.py", 1, "pkg/__init__.py"), ("sub.b", "pkg/a.py", 1, "pkg/sub/b.py"), ("lib", "main.py", 0, "src/lib.py"),
+        ("pkg.a", "pkg/sub/b.py", 0, "pkg/a.py"), ("torch", "main.py", 0, None), ("nothing", "pkg/a.py", 1, None),
+    ],
+)  # fmt: skip
+def test_resolve(dotted: str, importer: str, level: int, target: str | None) -> None:
+    found = Program("", FILES).project.resolve(dotted, f"{ROOT}/{importer}", level)
+    assert found == (target and f"{ROOT}/{target}")
+
+
+def test_importers_go_through_packages() -> None:
+    found = Program("", FILES).project.importers(f"{ROOT}/pkg/a.py")
+    assert found == {f"{ROOT}/{name}" for name in ("pkg/__init__.py", "pkg/sub/b.py", "user.py")}
+
+
+def test_near_training() -> None:
+    files = {"train.py": "import lib\nloss.backward()", "lib.py": "import deep", "deep.py": "", "other.py": ""}
+    project = Program("", files).project
+    assert [project.near_training(f"{ROOT}/{name}.py") for name in ("train", "lib", "deep", "other")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_versions(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\ndependencies = ['torch>=2.1,<3', 'perflint_torch', 'numpy']\n")
+    (tmp_path / "requirements-dev.txt").write_text("torch==2.0.1  # why\nnot a requirement !!\npandas~=1.5\n")
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - scipy=1.9\n")
+    versions = {name: str(version) for name, version in oldest_versions(str(tmp_path)).items()}
+    assert versions == {"torch": "2.0.1", "pandas": "1.5", "scipy": "1.9"}
+    assert depends_on(str(tmp_path), "perflint-torch")
+    assert not depends_on(str(tmp_path), "torchvision")
+
+
+def test_broken_configuration_admits_everything(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project\n")
+    assert oldest_versions(str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x = 1\n", b"\xef\xbb\xbfx = 1\n", b"# coding: latin-1\nx = '\xe9'\n", "x = 'é日'\r\ny = 1".encode(), b"", b"x\ry\n\f\n"],
+)
+def test_bytes_survive(data: bytes) -> None:
+    source = Source.decode("a.py", data)
+    assert source.encode(source.body) == data
+    assert "".join(split_lines(source.body.decode())) == source.body.decode()
+    for offset in range(len(source.body)):
+        assert source.starts[source.row_at(offset) - 1] <= offset
+
+
+@pytest.mark.parametrize("data", [b"x\0", b"'\xff'", b"# coding: nonsense\n", b"\xef\xbb\xbf# coding: latin-1\n"])
+def test_what_is_no_text_raises(data: bytes) -> None:
+    with pytest.raises(SourceError):
+        Source.decode("a.py", data)
+
+
+def test_columns_are_characters() -> None:
+    source = Source.decode("a.py", "x = 'é日'; y\n".encode())
+    assert source.position(source.body.index(b"y")) == Position(1, 11)

@@ -1,0 +1,144 @@
+"""The proofs that rewrites share: each trap must stand against its proof."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from ask import Program
+
+from perflint.facts.flow import flow_of
+from perflint.facts.forward import needs_graph
+from perflint.facts.proofs import free_name, inspects_itself, single_definition, suspends, unshared, untouched, without_effect
+from perflint.facts.recurrent import is_zero_state, rnn_calls
+from perflint.facts.retention import kept_by
+
+HEAD = "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\ndef f(x, buffer):\n    y = x.sum() * 2\n"
+
+UNTOUCHED = {
+    "pass": True,
+    "print(y)": True,
+    "z = y.item()": True,
+    "z = y * 2; z.mul_(3)": True,
+    "y += 1": False,
+    "y.mul_(2)": False,
+    "y.data = x": False,
+    "y[0] = 1": False,
+    "z = y; z.mul_(2)": False,
+    "z = y.view(-1); z += 1": False,
+    "torch.add(y, 1, out=y)": False,
+    "torch.distributed.all_reduce(y)": False,
+    "unknown(y)": False,
+    "zs = [y]; zs[0].mul_(2)": False,
+    "buffer.y = y": False,
+    "g = lambda: y.mul_(2)": False,
+    "yield y": False,
+    "for z in y: z.mul_(2)": False,
+    "(z := y).mul_(2)": False,
+    "z = y if x else x; z.mul_(2)": False,
+    "nn.ReLU(inplace=True)(y)": False,
+    "match y:\n        case z: z.mul_(2)": False,
+}
+
+
+@pytest.mark.parametrize("text", UNTOUCHED)
+def test_untouched(text: str) -> None:
+    program = Program(f"{HEAD}    {text}\n    y.item()  #?\n")
+    scope, node = program.at("y.item()")
+    definition = next(d for d in flow_of(scope).definitions_of("y") if d.kind == "assign")
+    assert (untouched(program.facts, scope, definition, node) is None) is UNTOUCHED[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ("y = x * 2", True), ("y = buffer", False), ("y = x.view(-1)", False), ("y = torch.ones(2); buffer.y = y", True),
+        ("y = buffer[0]", False), ("y = torch.ones(2) if x else buffer", False),
+    ],
+)  # fmt: skip
+def test_unshared(text: str, own: bool) -> None:
+    program = Program(f"import torch\ndef f(buffer):\n    x = torch.ones(2)\n    {text}\n    y  #?\n")
+    scope, node = program.at("y")
+    assert (unshared(program.facts, scope, node) is None) is own
+
+
+@pytest.mark.parametrize(
+    ("text", "single"),
+    [
+        ("x = 1\nuse(x, x)", True),
+        ("x = 1\nif c: x = 2\nuse(x, x)", False),
+        ("use(x, x)", False),
+        ("x = 1\nx = 2\nuse(x, x)", True),
+    ],
+)
+def test_single_definition(text: str, single: bool) -> None:
+    flow = Program(text).flow()
+    assert (single_definition(flow, *flow.calls_named["use"][0].args) is not None) is single
+
+
+@pytest.mark.parametrize(
+    ("text", "pure"),
+    [("len(x)", True), ("pure(x)", True), ("keeps(x)", False), ("unknown(x)", False), ("(y := 1)", False), ("next(x)", False)],
+)
+def test_without_effect(text: str, pure: bool) -> None:
+    head = "s = []\ndef pure(x): return len(x)\ndef keeps(x): s[0] = x\n"
+    program = Program(f"{head}def f(x):\n    {text}  #?\n")
+    assert (without_effect(program.facts, *program.at()) is None) is pure
+
+
+def test_names_and_suspension() -> None:
+    program = Program("def f(): total = 1\ndef g(): locals()\nasync def h(): await x\n")
+    scopes = {name: program.scope(name) for name in "fgh"}
+    assert free_name(scopes["f"], "total") == "total_2"
+    assert free_name(program.scope(""), "new") is None
+    assert free_name(scopes["g"], "new") is None
+    assert [inspects_itself(program.flow(name)) for name in "fgh"] == [False, True, False]
+    assert [suspends(program.flow(name)) for name in "fgh"] == [False, False, True]
+
+
+MODULE = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+    def forward(self, x):
+        {}
+        return self.layer(x)
+def run(x):
+    net = Net()
+    net(x)  #?
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "graph"),
+    [
+        ("pass", False, False), ("y = x * 2", False, False), ("self.y = x", True, True), ("store.append(x)", True, False),
+        ("global g; g = x", True, False), ("unknown(x)", True, False), ("torch.autograd.grad(x, x)", False, True),
+        ("x.requires_grad", False, True), ("self.cache['a'] = x", True, True), ("zs = []; zs.append(x)", False, False),
+    ],
+)  # fmt: skip
+def test_what_a_forward_pass_keeps(text: str, kept: bool, graph: bool) -> None:
+    program = Program(MODULE.format(text))
+    scope, call = program.at()
+    assert isinstance(call, ast.Call)
+    assert (kept_by(program.facts, scope, [call]) is not None) is kept
+    assert bool(list(needs_graph(program.facts, scope, call))) is graph
+
+
+@pytest.mark.parametrize(
+    ("state", "zero"),
+    [
+        ("(torch.zeros(1), torch.zeros(1))", True), ("(torch.zeros(1), torch.ones(1))", False), ("s", False),
+        ("torch.zeros(1).add_(1)", False), ("(torch.zeros(1), s)", False),
+    ],
+)  # fmt: skip
+def test_states(state: str, zero: bool) -> None:
+    program = Program(
+        f"import torch\nfrom torch import nn\nrnn = nn.LSTM(2, 2)\ndef f(x, s):\n    rnn(x, {state})\n    rnn(x)\n"
+    )
+    (call,) = rnn_calls(program.facts, program.scope("f"))
+    assert call.certain
+    assert is_zero_state(program.facts, program.scope("f"), call.state) is zero

@@ -1,0 +1,83 @@
+"""Where the host waits for the device, and what becomes of the number."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from ask import Program
+
+HEAD = """
+import math, torch
+from torch import nn
+from torch.utils.data import DataLoader
+model = nn.Linear(2, 2).cuda()
+def train(losses, total=0.0):
+    for i, x in enumerate(DataLoader([])):
+        loss = model(x.cuda()).sum()
+        loss.backward()
+"""
+
+READS = {
+    "loss.item()": "ITEM",
+    "float(loss)": "CONVERSION",
+    "loss.detach().cpu().numpy()": "COPY",
+    "loss.cpu().item()": "ITEM",
+    "loss.tolist()": "COPY",
+    "loss.to('cpu')": "COPY",
+    "f'{loss}'": "FORMAT",
+    "'%f' % loss": "FORMAT",
+    "print(loss)": "FORMAT",
+    "f(1 if loss else 2)": "TRUTH",
+    "math.isnan(loss)": "CONVERSION",
+    "writer.add_scalar('a', loss, i)": "LOGGER",
+    "loss.detach()": None,
+    "loss.shape": None,
+    "x.shape[0]": None,
+    "len(x)": None,
+    "x.item()": None,
+    "unknown(loss)": None,
+    "f'{loss.shape}'": None,
+    "loss is None": None,
+}
+
+
+@pytest.mark.parametrize("text", READS)
+def test_reads(text: str) -> None:
+    program = Program(f"{HEAD}        {text}\n")
+    reads = program.facts.reads(program.scope("train"))
+    assert [read.kind.name for read in reads] == ([READS[text]] if READS[text] else [])
+
+
+def test_only_what_runs_each_step_counts() -> None:
+    program = Program(f"{HEAD}    loss.item()\ndef other(loss): loss.item()\n")
+    assert [program.facts.reads(program.scope(name)) for name in ("train", "other")] == [[], []]
+
+
+SINKS = {
+    "total += loss.item()": {"ACCUMULATE"},
+    "losses.append(loss.item())": {"COLLECT"},
+    "print(loss.item())": {"LOG"},
+    "print(f'{loss.item():.3f}')": {"LOG"},
+    "a = round(loss.item(), 3); print(a)": {"LOG"},
+    "meter.update(loss.item(), 3)": {"METER"},
+    "self.x = loss.item()": {"STORE"},
+    "losses[i] = loss.item()": {"STORE"},
+    "if loss.item() > 3: break": {"CONTROL"},
+    "a = loss.item(); total += a\n        while a: pass": {"ACCUMULATE", "CONTROL"},
+    "y = x[loss.item()]": {"NEEDED"},
+    "unknown(loss.item())": {"NEEDED"},
+    "f = lambda: loss.item()": {"RETURN"},
+    "a = loss.item()\n        def g(): return a": {"NEEDED"},
+    "return loss.item()": {"RETURN"},
+    "loss.item()": set(),
+}
+
+
+@pytest.mark.parametrize("text", SINKS)
+def test_sinks(text: str) -> None:
+    program = Program(f"{HEAD}        {text}\n")
+    for scope in program.scopes():
+        calls = [c for c in program.flow(scope.qualname).calls if ast.unparse(c) == "loss.item()"]
+        for call in calls:
+            assert {sink.name for sink in program.facts.sinks.of(scope, call)} == SINKS[text]
