@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.values import ClassRef, FunctionRef, Instance, Literal, Number, Text
+from perflint.facts.values import ClassRef, FunctionRef, Instance, Literal, Number, Object, Text
 from perflint.syntax import Class, Scope, SyntaxProblem
 
 MAX_REACHED = 60
@@ -21,20 +21,29 @@ _ASKS = re.compile(
     rb"torch\.func\b|functorch"
 )
 _LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf")
+_FUSED = re.compile(
+    rb"\bnn\.(?:LSTM|MultiheadAttention|Transformer\w*)\b|\bmodels\.vit_|\bgetattr\((?:torch\.)?nn,"
+    rb"|(?<![\w.])(LSTM|MultiheadAttention|Transformer(?:Encoder|Decoder)?(?:Layer)?)\("
+)
+"""Layers of torch that run another kernel without autograd, whose results differ in the last bits (torch 2.13): an LSTM on
+the CPU, and attention in evaluation mode, which also gives zeros for padded positions."""
 _KEEPS = re.compile(
     rb"^[ \t]*self\.[\w.]+(?:\[[^\]\n]*\])?[ \t]*(?:[-+*/|]=|=(?!=))|\bself\.[\w.]+\.(?:append|extend|add|update)\(", re.M
 )
 
 
+_ROUNDS = "has a layer of torch that rounds differently without autograd"
+
+
 def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
-    """Why a forward pass may need or keep the graph that it records: one line for each reason found.
+    """Why a forward pass may need or keep the graph that it records, or compute otherwise without: a line for each reason.
 
     Looked at is the text of all that may run: the module's class, and every class and function of the project that is
     named in it or where it is built.
     """
     name = ast.unparse(call.func)
     receivers = [facts.inference.value(scope, call.func)]
-    if isinstance(call.func, ast.Attribute):
+    if isinstance(call.func, ast.Attribute) and not receivers[0].must(lambda a: isinstance(a, (Instance, Object))):
         receivers.append(facts.inference.value(scope, call.func.value))
     pending: list[Class | Scope] = [a.cls for v in receivers for a in v.alternatives if isinstance(a, Instance)]
     pending += [a.scope for v in receivers for a in v.alternatives if isinstance(a, FunctionRef)]
@@ -43,6 +52,8 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             site = getattr(alternative, "site", None)
             if isinstance(site, tuple):
                 pending += _built_with(facts, *site)
+    if any(isinstance(a, Object) and _FUSED.search(a.qualname.encode()) for v in receivers for a in v.alternatives):
+        yield f"`{name}` {_ROUNDS}"
     seen: set[Class | Scope] = set()
     while pending:
         reached = pending.pop()
@@ -63,6 +74,9 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             if isinstance(reached, Class) and function.name != "__init__" and _KEEPS.search(text):
                 yield f"`{name}` keeps something of each forward pass"
                 return
+            if _has_fused(facts, function):
+                yield f"`{name}` {_ROUNDS}"
+                return
             pending += _named(facts, function)
         if isinstance(reached, Class):
             pending += [a for a in classes.ancestors(facts.inference, reached) if isinstance(a, Class)]
@@ -74,6 +88,17 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             init = reached.methods.get("__init__")
             for site in facts.inference.callers.sites(init).sites if init is not None else ():
                 pending += _built_with(facts, site.scope, site.node)
+
+
+def _has_fused(facts: Facts, function: Scope) -> bool:
+    """Whether a function names a layer of `_FUSED`, and not a class of the project of that name."""
+    for found in _FUSED.finditer(function.text):
+        if found[1] is None:
+            return True
+        value = facts.inference.module_name(function.module, found[1].decode(), 2)
+        if not value.must(lambda a: isinstance(a, ClassRef)):
+            return True
+    return False
 
 
 def _built_with(facts: Facts, scope: Scope, call: ast.Call) -> list[Class | Scope]:
