@@ -111,7 +111,7 @@ def check(code: Code) -> Iterator[Finding]:
                 _folded(code, call, factory, device),
                 unless=missing,
             )
-        what = "random numbers are drawn" if random else f"`torch.{name}` fills memory"
+        what = "random numbers are drawn" if random else f"the result of `torch.{name}` is built"
         message = f"{what} on the host and copied to the device in every step; pass `device=` instead"
         yield code.finding(call, message, fix, missing, waits=[call])
     yield from _legacy(code)
