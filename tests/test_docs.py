@@ -1,0 +1,24 @@
+"""What is generated or written about perflint, against perflint."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from conftest import ROOT, in_process
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_generated_pages_are_fresh() -> None:
+    run = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_readme_names_options_that_exist() -> None:
+    shown = "".join(in_process(command, "--help").stdout for command in ("check", "fix", "explain", "rules"))
+    text = re.sub(r"^python3 -m venv .*$", "", README, flags=re.M)
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert options
+    assert not {option for option in options if option not in shown}
