@@ -77,7 +77,7 @@ def fix(folder: Path, *arguments: str) -> bytes:
 
 
 def test_every_program_is_here() -> None:
-    assert NAMES == sorted(path.name for path in PROGRAMS.iterdir())
+    assert sorted(path.name for path in PROGRAMS.iterdir()) == NAMES
 
 
 def test_the_expected_rules_fire_in_each_file() -> None:
