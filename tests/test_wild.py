@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import Project
+from conftest import Project
 
 HEAD = """
 import numpy as np
