@@ -329,6 +329,7 @@ class Sinks:
     def __init__(self, inference: Inference, loops: Loops) -> None:
         self._inference = inference
         self._loops = loops
+        self._asked: set[ast.Call] = set()
 
     def of(self, scope: Scope, node: ast.expr, depth: int = 2) -> frozenset[Sink]:
         """Every use of the value of `node`."""
@@ -410,12 +411,18 @@ class Sinks:
             yield Sink.CONTROL
 
     def _is_decided_by(self, scope: Scope, call: ast.Call) -> bool:
-        """Whether `losses.append(loss)` fills a list of which a condition inside the same step loop looks at an item."""
+        """Whether `tokens.append(token)` fills a list of which the same step loop needs an item, in a condition or to go on."""
         flow = flow_of(scope)
         loop = self._loops.around(scope, call)
         match call.func:
-            case ast.Attribute(value=ast.Name(id=name)) if loop is not None:
-                return _is_tested(flow, name, loop, items=True)
+            case ast.Attribute(value=ast.Name(id=name)) if loop is not None and call not in self._asked:
+                self._asked.add(call)  # an item may be added to the list again
+                try:
+                    return _is_tested(flow, name, loop, items=True) or any(
+                        Sink.NEEDED in self.of(scope, item, 0) for item in _items_in(flow, name, loop)
+                    )
+                finally:
+                    self._asked.discard(call)
         return False
 
     def _argument(self, scope: Scope, call: ast.Call, node: ast.AST) -> Sink | None:
@@ -499,6 +506,15 @@ def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
         for definition in flow.definitions_of(name)
         for use in flow.uses[definition]
     )
+
+
+def _items_in(flow: Flow, name: str, loop: Loop) -> Iterator[ast.Subscript]:
+    """Where a loop looks at items of a list."""
+    for definition in flow.definitions_of(name):
+        for use in flow.uses[definition]:
+            parent = flow.parent[use]
+            if isinstance(parent, ast.Subscript) and parent.value is use and flow.within(use, loop.block):
+                yield parent
 
 
 def _in_test(flow: Flow, node: ast.AST) -> bool:
