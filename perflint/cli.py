@@ -74,11 +74,20 @@ def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
     options = [
         click.argument("paths", nargs=-1),
-        click.option("--select", help="Run these rules or groups only; `all` is every rule.", metavar="NAMES", multiple=True),
+        click.option(
+            "--select",
+            help="Run only these, separated by commas; `all` is every rule.",
+            metavar="NAMES",
+            multiple=True,
+        ),
         click.option("--extend-select", help="Run these rules or groups too.", metavar="NAMES", multiple=True),
         click.option("--ignore", help="Leave these rules or groups out.", metavar="NAMES", multiple=True),
-        click.option("--unsafe-fixes/--no-unsafe-fixes", default=None, help="Show and apply fixes that may change behaviour."),
-        click.option("--diff", is_flag=True, help="Print what fix would change as a patch; write nothing."),
+        click.option(
+            "--unsafe-fixes/--no-unsafe-fixes",
+            default=None,
+            help="Apply unsafe fixes, too.",
+        ),
+        click.option("--diff", is_flag=True, help="Print the fixes as a patch; write nothing."),
         click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: full]"),
         click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
         click.option("--statistics", is_flag=True, help="Print how many findings each rule has."),
@@ -101,16 +110,23 @@ def _shared(command: Command) -> Command:
 @cli.command()
 @_shared
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
-@click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding.")
+@click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 def check(fixes: bool, add_ignores: bool, **options: Any) -> int:
-    """Report what is slow in PATHS (files and directories; `-` is standard input; by default the working directory)."""
+    """Report what is slow in PATHS.
+
+    PATHS are files and directories, or `-` for standard input; by default the working directory.
+    """
     return _Invocation(fixing=fixes, add_ignores=add_ignores, **options).run()
 
 
 @cli.command()
 @_shared
 def fix(**options: Any) -> int:
-    """Rewrite what is slow in PATHS. Safe fixes only, unless --unsafe-fixes is given."""
+    """Rewrite what is slow in PATHS.
+
+    PATHS are files and directories, or `-` for standard input; by default the working directory. Only safe fixes are
+    applied, which leave what the program computes as it is, unless --unsafe-fixes is given.
+    """
     return _Invocation(fixing=True, **options).run()
 
 
@@ -118,7 +134,10 @@ def fix(**options: Any) -> int:
 @click.argument("rule")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(rule: str, output_format: str) -> int:
-    """Print the page of a RULE: what it finds, why that is slow, when its fix is safe."""
+    """Print the page of a RULE.
+
+    It says what the rule finds, why that is slow, what to write instead, and when its fix is safe.
+    """
     from perflint.config import ConfigError, require_known
     from perflint.explain import ENGINE_PAGES, as_json, page
     from perflint.registry import all_rules
@@ -140,7 +159,11 @@ def explain(rule: str, output_format: str) -> int:
 @cli.command()
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(output_format: str) -> int:
-    """List the rules."""
+    """List the rules.
+
+    Each with its severity, its group, whether it offers fixes, and what it finds. Rules of severity `info` run only when
+    they are selected.
+    """
     from perflint.explain import listing, listing_json
     from perflint.registry import all_rules
 

@@ -39,10 +39,12 @@ def as_json(rule: Rule) -> str:
 
 
 def listing(rules: Iterable[Rule]) -> str:
-    """One line per rule: name, severity, whether it has a fix, summary."""
-    rows = [(r.name, r.severity.value, "fix" if r.fixes else "", r.summary) for r in rules]
-    width = max(len(name) for name, *_ in rows)
-    return "\n".join(f"{name:<{width}}  {severity:<7}  {fix:<3}  {summary}" for name, severity, fix, summary in rows)
+    """One line per rule: name, severity, group, whether it has a fix, summary."""
+    rows = [(r.name, r.severity.value, r.category.value, "fix" if r.fixes else "", r.summary) for r in rules]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
+    )
 
 
 def listing_json(rules: Iterable[Rule]) -> str:
