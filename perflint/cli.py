@@ -74,14 +74,9 @@ def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
     options = [
         click.argument("paths", nargs=-1),
-        click.option(
-            "--select",
-            help="Run only these, separated by commas; `all` is every rule.",
-            metavar="NAMES",
-            multiple=True,
-        ),
-        click.option("--extend-select", help="Run these rules or groups too.", metavar="NAMES", multiple=True),
-        click.option("--ignore", help="Leave these rules or groups out.", metavar="NAMES", multiple=True),
+        click.option("--select", help="Run these rules or groups only; `all` is every rule.", metavar="A,B", multiple=True),
+        click.option("--extend-select", help="Run these rules or groups too.", metavar="A,B", multiple=True),
+        click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True),
         click.option(
             "--unsafe-fixes/--no-unsafe-fixes",
             default=None,
