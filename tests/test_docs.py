@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from conftest import ROOT, in_process
+from conftest import ROOT, Project, in_process
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -22,3 +22,10 @@ def test_the_readme_names_options_that_exist() -> None:
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert options
     assert not {option for option in options if option not in shown}
+
+
+def test_the_readme_configuration_is_valid(project: Project) -> None:
+    found = re.search(r"^```toml\n(.*?)^```", README, re.M | re.S)
+    assert found is not None
+    project.write({"pyproject.toml": found[1], "a.py": "x = 1\n"})
+    assert project.run("check").exit_code == 0
