@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -34,6 +35,7 @@ def main() -> NoReturn:
     """Run the command line; never shows a traceback for what a user can cause."""
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
+    gc.set_threshold(100_000, 20, 50)  # trees are many small objects that die together: `Session.forget` frees them
     warnings.simplefilter("ignore")  # the parser warns about the linted files
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -63,8 +63,7 @@ class Session:
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
-            self.project.forget()
-            self._renew()
+            self.forget()
 
     def module(self, path: str, source: Source) -> Module:
         """The file with this text: the one that facts speak of if it is held. Facts about another text are dropped."""
@@ -79,12 +78,18 @@ class Session:
 
     def start_anew(self, module: Module) -> None:
         """Drop all facts, because a question about a file was left in its middle."""
-        self.project.forget()
-        self._renew()
+        self.forget(keep=module)
         self.project.hold(module.source.path, module)
 
+    def forget(self, keep: Module | None = None) -> None:
+        """Forget all parsed files but one, and all facts."""
+        self._renew()
+        self.project.forget(keep)
+
     def _renew(self) -> None:
-        self.facts = Facts(self.project, self.target_versions, self.facts.loops.helper_names())
+        helpers = self.facts.loops.helper_names()
+        self.facts.release()
+        self.facts = Facts(self.project, self.target_versions, helpers)
 
     def ran(self, ignored: frozenset[str]) -> Ran | None:
         """What the suppressions of a file can be judged by, or None when they are not to be."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from perflint.source import Source, SourceError
 from perflint.syntax import Module, SyntaxProblem
 
-MAX_LINES_HELD = 25_000
+MAX_LINES_HELD = 22_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
 
-MAX_BYTES_HELD = 32 * 1024 * 1024
+MAX_BYTES_HELD = 20 * 1024 * 1024
 """File contents that a project keeps."""
 
 MAX_IMPORTERS = 30
@@ -128,8 +128,11 @@ class Project:
         """Whether so much is held that it should be forgotten when the next file's turn comes."""
         return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
 
-    def forget(self) -> None:
-        """Drop all parsed files. Whoever holds facts about them must drop these too."""
+    def forget(self, keep: Module | None = None) -> None:
+        """Drop all parsed files but one. Whoever holds facts about them must drop these too."""
+        for module in self._modules.values():
+            if module is not None and module is not keep:
+                module.release()
         self._modules.clear()
 
     def changed(self, path: str) -> None:

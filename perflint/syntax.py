@@ -228,6 +228,12 @@ class Scope:
     def name(self) -> str:
         return self.qualname.rpartition(".")[2]
 
+    def release(self) -> None:
+        """Take the scope apart, so that its memory is free at once; nobody may ask it again."""
+        if self.flow_cache is not None:
+            self.flow_cache.release()
+        vars(self).clear()
+
     @property
     def chunk(self) -> Chunk | None:
         """Where an outermost function stands; None for other scopes, and in files that cannot be cut."""
@@ -439,6 +445,15 @@ class Module:
             for node in ast.walk(self.tree)
             if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
         ]
+
+    def release(self) -> None:
+        """Take the module apart, so that its memory is free at once; nobody may ask it again."""
+        if "_structure" in vars(self):
+            for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else [])]:
+                scope.release()
+            for cls in self.classes.values():
+                vars(cls).clear()
+        vars(self).clear()
 
     def scopes_with(self, word: str) -> list[Scope]:
         """The file's own code and its outermost functions, as far as their text holds an identifier."""

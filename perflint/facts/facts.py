@@ -47,3 +47,10 @@ class Facts:
         if scope not in self._reads:
             self._reads[scope] = find_reads(self.inference, self.loops, scope)
         return self._reads[scope]
+
+    def release(self) -> None:
+        """Take the facts apart, so that their memory is free at once; nobody may ask them again."""
+        vars(self.inference.callers).clear()
+        vars(self.inference).clear()
+        vars(self.loops).clear()
+        vars(self).clear()

@@ -162,6 +162,14 @@ class Flow:
         self._inner_scopes: dict[ast.AST, Scope] = {}
         _Pass(self).run()
 
+    def release(self) -> None:
+        """Take the pass's objects apart, so that their memory is free at once; nobody may ask it again."""
+        for inner in self._inner_scopes.values():
+            inner.release()
+        for loop in self.loops:
+            loop.block.loop = loop.parent = None
+        vars(self).clear()
+
     def statement(self, node: ast.AST) -> ast.stmt:
         """The statement that a node belongs to."""
         while not isinstance(node, ast.stmt):
