@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("--isolated", "--select", "all", "--no-respect-gitignore")
 UNDEFINED_OR_UNUSED = "F821,F823,F401"
-PROBLEMS_OF_BEFORE = {"invalid-syntax", "unreadable-file"}
 
 
 def main() -> int:
@@ -81,11 +81,9 @@ def try_fixes(original: Path, copy: Path, unsafe: tuple[str, ...]) -> tuple[int,
 
 def perflint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     """Run this checkout's perflint."""
-    paths = ":".join(str(ROOT / part) for part in ("", "rules"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "rules")))}
     command = [sys.executable, "-m", "perflint", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env={"PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}, capture_output=True, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, check=False)
 
 
 def crash(what: str, run: subprocess.CompletedProcess[bytes]) -> list[str]:
@@ -138,18 +136,8 @@ def line_ends(data: bytes) -> set[bytes]:
 
 def names_that_ruff_finds(folder: Path) -> Counter[tuple[str, str]]:
     """Undefined names and unused imports by file, as ruff sees them."""
-    command = [
-        "ruff",
-        "check",
-        "--isolated",
-        "--no-cache",
-        "--select",
-        UNDEFINED_OR_UNUSED,
-        "--output-format",
-        "json",
-        "--quiet",
-    ]
-    command[0] = str(Path(sys.executable).with_name("ruff"))
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    command = [ruff, "check", "--isolated", "--no-cache", "--select", UNDEFINED_OR_UNUSED, "--output-format", "json", "--quiet"]
     found = json.loads(subprocess.run([*command, str(folder)], capture_output=True, check=False).stdout)
     return Counter((str(Path(f["filename"]).relative_to(folder.resolve())), f["message"]) for f in found)
 
@@ -164,9 +152,8 @@ def patch_differs(patch: bytes, original: Path, expected: dict[Path, bytes]) -> 
         run = subprocess.run(["git", "apply", "-"], input=patch, cwd=scratch, capture_output=True, check=False)
         if run.returncode:
             return [f"git apply refuses the patch: {run.stderr.decode().strip()}"]
-        return [
-            f"{path}: the patch gives other bytes" for path in expected if (Path(scratch) / path).read_bytes() != expected[path]
-        ]
+        patched = {path: (Path(scratch) / path).read_bytes() for path in expected}
+    return [f"{path}: the patch gives other bytes" for path in expected if patched[path] != expected[path]]
 
 
 if __name__ == "__main__":
