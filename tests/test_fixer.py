@@ -90,7 +90,7 @@ def test_wrapping_a_statement_leaves_odd_characters_in_its_strings_alone() -> No
         ("f(\n    a, b\n)", "f(\n    a, b, k=1\n)"),
         ("f(\n    a,\n    b  # why\n)", "f(\n    a,\n    b,  # why\n    k=1\n)"),
         ("f(\n    a,\n    b,  # why\n)", "f(\n    a,\n    b,  # why\n    k=1,\n)"),
-        ("f(a, b  # why\n)", "f(a, b,  # why\nk=1)"),
+        ("f(a, b  # why\n)", "f(a, b,  # why\nk=1\n)"),
         ("f(\n    a,  # why\n    b\n    # end\n)", "f(\n    a,  # why\n    b,\n    k=1\n    # end\n)"),
     ],
 )
