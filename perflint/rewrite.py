@@ -248,7 +248,7 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
     start, end = span(source, statement)
     if b"#" in source.body[start:end] and "\n" in source.text(start, end):
         raise CannotRewrite("a comment stands inside the statement")
-    comment = source.body[end:line_end].strip().decode()
+    comment = source.body[end:line_end].strip(b"\r\n").lstrip().decode()
     indent = indentation(source, statement)
     if len(siblings) == 1:
         content = f"{indent}pass{'  ' + comment if comment else ''}{source.newline}"

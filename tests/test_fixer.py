@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflint.fixer import WriteError, add_imports, apply_edits, fix_text, write
-from perflint.rewrite import add_keyword, wrap_statement
+from perflint.rewrite import add_keyword, delete_statement, wrap_statement
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
 from perflint.source import Source
 
@@ -79,6 +79,14 @@ def test_wrapping_a_statement_leaves_odd_characters_in_its_strings_alone() -> No
     statement = ast.parse(text).body[0].body[0]  # type: ignore[attr-defined]
     edit = wrap_statement(source, statement, "with y:")
     assert apply_edits(source.body, [edit]).decode() == 'if x:\n    with y:\n        s = "a\u2028b\x1cc"\n'
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n", ""])
+def test_a_comment_stays_as_it_is_when_its_statement_goes(end: str) -> None:
+    text = f"y = 2\nx = 1  # why{end}"
+    source = Source("a.py", text.encode())
+    body = ast.parse(text).body
+    assert apply_edits(source.body, [delete_statement(source, body[1], body)]).decode().startswith(f"y = 2\n# why{end}")
 
 
 @pytest.mark.parametrize(
