@@ -83,10 +83,11 @@ def test_wrapping_a_statement_leaves_odd_characters_in_its_strings_alone() -> No
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n", ""])
 def test_a_comment_stays_as_it_is_when_its_statement_goes(end: str) -> None:
-    text = f"y = 2\nx = 1  # why{end}"
+    line_end = "\r\n" if "\r" in end else "\n"
+    text = f"y = 2{line_end}x = 1  # why{end}"
     source = Source("a.py", text.encode())
     body = ast.parse(text).body
-    assert apply_edits(source.body, [delete_statement(source, body[1], body)]).decode().startswith(f"y = 2\n# why{end}")
+    assert apply_edits(source.body, [delete_statement(source, body[1], body)]).decode().startswith(f"y = 2{line_end}# why{end}")
 
 
 @pytest.mark.parametrize(
