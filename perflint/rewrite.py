@@ -110,28 +110,30 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
             opening = node.whitespace_before_args
             breaks = isinstance(opening, cst.ParenthesizedWhitespace) and trailing is not None
             between = cst.Comma(whitespace_after=opening if breaks else cst.SimpleWhitespace(" "))
-        if _has_comment(between):
-            between = cst.Comma(whitespace_after=_without_comment(between.whitespace_after))
-        kept = last.with_changes(comma=between)
-        if trailing is not None and _has_comment(trailing):
-            # the comment behind the last argument stays behind it
-            space, inner = trailing.whitespace_after, between.whitespace_after
-            assert isinstance(space, cst.ParenthesizedWhitespace)
-            if isinstance(inner, cst.ParenthesizedWhitespace):
-                kept = last.with_changes(comma=cst.Comma(whitespace_after=inner.with_changes(first_line=space.first_line)))
-            else:
-                kept = last
-            trailing = cst.Comma(whitespace_after=_without_comment(space))
-        return node.with_changes(args=[*before, kept, new.with_changes(comma=trailing or cst.MaybeSentinel.DEFAULT)])
+        space = between.whitespace_after
+        if _has_comment(space):
+            space = _without_comment(space)
+        closing = trailing.whitespace_after if trailing is not None else last.whitespace_after_arg
+        if _has_comment(closing):  # it is about the argument that was the last one
+            assert isinstance(closing, cst.ParenthesizedWhitespace)
+            breaks = isinstance(space, cst.ParenthesizedWhitespace)
+            space = space.with_changes(first_line=closing.first_line) if breaks else closing
+            closing = _without_comment(closing)
+        kept = last.with_changes(comma=between.with_changes(whitespace_after=space))
+        if trailing is not None:
+            final = new.with_changes(comma=trailing.with_changes(whitespace_after=closing))
+        else:
+            kept = kept.with_changes(whitespace_after_arg=cst.SimpleWhitespace(""))
+            final = new.with_changes(whitespace_after_arg=closing)
+        return node.with_changes(args=[*before, kept, final])
 
     return change_call(source, call, change)
 
 
-def _has_comment(comma: cst.Comma) -> bool:
+def _has_comment(space: cst.BaseParenthesizableWhitespace) -> bool:
     import libcst as cst
 
-    after = comma.whitespace_after
-    return isinstance(after, cst.ParenthesizedWhitespace) and after.first_line.comment is not None
+    return isinstance(space, cst.ParenthesizedWhitespace) and space.first_line.comment is not None
 
 
 def _without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenthesizableWhitespace:
@@ -246,7 +248,7 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
     start, end = span(source, statement)
     if b"#" in source.body[start:end] and "\n" in source.text(start, end):
         raise CannotRewrite("a comment stands inside the statement")
-    comment = source.body[end:line_end].strip().decode()
+    comment = source.body[end:line_end].strip(b"\r\n").lstrip().decode()
     indent = indentation(source, statement)
     if len(siblings) == 1:
         content = f"{indent}pass{'  ' + comment if comment else ''}{source.newline}"

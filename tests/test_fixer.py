@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflint.fixer import WriteError, add_imports, apply_edits, fix_text, write
-from perflint.rewrite import wrap_statement
+from perflint.rewrite import add_keyword, delete_statement, wrap_statement
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
 from perflint.source import Source
 
@@ -79,6 +79,35 @@ def test_wrapping_a_statement_leaves_odd_characters_in_its_strings_alone() -> No
     statement = ast.parse(text).body[0].body[0]  # type: ignore[attr-defined]
     edit = wrap_statement(source, statement, "with y:")
     assert apply_edits(source.body, [edit]).decode() == 'if x:\n    with y:\n        s = "a\u2028b\x1cc"\n'
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n", ""])
+def test_a_comment_stays_as_it_is_when_its_statement_goes(end: str) -> None:
+    line_end = "\r\n" if "\r" in end else "\n"
+    text = f"y = 2{line_end}x = 1  # why{end}"
+    source = Source("a.py", text.encode())
+    body = ast.parse(text).body
+    assert apply_edits(source.body, [delete_statement(source, body[1], body)]).decode().startswith(f"y = 2{line_end}# why{end}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f()", "f(k=1)"),
+        ("f(a, b,)", "f(a, b, k=1,)"),
+        ("f(a,\n  b)", "f(a,\n  b,\n  k=1)"),
+        ("f(\n    a, b\n)", "f(\n    a, b, k=1\n)"),
+        ("f(\n    a,\n    b  # why\n)", "f(\n    a,\n    b,  # why\n    k=1\n)"),
+        ("f(\n    a,\n    b,  # why\n)", "f(\n    a,\n    b,  # why\n    k=1,\n)"),
+        ("f(a, b  # why\n)", "f(a, b,  # why\nk=1\n)"),
+        ("f(\n    a,  # why\n    b\n    # end\n)", "f(\n    a,  # why\n    b,\n    k=1\n    # end\n)"),
+    ],
+)
+def test_a_keyword_is_added_in_the_style_of_the_call(before: str, after: str) -> None:
+    source = Source("a.py", before.encode())
+    call = ast.parse(before, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert apply_edits(source.body, [add_keyword(source, call, "k", "1")]).decode() == after
 
 
 # -- what a fix must hold ------------------------------------------------------------------------------------------------

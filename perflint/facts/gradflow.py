@@ -41,6 +41,13 @@ _FREE_CALLS = words(
     """
 )
 
+_SHOWS_GRAPH = {
+    "print": "it is printed",
+    "str": "it is printed",
+    "repr": "it is printed",
+    "save": "it is saved, with its `requires_grad`",
+}
+
 _HOST_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS
 _HOST_CALLS = _FREE_CALLS - {"argmax", "eq", "argsort"}
 
@@ -209,9 +216,9 @@ class _Walk:
             return None
         if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
             return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
-        if name in ("print", "str", "repr") and not self.detached:
+        if name in _SHOWS_GRAPH and not self.detached:
             if self.facts.inference.value(self.scope, call.func).may_be(External):
-                return iter((GradEnd(GradUse.UNKNOWN, call, "it is printed"),))
+                return iter((GradEnd(GradUse.UNKNOWN, call, _SHOWS_GRAPH[name]),))
         if name in self.free_calls or name in ("append", "extend", "insert", "appendleft", "add"):
             if name in self.free_calls:
                 return iter(())

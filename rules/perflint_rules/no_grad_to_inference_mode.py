@@ -29,8 +29,8 @@ def evaluate(model, loader):
 ```
 
 ## When it stays silent
-When a tensor from the block reaches a backward pass or a loss, when nothing in the block runs a network, when parameters
-are created inside, and when a comment nearby says why it is `no_grad`.
+When a tensor from the block reaches a backward pass, a loss or the rest of a module's `forward`, when nothing in the block
+runs a network, when parameters are created inside, and when a comment nearby says why it is `no_grad`.
 
 ## Fix safety
 Safe when no tensor leaves the block (only numbers, arrays and host copies that nothing differentiates), the networks are
@@ -176,7 +176,7 @@ def _says_why(code: Code, manager: ast.expr) -> bool:
 def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole: bool) -> Iterator[str | None]:
     """How tensors get out of the region: a reason each, or None for one that reaches autograd."""
     flow = code.flow
-    trains = backward_in(code.facts, code.scope)
+    trains = backward_in(code.facts, code.scope) or _is_part_of_network(code)
     for definition in flow.definitions:
         if id(definition.node) not in inside or definition.value is None or definition.kind in ("function", "class"):
             continue
@@ -202,6 +202,12 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
                 yield None
             else:
                 yield "a tensor is returned"
+
+
+def _is_part_of_network(code: Code) -> bool:
+    """Whether the scope is a module's `forward`: what it computes behind the region, training differentiates."""
+    owner = code.scope.owner
+    return code.scope.name == "forward" and owner is not None and is_neural_module(code.facts.inference, Instance(owner))
 
 
 def _may_be_tensor(code: Code, node: ast.expr) -> bool:
