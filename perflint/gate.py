@@ -24,8 +24,9 @@ class Gate:
 
     @classmethod
     def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
-        """The gate of groups as a rule declares them."""
-        return cls(tuple(tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups))
+        """The gate of groups as a rule declares them; groups of plain words come first, for they are looked up faster."""
+        needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
+        return cls(tuple(sorted(needles, key=lambda group: sum(not isinstance(needle, bytes) for needle in group))))
 
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
@@ -38,7 +39,7 @@ class Needles:
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._first: dict[_Needle, int] = {}
-        self._texts: dict[_Needle, int] = {}
+        self._texts: dict[bytes, int] = {}
         self._spans: list[tuple[int, int]] = []
         self._starts: list[int] = []
 
@@ -57,11 +58,32 @@ class Needles:
         for group in gate.groups:
             held = 0
             for needle in group:
-                held |= self._holding(needle)
+                if isinstance(needle, bytes):
+                    held |= self._holding(needle)
+            for needle in group:
+                if not isinstance(needle, bytes) and passing & ~held:
+                    held |= self._matching(needle, passing & ~held)
             passing &= held
             if not passing:
                 break
         return passing
+
+    def _matching(self, pattern: re.Pattern[bytes], among: int) -> int:
+        """Those of some texts that match a pattern."""
+        if self._position(pattern) < 0:
+            return 0
+        held = 0
+        for index in range(among.bit_length()):
+            if among >> index & 1 and any(pattern.search(self._body, start, end) for start, end in self._parts(index)):
+                held |= 1 << index
+        return held
+
+    def _parts(self, index: int) -> Sequence[tuple[int, int]]:
+        """Where a text stands: the one outside the functions in several parts."""
+        if index:
+            return self._spans[index - 1 : index]
+        ends = [0, *(end for _, end in self._spans)]
+        return list(zip(ends, [*self._starts, len(self._body)], strict=True))
 
     def _position(self, needle: _Needle) -> int:
         at = self._first.get(needle)
@@ -69,7 +91,7 @@ class Needles:
             at = self._first[needle] = _find(needle, self._body, 0)
         return at
 
-    def _holding(self, needle: _Needle) -> int:
+    def _holding(self, needle: bytes) -> int:
         held = self._texts.get(needle)
         if held is None:
             held = 0
@@ -78,10 +100,10 @@ class Needles:
                 index = bisect_right(self._starts, at)
                 if index and at < self._spans[index - 1][1]:
                     held |= 1 << index
-                    at = _find(needle, self._body, self._spans[index - 1][1])
+                    at = self._body.find(needle, self._spans[index - 1][1])
                 else:
                     held |= 1
-                    at = _find(needle, self._body, self._starts[index]) if index < len(self._starts) else -1
+                    at = self._body.find(needle, self._starts[index]) if index < len(self._starts) else -1
             self._texts[needle] = held
         return held
 

@@ -173,6 +173,7 @@ class Class:
     qualname: str
     node: ast.ClassDef
     methods: dict[str, Scope] = field(default_factory=dict)
+    _assigned: dict[Scope, frozenset[bytes]] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -184,18 +185,21 @@ class Class:
         stores = (n for s in self.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s))
         return {n.id for n in stores if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
-    @cached_property
-    def assigning_methods(self) -> dict[str, list[Scope]]:
-        """The methods that may assign an attribute, by the attribute's name, as far as their text tells."""
-        found: dict[str, list[Scope]] = {}
-        for method in self.methods.values():
-            names: set[bytes] = set()
-            for targets in _TARGETS.finditer(method.text):
-                names.update(re.findall(rb"\.(\w+)", targets[targets.lastindex or 0]))
-            names.update(re.findall(rb"register_(?:buffer|parameter)\(\s*[\"'](\w+)", method.text))
-            for name in names:
-                found.setdefault(name.decode(), []).append(method)
-        return found
+    def methods_assigning(self, name: str) -> list[Scope]:
+        """The methods that may assign an attribute, as far as their text tells."""
+        word = name.encode()
+        return [method for method in self.methods.values() if word in method.text and word in self._assigned_by(method)]
+
+    def _assigned_by(self, method: Scope) -> frozenset[bytes]:
+        names = self._assigned.get(method)
+        if names is None:
+            text = method.text
+            found = [
+                name for targets in _TARGETS.finditer(text) for name in re.findall(rb"\.(\w+)", targets[targets.lastindex or 0])
+            ]
+            found += re.findall(rb"register_(?:buffer|parameter)\(\s*[\"'](\w+)", text)
+            names = self._assigned[method] = frozenset(found)
+        return names
 
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"
@@ -436,6 +440,11 @@ class Module:
                 case _:
                     for inner in _blocks(statement):
                         self._collect(into, inner, prefix, owner, chunks)
+
+    @cached_property
+    def global_writers(self) -> list[Scope]:
+        """The outermost functions that declare global variables."""
+        return [scope for scope in self.functions() if b"global " in scope.text]
 
     @cached_property
     def star_imports(self) -> list[tuple[str, int]]:

@@ -193,7 +193,7 @@ def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name:
                 values.append(_evaluate(inference, value, frame))
             case ast.AnnAssign(target=ast.Name(id=target), value=value) if target == name:
                 values.append(_evaluate(inference, value, frame) if value is not None else hinted(name))
-    for method in cls.assigning_methods.get(name, ()):
+    for method in cls.methods_assigning(name):
         if not method.parameters:
             continue
         flow = flow_of(method)

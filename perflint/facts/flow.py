@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from perflint.ordered import OrderedFrozenSet
 from perflint.syntax import Class, FunctionNode, Scope
 from perflint.words import words
 
@@ -813,6 +814,8 @@ class _Pass:
     def reach(self, node: ast.expr, name: str) -> None:
         assert self.env is not None
         found = self.env.get(name) or frozenset()
+        if len(found) > 1:
+            found = OrderedFrozenSet(sorted(found, key=lambda definition: definition.order))
         self.flow.reaching[node] = found
         for definition in found:
             self.flow.uses[definition].append(node)

@@ -114,7 +114,7 @@ def _named(facts: Facts, scope: Scope) -> list[Class | Scope]:
     found: list[Class | Scope] = []
     module = scope.module
     bound = flow_of(module.top).defined
-    for word in {w.decode() for w in _WORD.findall(scope.text)} & bound.keys():
+    for word in sorted({w.decode() for w in _WORD.findall(scope.text)} & bound.keys()):
         try:
             value = facts.inference.module_name(module, word, 2)
         except SyntaxProblem:

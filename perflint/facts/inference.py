@@ -53,7 +53,7 @@ from perflint.project import Project
 from perflint.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.words import words
 
-MAX_DEPTH: Final = 5
+MAX_DEPTH: Final = 4
 """How many function borders one question may cross."""
 
 TRANSPARENT_DECORATORS: Final = words(
@@ -271,8 +271,8 @@ class Inference:
         if depth <= 0:
             return [UNKNOWN]
         values = []
-        for scope in module.functions():
-            if b"global " in scope.text and name.encode() in scope.text:
+        for scope in module.global_writers:
+            if name.encode() in scope.text:
                 flow = flow_of(scope)
                 if name in flow.outer_names:
                     frame = self.frame(scope, (), depth - 1)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from perflint.ordered import OrderedFrozenSet
+
 if TYPE_CHECKING:
     from perflint.syntax import Class, Module, Scope
 
@@ -248,7 +250,7 @@ class Value:
         return join([*map(change, self.alternatives), *([UNKNOWN] if self.open else [])])
 
     def without(self, leave_out: Callable[[Alternative], bool]) -> Value:
-        return Value(frozenset(a for a in self.alternatives if not leave_out(a)), self.open)
+        return Value(OrderedFrozenSet(a for a in self.alternatives if not leave_out(a)), self.open)
 
     @property
     def literal(self) -> object:
@@ -269,14 +271,14 @@ def one(alternative: Alternative) -> Value:
 
 def join(values: Iterable[Value]) -> Value:
     """The union: what holds after branches meet. Too many alternatives become an open value."""
-    alternatives: frozenset[Alternative] = frozenset()
+    alternatives: dict[Alternative, None] = {}
     opened = False
     for value in values:
-        alternatives |= value.alternatives
+        alternatives.update(dict.fromkeys(value.alternatives))
         opened |= value.open
     if len(alternatives) > MAX_ALTERNATIVES:
         return UNKNOWN
-    return Value(alternatives, opened)
+    return Value(OrderedFrozenSet(alternatives), opened)
 
 
 NONE = one(Literal(None))
