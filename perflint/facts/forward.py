@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.values import ClassRef, FunctionRef, Instance, Literal, Number, Object, Text
+from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text
 from perflint.syntax import Class, Scope, SyntaxProblem
 
 MAX_REACHED = 60
@@ -54,6 +55,8 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
                 pending += _built_with(facts, *site)
     if any(isinstance(a, Object) and _FUSED.search(a.qualname.encode()) for v in receivers for a in v.alternatives):
         yield f"`{name}` {_ROUNDS}"
+    if any(isinstance(a, Object) and not _is_understood(a.qualname) for v in receivers for a in v.alternatives):
+        yield f"`{name}` may be any network"
     seen: set[Class | Scope] = set()
     while pending:
         reached = pending.pop()
@@ -79,6 +82,10 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
                 return
             pending += _named(facts, function)
         if isinstance(reached, Class):
+            foreign = _foreign_part(facts, reached)
+            if foreign is not None:
+                yield f"`{name}` is built with `{foreign}` of another package"
+                return
             pending += [a for a in classes.ancestors(facts.inference, reached) if isinstance(a, Class)]
             heirs = classes.subclasses(facts.inference, reached)
             if heirs is None:
@@ -99,6 +106,29 @@ def _has_fused(facts: Facts, function: Scope) -> bool:
         if not value.must(lambda a: isinstance(a, ClassRef)):
             return True
     return False
+
+
+def _is_understood(qualname: str) -> bool:
+    """Whether what a package offers under a name runs no kernel that depends on autograd, `_FUSED` layers apart."""
+    package, _, _rest = qualname.partition(".")
+    if qualname == "torch.nn.Module":
+        return False
+    return package in _UNDERSTOOD or package in sys.stdlib_module_names or qualname.startswith("torchvision.models.")
+
+
+_UNDERSTOOD = frozenset(("torch", "numpy", "builtins", "einops"))
+
+
+def _foreign_part(facts: Facts, cls: Class) -> str | None:
+    """What a class takes from a package that is not looked into, to build its parts with."""
+    init = cls.methods.get("__init__")
+    if init is None:
+        return None
+    for call in flow_of(init).calls:
+        for alternative in facts.inference.value(init, call.func).alternatives:
+            if isinstance(alternative, External) and not _is_understood(alternative.qualname):
+                return ast.unparse(call.func)
+    return None
 
 
 def _built_with(facts: Facts, scope: Scope, call: ast.Call) -> list[Class | Scope]:

@@ -43,6 +43,7 @@ _KEEPING_TORCH = words(
 _WRAPPED = re.compile(
     rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch\.compile|\.compile\(|torch\.jit|_hook\(|[fF]abric\b|\baccelerate\b|\bAccelerator\("
 )
+_LAZY = re.compile(rb"\bLazy[A-Z]\w*\(")
 _COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
 _VALUE_METHODS = (
     HARMLESS_METHODS | READING_METHODS | VIEWS | MAY_ALIAS | words("keys values items get join format split startswith")
@@ -60,6 +61,8 @@ class _Proof:
         self.seen: set[object] = set()
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
+        if self.facts.project.program_holds(scope.module.source.path, _LAZY):
+            yield "the program has layers that make their parameters when they run first"
         if _WRAPPED.search(scope.module.source.body):
             yield "a model of this file is wrapped, compiled or hooked"
         for call in calls:
@@ -82,6 +85,8 @@ class _Proof:
                 yield from self.cls(cls)
             case ClassRef(cls):
                 yield from self.cls(cls)
+            case External(qualname) | Object(qualname) if "Lazy" in qualname:
+                yield f"`{name}` makes its parameters when it runs first"
             case External(qualname):
                 if not qualname.startswith(_PURE_PACKAGES) or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH:
                     yield f"`{name}` is not known"
