@@ -159,6 +159,8 @@ class Flow:
         """Whether the scope's end can be reached, so that a function returns `None`."""
         self.leaves: dict[Loop, bool] = {}
         """For a loop: whether its body can leave an iteration early (`continue`, `break`, `return`)."""
+        self.guards: dict[Block, bool] = {}
+        """Which blocks run only now and then; filled by `loops.is_guard`."""
         self._root = Block("scope", scope.node, None)
         self._inner_scopes: dict[ast.AST, Scope] = {}
         _Pass(self).run()

@@ -254,8 +254,10 @@ class Inference:
         values = [self.definition(d, frame, flow) for d in found]
         if found:
             return join((*values, *self._assigned_as_global(module, name, depth)))
+        foreign = False
         for dotted, level in module.star_imports:
             target = self.project.resolve(dotted, module.source.path, level)
+            foreign |= target is None
             if target is None or depth <= 0 or not self.project.mentions(target, name):
                 continue
             other = self.project.module(target)
@@ -263,7 +265,7 @@ class Inference:
                 value = self.module_name(other, name, depth - 1)
                 if value.alternatives:
                     return value
-        return one(External(f"builtins.{name}")) if name in _BUILTINS else UNKNOWN
+        return Value(one(External(f"builtins.{name}")).alternatives, open=foreign) if name in _BUILTINS else UNKNOWN
 
     def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
         if b"global " not in module.source.body:
@@ -286,6 +288,8 @@ class Inference:
                 return self.parameter(frame, definition.name)
             case "assign" | "walrus" if definition.value is not None:
                 value = self.infer(definition.value, frame)
+                if isinstance(definition.value, _DISPLAYS) and _may_change(definition, flow):
+                    value = Value(value.alternatives, open=True)
             case "for" if definition.value is not None:
                 value = self.element(self.known(definition.value, frame), frame.depth)
             case "with" if definition.value is not None:
@@ -756,6 +760,39 @@ def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
 
 def _by_order(definition: Definition) -> int:
     return definition.order
+
+
+_DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+_READING_FUNCTIONS: Final = words(
+    """
+    len enumerate zip range list tuple dict set sorted sum min max print any all iter next reversed isinstance stack cat
+    """
+)
+_READING_CONTAINER_METHODS: Final = words("get items keys values copy index count")
+
+
+def _may_change(definition: Definition, flow: Flow) -> bool:
+    """Whether a list or dict may get other items than those that it was built with, as far as its function shows."""
+    if definition.name in flow.inner_names:
+        return True
+    return any(not _only_reads(use, flow) for use in flow.uses[definition])
+
+
+def _only_reads(use: ast.expr, flow: Flow) -> bool:
+    """Whether a use of a container leaves its items alone, and hands it to nobody who may not."""
+    parent = flow.parent.get(use)
+    match parent:
+        case ast.Attribute(attr=name):
+            return name in _READING_CONTAINER_METHODS
+        case ast.Subscript(ctx=ast.Load()):
+            return True
+        case ast.Call(func=func):
+            return path_of(func) is not None and (path_of(func) or "").rpartition(".")[2] in _READING_FUNCTIONS
+        case ast.For() | ast.comprehension() | ast.Compare() | ast.FormattedValue() | ast.Starred() | ast.If() | ast.BoolOp():
+            return True
+        case ast.keyword(arg=None):
+            return True  # `f(**options)` gets a copy
+    return False
 
 
 _BUILTINS: Final = frozenset(dir(builtins))

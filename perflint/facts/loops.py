@@ -357,6 +357,13 @@ _RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
 
 def is_guard(flow: Flow, block: Block) -> bool:
     """Whether a block runs only now and then: every N steps, on the first step, after an exception."""
+    known = flow.guards.get(block)
+    if known is None:
+        known = flow.guards[block] = _is_guard(flow, block)
+    return known
+
+
+def _is_guard(flow: Flow, block: Block) -> bool:
     if block.kind == "handler":
         return True
     if isinstance(block.node, ast.BoolOp):

@@ -124,12 +124,7 @@ OPEN = {
 
 NOT_SEEN = {
     "attribute set by setattr",
-    "dict that grows",
-    "dict updated",
-    "list that grows",
-    "list handed away",
     "monkey-patched method",
-    "builtin shadowed by a star import",
 }
 """What the analysis takes for certain though it is not."""
 
