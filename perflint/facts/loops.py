@@ -456,23 +456,18 @@ def _counts(flow: Flow, node: ast.expr) -> bool:
 
 def skipped_by_guard(flow: Flow, node: ast.AST, block: Block) -> bool:
     """Whether an earlier `if step % n: continue` in a block around `node` makes it run only now and then."""
-    for statement in _statements_before(flow, node, block):
-        if isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
-            if is_periodic(flow, statement.test, negated=True) and not _is_rare(statement.test):
-                return True
-    return False
-
-
-def _statements_before(flow: Flow, node: ast.AST, block: Block) -> Iterator[ast.stmt]:
     body = getattr(block.node, "body", None)
     if not isinstance(body, list):
-        return
-    bodies = [body, getattr(block.node, "orelse", []), getattr(block.node, "finalbody", [])]
-    around = {id(node), *(id(a) for a in flow.ancestors(node))}
-    for statements in bodies:
-        at = next((i for i, s in enumerate(statements) if id(s) in around), None)
-        if at is not None:
-            yield from statements[:at]
+        return False
+    for statements in (body, getattr(block.node, "orelse", []), getattr(block.node, "finalbody", [])):
+        guards = [i for i, s in enumerate(statements) if isinstance(s, ast.If) and not s.orelse and _leaves(s.body)]
+        if guards:
+            around = {id(node), *(id(a) for a in flow.ancestors(node))}
+            at = next((i for i, s in enumerate(statements) if id(s) in around), 0)
+            tests = [statements[i].test for i in guards if i < at]
+            if any(is_periodic(flow, test, negated=True) and not _is_rare(test) for test in tests):
+                return True
+    return False
 
 
 def _leaves(body: list[ast.stmt]) -> bool:
