@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterator
 from enum import Enum
 
 from perflint.facts import classes
