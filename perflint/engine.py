@@ -74,7 +74,7 @@ class Session:
                 return held
             self._renew()
         self.project.changed(path)
-        return Module(source, self.project.dotted_name(path))
+        return self.project.cut(source)
 
     def start_anew(self, module: Module) -> None:
         """Drop all facts, because a question about a file was left in its middle."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from perflint.source import Source, SourceError
-from perflint.syntax import Module, SyntaxProblem
+from perflint.syntax import Chunk, Module, SyntaxProblem
 
-MAX_LINES_HELD = 22_000
+MAX_LINES_HELD = 20_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
 
 MAX_BYTES_HELD = 20 * 1024 * 1024
@@ -77,6 +77,7 @@ class Project:
     _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
+    _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
 
@@ -110,10 +111,18 @@ class Project:
             self._modules[path] = None
             if data is not None:
                 with contextlib.suppress(SourceError, SyntaxProblem):
-                    module = Module(Source.decode(path, data), self.dotted_name(path))
+                    module = self.cut(Source.decode(path, data))
                     _ = module.tree  # so that it is here that a file turns out to be no Python
                     self._modules[path] = module
         return self._modules[path]
+
+    def cut(self, source: Source) -> Module:
+        """A module for a text of the file `source.path`; where its functions stand is worked out once."""
+        text = hash(source.body)
+        known = self._chunks.get(source.path)
+        module = Module(source, self.dotted_name(source.path), known[1] if known is not None and known[0] == text else None)
+        self._chunks[source.path] = (text, module.chunks)
+        return module
 
     def held(self, path: str) -> Module | None:
         """The parsed file, if it is in memory."""

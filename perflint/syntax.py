@@ -343,9 +343,9 @@ class _Structure:
 class Module:
     """One file of the project: its pieces of text at once, its trees on demand."""
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: Source, name: str, chunks: list[Chunk] | None = None) -> None:
         self.source, self.name = source, name
-        self.chunks = split(source)
+        self.chunks = chunks if chunks is not None else split(source)
         self.skeleton = _skeleton(source, self.chunks)
         """The file with each outermost function replaced by `pass`."""
         self.parsed_lines = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -176,7 +175,7 @@ class Callers:
             data = scope.module.source.body if file == path else project.read(file)
             if data is None or (name.encode() if complete and not constructed else called) not in data:
                 continue
-            if re.search(rb"\b" + name.encode() + rb"[ \t]+as\b", data):
+            if name.encode() + b" as " in data:
                 complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():

@@ -51,7 +51,7 @@ from perflint.api import (
 )
 
 _OVER = rb"[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b"
-_ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"(?<!\w)int\(\w+\)")]
+_ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"int\(\w+\)")]
 
 
 @rule(
