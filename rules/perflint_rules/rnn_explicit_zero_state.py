@@ -176,8 +176,9 @@ def _without_state(code: Code, call: RnnCall, made: list[Definition]) -> Iterato
         bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if bound != {d.name for d in definitions} or not isinstance(statement, ast.Assign):
             raise CannotRewrite("the statement binds something else too")
-        parent = code.flow.parent[statement]
-        siblings = next(b for b in (getattr(parent, f, []) for f in ("body", "orelse", "finalbody")) if statement in b)
+        siblings = code.flow.siblings(statement)
+        if all(sibling in statements for sibling in siblings):
+            raise CannotRewrite("a branch would be empty")
         yield delete_statement(code.source, statement, siblings)
 
     def change(node: cst.Call) -> cst.Call:
