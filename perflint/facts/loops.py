@@ -335,6 +335,8 @@ def _may_give_batches(node: ast.expr) -> bool:
             return _BATCH_SOURCE.search(name) is not None
         case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
             return False
+        case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
+            return False
         case ast.Call(func=func, args=args):
             return any(_may_give_batches(a) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
         case ast.Subscript(value=base):
