@@ -276,6 +276,8 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
         owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
             return False
+        if not targets and call.func.attr in _HOUSEKEEPING and owner.must(lambda a: is_neural_module(inference, a)):
+            return False
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
             return owner.may(lambda a: _module_uses_gradients(code, a, depth))
     callee = inference.value(scope, call.func)
@@ -308,6 +310,7 @@ def _module_uses_gradients(code: Code, alternative: Alternative, depth: int) -> 
     )
 
 
+_HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
 _CONTAINERS = words(
     """
     torch.nn.Module torch.nn.Sequential torch.nn.ModuleList torch.nn.ModuleDict torch.nn.DataParallel
