@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ask import Program
+from conftest import FIXTURES, ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -332,3 +336,24 @@ def test_a_file_keeps_the_trees_that_facts_are_about() -> None:
     check_file(session, module.source.path, "main.py", always_parse=True)
     assert program.module() is module
     assert session.facts is facts
+
+
+def test_findings_do_not_depend_on_the_order_of_hashes() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "perflint",
+        "check",
+        "--select",
+        "all",
+        "--output-format",
+        "json",
+        str(FIXTURES / "programs"),
+    ]
+    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime"))
+    outputs = []
+    for seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed}
+        outputs.append(subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout)
+    assert len(outputs[0]) > 1000
+    assert outputs.count(outputs[0]) == len(outputs)
