@@ -114,7 +114,6 @@ CONSTANT_FACTORIES: Final = words(
     """
 )
 RANDOM_FACTORIES: Final = frozenset(("rand", "randn", "randint", "randperm", "normal", "bernoulli", "rand_like"))
-DATA_CONSTRUCTORS: Final = frozenset(("tensor", "as_tensor", "from_numpy", "asarray", "Tensor", "FloatTensor", "LongTensor"))
 LIKE_FACTORIES: Final = frozenset(
     ("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like")
 )
@@ -191,4 +190,3 @@ GRAD_OFF: Final = frozenset(
         "torch.autograd.inference_mode",
     )
 )
-INFERENCE_MODE: Final = frozenset(("torch.inference_mode", "torch.autograd.inference_mode"))

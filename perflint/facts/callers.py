@@ -148,6 +148,8 @@ class Callers:
                     target = self._target(caller, parent, scope, constructed)
                     if target is not None:
                         sites.append(CallSite(caller, parent, target))
+                    elif not constructed and complete:
+                        complete = not self._may_run(caller, mention)
                 elif not constructed and complete and self._refers(caller, mention, scope):
                     complete = False
         if constructed and scope.owner is not None:
@@ -218,6 +220,12 @@ class Callers:
                     if classes.find_method(inference, cls, "__init__") is scope:
                         return FunctionRef(scope, one(Instance(cls)))
         return None
+
+    def _may_run(self, caller: Scope, callee: ast.expr) -> bool:
+        """Whether `something.name(...)` may run any function of that name. A bare name that is bound otherwise does not."""
+        if not isinstance(callee, ast.Attribute):
+            return False
+        return self._inference.infer(callee.value, self._inference.frame(caller, (), 3)).open
 
     def _super_sites(self, owner: Class) -> list[CallSite]:
         """`super().__init__(...)` in the subclasses of this file."""

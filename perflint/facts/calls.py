@@ -317,17 +317,6 @@ def _type(inference: Inference, receiver: Tensor, node: ast.Call, frame: Frame) 
     return join([*map(one, results), *([one(replace(receiver, dtype="", fresh=False))] if target.open else [])])
 
 
-def legacy_tensor_place(value: Value) -> Place | None:
-    """Where `T(...)` puts its result when T may be `torch.cuda.FloatTensor` or its like; None if it is no such class."""
-    names = [a.qualname for a in value.alternatives if isinstance(a, External)]
-    if not names or not all(n.rpartition(".")[2] in LEGACY_TENSOR_CLASSES for n in names):
-        return None
-    on_device = [n.startswith("torch.cuda.") for n in names]
-    if all(on_device):
-        return Place.CUDA
-    return Place.CUDA_OR_HOST if any(on_device) else Place.HOST
-
-
 HOST_ATTRIBUTES = words(
     """
     shape device dtype ndim is_cuda requires_grad is_leaf nbytes itemsize

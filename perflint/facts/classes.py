@@ -221,13 +221,3 @@ def _inherited(base: str, name: str) -> list[Value]:
     if base.startswith("transformers.") and name == "device":
         return [one(Device(Place.ELSEWHERE))]
     return []
-
-
-def held_modules(inference: Inference, cls: Class, depth: int = 3) -> dict[str, Value]:
-    """The attributes that `__init__` sets, by name."""
-    init = find_method(inference, cls, "__init__")
-    if init is None or not init.parameters:
-        return {}
-    receiver = init.parameters[0].arg + "."
-    names = {d.name.removeprefix(receiver) for d in flow_of(init).definitions if d.name.startswith(receiver)}
-    return {name: attribute(inference, Instance(cls), name, depth) for name in sorted(names) if "." not in name}

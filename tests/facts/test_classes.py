@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ask import Program, said
+from ask import Program
 
 from perflint.facts import classes
 
@@ -54,9 +54,3 @@ def test_subclasses_across_files() -> None:
     program = Program(TEXT, FILES)
     found = classes.subclasses(program.facts.inference, program.cls("Base", "base.py"))
     assert [cls.name for cls in found] == ["A", "B", "Generic"]
-
-
-def test_parts_of_a_module() -> None:
-    program = Program(TEXT, FILES)
-    held = classes.held_modules(program.facts.inference, program.cls("Generic"))
-    assert {name: said(value) for name, value in held.items()} == {"layer": "object torch.nn.Linear", "child": "instance A"}

@@ -72,6 +72,9 @@ def test_certain(name: str) -> None:
 
 
 OPEN = {
+    "parameter of a method that something unknown may call": (
+        "class A:\n    def f(self, x):\n        x  #?\nA().f(1)\ndef g(a): a.f(2)"
+    ),
     "parameter of nobody": "def f(x):\n    x  #?",
     "unknown function": "f()  #?",
     "unknown attribute": "class A: pass\nA().x  #?",
