@@ -150,7 +150,7 @@ class Callers:
                         sites.append(CallSite(caller, parent, target))
                     elif not constructed and complete:
                         complete = not self._may_run(caller, mention)
-                elif not constructed and complete and self._refers(caller, mention, scope):
+                elif complete and self._refers(caller, mention, scope, constructed):
                     complete = False
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
@@ -175,7 +175,7 @@ class Callers:
         importers = project.importers(path)
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
             data = scope.module.source.body if file == path else project.read(file)
-            if data is None or (name.encode() if complete and not constructed else called) not in data:
+            if data is None or (name.encode() if complete else called) not in data:
                 continue
             if name.encode() + b" as " in data:
                 complete = False
@@ -184,8 +184,12 @@ class Callers:
                 if called in caller.text:
                     if self._may_be_meant(scope, caller, name, constructed):
                         calling.append(caller)
-                elif not constructed and complete:
-                    complete = not any(self._refers(s, m, scope) for s in _nested(caller, name) for m in _mentions(s, name))
+                elif complete:
+                    complete = not any(
+                        self._refers(inner, mention, scope, constructed)
+                        for inner in _nested(caller, name)
+                        for mention in _mentions(inner, name)
+                    )
             if len(calling) > MAX_MENTIONS:
                 return [], False
         return [inner for caller in calling for inner in _nested(caller, name)], complete
@@ -240,7 +244,15 @@ class Callers:
                             found.append(CallSite(init, call, FunctionRef(target, one(Instance(cls)))))
         return found
 
-    def _refers(self, caller: Scope, mention: ast.expr, scope: Scope) -> bool:
+    def _refers(self, caller: Scope, mention: ast.expr, scope: Scope, constructed: bool) -> bool:
+        """Whether a mention that is no call of a function, or of a class for its `__init__`, hands it on."""
+        if constructed:
+            parent = flow_of(caller).parent.get(mention)
+            asked = isinstance(parent, ast.Call) and path_of(parent.func) in ("isinstance", "issubclass", "super", "type")
+            if asked or isinstance(parent, (ast.ClassDef, ast.Attribute, ast.Compare)):
+                return False
+            value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
+            return value.may(lambda a: isinstance(a, ClassRef) and a.cls is scope.owner)
         value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
         return value.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope)
 
