@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+import perflint_runtime
 import pytest
 from conftest import ROOT
-
-import perflint_runtime
 
 INIT = ROOT / "runtime/perflint_runtime/__init__.py"
 
