@@ -8,9 +8,39 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from perflint_runtime.callbacks import Callback as Callback
+    from perflint_runtime.callbacks import EarlyStopping as EarlyStopping
+    from perflint_runtime.checkpoints import Checkpoints as Checkpoints
+    from perflint_runtime.distributed import Processes as Processes
+    from perflint_runtime.loggers import JsonlLogger as JsonlLogger
+    from perflint_runtime.loggers import Logger as Logger
+    from perflint_runtime.loggers import TensorBoardLogger as TensorBoardLogger
+    from perflint_runtime.loggers import WandbLogger as WandbLogger
+    from perflint_runtime.losses import CrossEntropy as CrossEntropy
+    from perflint_runtime.losses import accuracy as accuracy
+    from perflint_runtime.models import checkpoint_blocks as checkpoint_blocks
+    from perflint_runtime.models import prepare_model as prepare_model
+    from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
+    from perflint_runtime.optimizers import make_optimizer as make_optimizer
+    from perflint_runtime.settings import DataSettings as DataSettings
+    from perflint_runtime.settings import ModelSettings as ModelSettings
+    from perflint_runtime.settings import Settings as Settings
+    from perflint_runtime.settings import TrainingSettings as TrainingSettings
+    from perflint_runtime.settings import load_settings as load_settings
+    from perflint_runtime.settings import settings_from_dict as settings_from_dict
+    from perflint_runtime.trainer import Trainer as Trainer
 
-_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {}
+_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "callbacks": ("Callback", "EarlyStopping"),
+    "checkpoints": ("Checkpoints",),
+    "distributed": ("Processes",),
+    "loggers": ("JsonlLogger", "Logger", "TensorBoardLogger", "WandbLogger"),
+    "losses": ("CrossEntropy", "accuracy"),
+    "models": ("checkpoint_blocks", "prepare_model"),
+    "optimizers": ("ExponentialMovingAverage", "make_optimizer"),
+    "settings": ("DataSettings", "ModelSettings", "Settings", "TrainingSettings", "load_settings", "settings_from_dict"),
+    "trainer": ("Trainer",),
+}
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 __all__ = sorted(_MODULE_OF_NAME)

@@ -1,0 +1,124 @@
+"""Checkpoints that are whole or absent: written aside, flushed to the disk, renamed, rotated."""
+
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_NAME = re.compile(r"step-(\d{9,})\.pt")
+
+
+class Checkpoints:
+    """The checkpoints of one run in a folder, one file per checkpoint, named after the optimizer step.
+
+    A kill or a full disk at any moment leaves the files that were there: a new one appears under its name only once it is
+    complete on the disk (write to a temporary file, fsync, rename, fsync of the folder).
+
+    Raises:
+        ValueError: `keep` is less than 1.
+
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep is {keep}; at least the newest checkpoint has to stay")
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def paths(self) -> list[Path]:
+        """The complete checkpoints, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
+
+    def save(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Write `state` as the checkpoint of `step`, then delete all but the newest `keep`.
+
+        `state` holds tensors, numbers, strings, and lists and dicts of these: nothing that `torch.load` would refuse with
+        `weights_only=True`. Device tensors are copied to the host here, so this waits for the device.
+
+        Raises:
+            OSError: the folder cannot be written; the older checkpoints stay.
+            TypeError: the state holds something else; the message names the place.
+
+        """
+        plain = _plain(state, "state")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._remove_leftovers()
+        path = self.folder / f"step-{step:09d}.pt"
+        handle, unfinished = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".unfinished")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save(plain, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
+        _flush_folder(self.folder)
+        for old in self.paths()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def load_latest(self, map_location: str | torch.device = "cpu") -> tuple[Path, dict[str, Any]] | None:
+        """The newest checkpoint that can be read, or None if there is none.
+
+        One that cannot be read (a damaged disk: `save` never leaves one) is passed over with a warning. Loading runs no code
+        from the file: `torch.load(weights_only=True)`.
+
+        Raises:
+            RuntimeError: there are checkpoints, and none of them can be read.
+
+        """
+        problems = []
+        for path in reversed(self.paths()):
+            try:
+                state: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+            except Exception as error:  # torch raises many kinds, by what is damaged
+                problems.append(f"{path}: {' '.join(str(error).split())[:200]}")
+                continue
+            for problem in problems:
+                warnings.warn(f"skipped a checkpoint that cannot be read: {problem}", stacklevel=2)
+            return path, state
+        if problems:
+            raise RuntimeError(f"no checkpoint can be read; {'; '.join(problems)}")
+        return None
+
+    def _remove_leftovers(self) -> None:
+        for path in self.folder.glob(".*.unfinished"):
+            path.unlink(missing_ok=True)
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value in types that `torch.load(weights_only=True)` reads; numpy's scalars become Python's."""
+    if value is None or isinstance(value, (torch.Tensor, str, bytes, bool, int, float)):
+        return value.item() if hasattr(value, "dtype") and not isinstance(value, torch.Tensor) else value
+    if isinstance(value, Mapping):
+        plain = {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        # a state dict's own type carries more than its items
+        return value if all(plain[key] is item for key, item in value.items()) else plain
+    if isinstance(value, (list, tuple)):
+        items = [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    if isinstance(value, (torch.dtype, torch.device)):
+        return value
+    raise TypeError(f"{where} is a {type(value).__name__}: a checkpoint holds tensors, numbers, strings, lists and dicts only")
+
+
+def _flush_folder(folder: Path) -> None:
+    if os.name != "posix":  # a directory cannot be opened for fsync elsewhere
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

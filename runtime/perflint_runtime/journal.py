@@ -1,0 +1,95 @@
+"""What the trainer tells the outside: means per log interval, read one step late, so that the GPU is never waited for."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from perflint_runtime.loggers import Logger
+from perflint_runtime.metrics import AsyncScalars, NonFiniteError
+
+
+class Journal:
+    """Sends the values of log steps to the host and, when they have arrived, to loggers, callbacks and the progress bar.
+
+    A loss that is not finite raises `NonFiniteError` when its log record arrives. `skips_allowed` (fp16) accepts such losses
+    as long as not all of a log interval are: the gradient scaler skips their steps.
+    """
+
+    def __init__(
+        self,
+        loggers: Sequence[Logger],
+        on_log: Sequence[Callable[[int, Mapping[str, float]], None]],
+        *,
+        check_finite: bool,
+        skips_allowed: bool,
+        batches_per_step: int,
+    ) -> None:
+        self._bar: Any = None
+        self._loggers = loggers
+        self._on_log = on_log
+        self._check_finite = check_finite
+        self._skips_allowed = skips_allowed
+        self._batches_per_step = batches_per_step
+        self._reads = AsyncScalars()
+        self._waiting: deque[tuple[Tensor, dict[str, float]]] = deque()
+
+    @contextmanager
+    def progress(self, num_steps: int | None, done: int) -> Iterator[None]:
+        """Show a bar that counts steps on the host, with the losses that have arrived there."""
+        from tqdm.auto import tqdm
+
+        with tqdm(total=num_steps, initial=done, unit="step", mininterval=0.5) as self._bar:
+            try:
+                yield
+            finally:
+                self._bar = None
+
+    def submit(self, step: int, means: Mapping[str, Tensor], losses: Tensor, known: dict[str, float]) -> None:
+        """Send device values on their way: `losses` are those of the interval's batches, `known` are on the host already."""
+        self._waiting.append((losses, known))
+        self._reads.submit(step, means)
+
+    def tick(self) -> None:
+        """Count a step on the bar, and hand on the values that have arrived. Never waits."""
+        if self._bar is not None:
+            self._bar.update()
+        if self._waiting:
+            self._deliver(self._reads.poll())
+
+    def deliver_all(self) -> None:
+        """Hand on everything that was submitted. Waits for the device."""
+        self._deliver(self._reads.flush())
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Write host values to the loggers."""
+        for logger in self._loggers:
+            logger.log(step, values)
+
+    def resume(self, step: int) -> None:
+        """Tell the loggers that training goes on after this step."""
+        for logger in self._loggers:
+            logger.resume(step)
+
+    def _deliver(self, records: Iterable[tuple[int, Mapping[str, float]]]) -> None:
+        for step, values in records:
+            losses, known = self._waiting.popleft()
+            if not math.isfinite(values["loss"]):
+                self.refuse_non_finite(step, losses)
+            record = {**values, **known}
+            self.write(step, record)
+            for on_log in self._on_log:
+                on_log(step, record)
+            if self._bar is not None:
+                self._bar.set_postfix(loss=f"{values['loss']:.4g}", refresh=False)
+
+    def refuse_non_finite(self, step: int, losses: Tensor) -> None:
+        """Raise NonFiniteError if one of `losses`, of the last batches up to `step`, is not finite. Waits for the device."""
+        bad = (~losses.isfinite()).nonzero().flatten().tolist() if self._check_finite else []
+        if not bad or (self._skips_allowed and len(bad) < len(losses)):
+            return  # another process's loss, which raises there; or steps that the scaler skips
+        behind = (len(losses) - 1 - bad[0]) // self._batches_per_step
+        raise NonFiniteError(step - behind, float(losses[bad[0]]))
