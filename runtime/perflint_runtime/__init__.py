@@ -8,9 +8,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from perflint_runtime.metrics import DeviceSum as DeviceSum
+    from perflint_runtime.metrics import LossMeter as LossMeter
 
-_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {}
+_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "metrics": ("DeviceSum", "LossMeter"),
+}
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 __all__ = sorted(_MODULE_OF_NAME)
