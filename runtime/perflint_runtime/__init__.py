@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
+    from perflint_runtime.state import RandomState as RandomState
+    from perflint_runtime.state import inference as inference
+    from perflint_runtime.state import random_state as random_state
+    from perflint_runtime.state import set_random_state as set_random_state
+    from perflint_runtime.state import set_seed as set_seed
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "metrics": ("DeviceSum", "LossMeter"),
+    "state": ("RandomState", "inference", "random_state", "set_random_state", "set_seed"),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
