@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from perflint_runtime.loggers import WandbLogger as WandbLogger
     from perflint_runtime.losses import CrossEntropy as CrossEntropy
     from perflint_runtime.losses import accuracy as accuracy
+    from perflint_runtime.metrics import DeviceSum as DeviceSum
+    from perflint_runtime.metrics import LossMeter as LossMeter
     from perflint_runtime.models import checkpoint_blocks as checkpoint_blocks
     from perflint_runtime.models import prepare_model as prepare_model
     from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
@@ -28,17 +30,57 @@ if TYPE_CHECKING:
     from perflint_runtime.settings import TrainingSettings as TrainingSettings
     from perflint_runtime.settings import load_settings as load_settings
     from perflint_runtime.settings import settings_from_dict as settings_from_dict
+    from perflint_runtime.state import RandomState as RandomState
+    from perflint_runtime.state import inference as inference
+    from perflint_runtime.state import random_state as random_state
+    from perflint_runtime.state import set_random_state as set_random_state
+    from perflint_runtime.state import set_seed as set_seed
     from perflint_runtime.trainer import Trainer as Trainer
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
-    "callbacks": ("Callback", "EarlyStopping"),
+    "callbacks": (
+        "Callback",
+        "EarlyStopping",
+    ),
     "checkpoints": ("Checkpoints",),
     "distributed": ("Processes",),
-    "loggers": ("JsonlLogger", "Logger", "TensorBoardLogger", "WandbLogger"),
-    "losses": ("CrossEntropy", "accuracy"),
-    "models": ("checkpoint_blocks", "prepare_model"),
-    "optimizers": ("ExponentialMovingAverage", "make_optimizer"),
-    "settings": ("DataSettings", "ModelSettings", "Settings", "TrainingSettings", "load_settings", "settings_from_dict"),
+    "loggers": (
+        "JsonlLogger",
+        "Logger",
+        "TensorBoardLogger",
+        "WandbLogger",
+    ),
+    "losses": (
+        "CrossEntropy",
+        "accuracy",
+    ),
+    "metrics": (
+        "DeviceSum",
+        "LossMeter",
+    ),
+    "models": (
+        "checkpoint_blocks",
+        "prepare_model",
+    ),
+    "optimizers": (
+        "ExponentialMovingAverage",
+        "make_optimizer",
+    ),
+    "settings": (
+        "DataSettings",
+        "ModelSettings",
+        "Settings",
+        "TrainingSettings",
+        "load_settings",
+        "settings_from_dict",
+    ),
+    "state": (
+        "RandomState",
+        "inference",
+        "random_state",
+        "set_random_state",
+        "set_seed",
+    ),
     "trainer": ("Trainer",),
 }
 

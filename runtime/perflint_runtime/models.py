@@ -19,6 +19,7 @@ def prepare_model(model: nn.Module, settings: ModelSettings) -> None:
 
     Raises:
         ValueError: as `checkpoint_blocks`.
+
     """
     if settings.gradient_checkpointing:
         checkpoint_blocks(model)
@@ -36,6 +37,7 @@ def checkpoint_blocks(model: nn.Module) -> None:
     Raises:
         ValueError: there is no `nn.ModuleList`, or a block holds a BatchNorm layer, whose running statistics would be
             updated twice per step.
+
     """
     if hasattr(model, "gradient_checkpointing_enable"):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]

@@ -165,7 +165,7 @@ class Trainer:
         return self.results
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
-        """Mean loss and metrics over a loader, by name (`val_loss` ...): in eval mode, with the averaged weights if there are any.
+        """Mean loss and metrics over a loader, by name (`val_loss` ...): in eval mode, with the averaged weights if there are.
 
         The model's mode and weights are afterwards what they were. Waits for the device once, at the end.
 
