@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from perflint_runtime.loggers import Logger
-from perflint_runtime.metrics import AsyncScalars, NonFiniteError
+from perflint_runtime.reads import AsyncScalars, NonFiniteError
 
 
 class Journal:

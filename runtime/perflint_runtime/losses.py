@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class CrossEntropy(nn.Module):
+class CrossEntropy:
     """`loss, logits = CrossEntropy(...)(model, batch)` for `Trainer(loss=...)`: classification.
 
     A batch is `(inputs, labels)`, and the model is called with the inputs; or a dict with `labels`, and the model is called
@@ -16,16 +16,14 @@ class CrossEntropy(nn.Module):
     element: `(batch, classes, ...)`; for dict batches with labels of one dimension less, `(batch, ..., classes)` is accepted,
     too. Labels are integers, `ignore_index` (-100) does not count.
 
-    The class weights travel to the logits' device once. Smoothing and weights are those of `torch.nn.functional.cross_entropy`,
-    which also defines the mean: with weights it divides by the weights' sum.
+    The class weights (of the logits' dtype) travel to their device once. Smoothing, weights and the mean over the weights'
+    sum are those of `torch.nn.functional.cross_entropy`.
 
     Raises:
         ValueError: `label_smoothing` is outside 0 to 1.
         TypeError: (when called) the batch has neither form, or the output no logits.
 
     """
-
-    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -34,36 +32,44 @@ class CrossEntropy(nn.Module):
         class_weights: Sequence[float] | Tensor | None = None,
         ignore_index: int = -100,
     ) -> None:
-        super().__init__()
         if not 0 <= label_smoothing <= 1:
             raise ValueError(f"label_smoothing is {label_smoothing}; give a number from 0 to 1")
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        self.register_buffer("class_weights", weights)
+        self.class_weights = None if class_weights is None else torch.as_tensor(class_weights)
+        self._weights: dict[torch.device, Tensor] = {}
 
-    def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    def __call__(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         """The mean loss (0-d) and the logits."""
-        if isinstance(batch, Mapping) and "labels" in batch:
-            labels = batch["labels"]
+        labels = _labels(batch)
+        if isinstance(batch, Mapping):
             output = model(**{key: value for key, value in batch.items() if key != "labels"})
-        elif isinstance(batch, (tuple, list)) and len(batch) == 2:
-            inputs, labels = batch
-            output = model(inputs)
         else:
-            raise TypeError(f"CrossEntropy takes (inputs, labels) or a dict with `labels`, not {type(batch).__name__}")
+            output = model(batch[0])
         logits = _logits(output)
-        if self.class_weights is not None and self.class_weights.device != logits.device:
-            self.class_weights = self.class_weights.to(logits.device, non_blocking=True)
         by_class = logits.movedim(-1, 1) if logits.dim() > 2 and logits.shape[:-1] == labels.shape else logits
         loss = functional.cross_entropy(
             by_class,
             labels,
-            weight=self.class_weights,
+            weight=self._weights_on(logits.device),
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
         )
         return loss, logits
+
+    def count(self, batch: Any) -> Tensor:
+        """What the batch's mean divides by: the labels that count, or the sum of their weights. 0-d, where the labels are."""
+        labels = _labels(batch)
+        counted = labels != self.ignore_index
+        weights = self._weights_on(labels.device)
+        if weights is None:
+            return counted.sum()
+        return (weights[torch.where(counted, labels, 0)] * counted).sum()
+
+    def _weights_on(self, device: torch.device) -> Tensor | None:
+        if self.class_weights is not None and device not in self._weights:
+            self._weights[device] = self.class_weights.to(device, non_blocking=True)
+        return self._weights.get(device)
 
 
 def accuracy(logits: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
@@ -71,9 +77,19 @@ def accuracy(logits: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
 
     Logits are `(batch, classes)` or `(batch, ..., classes)`; labels below 0 (the ignored ones) do not count.
     """
-    labels = batch["labels"] if isinstance(batch, Mapping) else batch[1]
+    labels = _labels(batch)
     right = (logits.argmax(-1) == labels) & (labels >= 0)
     return right.sum(), (labels >= 0).sum()
+
+
+def _labels(batch: Any) -> Tensor:
+    if isinstance(batch, Mapping) and "labels" in batch:
+        labels: Tensor = batch["labels"]
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        labels = batch[1]
+    else:
+        raise TypeError(f"expected a batch of (inputs, labels), or a dict with `labels`, not {type(batch).__name__}")
+    return labels
 
 
 def _logits(output: Any) -> Tensor:

@@ -66,6 +66,7 @@ class ExponentialMovingAverage:
         if not 0 < decay < 1:
             raise ValueError(f"decay is {decay}; give a number between 0 and 1")
         self.decay = decay
+        self._model = model
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
@@ -81,11 +82,13 @@ class ExponentialMovingAverage:
         with torch.no_grad():
             kept = [current.clone() for current in self._current()]
             _copy_all(self._current(), self._averages)
+            _drop_gathered(self._model)
         try:
             yield
         finally:
             with torch.no_grad():
                 _copy_all(self._current(), kept)
+                _drop_gathered(self._model)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The averages by parameter name (this process's shards under FSDP2)."""
@@ -112,6 +115,13 @@ def _local(parameter: Tensor) -> Tensor:
     detached = parameter.detach()
     shard: Tensor = detached.to_local() if hasattr(detached, "to_local") else detached
     return shard
+
+
+def _drop_gathered(model: nn.Module) -> None:
+    """Let FSDP2 gather the parameters anew: it keeps some from the last forward pass, and does not see that shards change."""
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()  # type: ignore[operator]  # FSDP2 adds the method to the module's class
 
 
 def _copy_all(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:

@@ -41,7 +41,7 @@ class DataPosition:
             for _ in range(self.num_batches):
                 if next(iterator, _END) is _END:
                     raise RuntimeError(
-                        f"the loader ended before batch {self.num_batches}, where the checkpoint stands: other data?"
+                        f"the loader ended before batch {self.num_batches}, where the checkpoint stands: is it the same data?"
                     )
             set_random_state(self._resumed_random)
             self._resumed_random = None

@@ -31,7 +31,7 @@ from perflint_runtime.prefetch import DevicePrefetcher
 from perflint_runtime.settings import ModelSettings, TrainingSettings
 from perflint_runtime.state import inference
 from perflint_runtime.training_state import open_checkpoints, save_checkpoint
-from perflint_runtime.windows import Window, samples_in
+from perflint_runtime.windows import Window, as_wide, samples_in
 
 Loss = Callable[[nn.Module, Any], "Tensor | tuple[Tensor, Any]"]
 """Model and batch (on the device) to the mean loss over the batch (0-d), alone or with outputs for the metrics."""
@@ -246,16 +246,20 @@ class Trainer:
                 self.ema.update()
             self._step_scheduler("step")
 
-    def _shares(self, counts: list[Tensor | int]) -> list[Any] | None:
+    def _shares(self, counts: Sequence[Tensor | int]) -> list[Any] | None:
         """What each micro-batch's mean counts for in the mean of the window over all processes; None: it is the whole."""
-        if self.processes.world_size == 1:
-            return None if len(counts) == 1 else [count / sum(counts) for count in counts]
-        total = sum(counts)
+        processes = self.processes
+        if processes.world_size == 1 and len(counts) == 1:
+            return None
+        wide = [as_wide(count) for count in counts]
+        if processes.world_size == 1:
+            return [count / sum(wide) for count in wide]
+        total = sum(wide)
         # a fill is queued like any kernel; a copy of a Python number would wait for the device
-        whole = total.double() if isinstance(total, Tensor) else torch.full((), total, dtype=torch.float64, device=self.device)
-        whole = self.processes.sum(whole.to(self.device))
+        whole = total.to(self.device) if isinstance(total, Tensor) else torch.full((), total, device=self.device)
+        whole = processes.sum(as_wide(whole))
         # DDP and FSDP2 divide the sum of the gradients by the number of processes
-        return [count * self.processes.world_size / whole for count in counts]
+        return [count * processes.world_size / whole for count in wide]
 
     def _forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Any]:
         with torch.autocast(self.device.type, self._dtype) if self._dtype is not None else _NOTHING:

@@ -71,7 +71,9 @@ def open_checkpoints(trainer: "Trainer", resume: bool) -> None:
     steps = trainer.processes.gather(None if found is None else found[1]["step"])
     if len(set(steps)) > 1:
         raise RuntimeError(f"the processes see different checkpoints (steps {steps}): the folder has to be shared")
-    if found is not None:
+    if found is None:
+        trainer.journal.resume(0)  # a run that was killed before its first checkpoint begins anew
+    else:
         _restore(trainer, *found)
 
 

@@ -97,10 +97,16 @@ def _first_tensor(batch: Any) -> Tensor | None:
     return None
 
 
+def as_wide(number: Any) -> Any:
+    """A tensor as float64, so that sums and shares keep their digits (MPS has float32 only); a Python number as it is."""
+    if not isinstance(number, Tensor):
+        return number
+    return number.float() if number.device.type == "mps" else number.double()
+
+
 def _stacked(values: Sequence[Tensor]) -> Tensor:
-    stacked = torch.stack([value if value.dim() == 0 else value.reshape(()) for value in values])
-    # float32 sums lose digits over long windows; MPS has no float64
-    return stacked.float() if stacked.device.type == "mps" else stacked.double()
+    stacked: Tensor = as_wide(torch.stack([value if value.dim() == 0 else value.reshape(()) for value in values]))
+    return stacked
 
 
 def _weights(counts: Sequence[Tensor | int], like: Tensor) -> Tensor:
