@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
+    from perflint_runtime.scalars import AsyncScalars as AsyncScalars
+    from perflint_runtime.scalars import NonFiniteError as NonFiniteError
+    from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
+    from perflint_runtime.scalars import ScalarRecord as ScalarRecord
     from perflint_runtime.state import RandomState as RandomState
     from perflint_runtime.state import inference as inference
     from perflint_runtime.state import random_state as random_state
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "metrics": ("DeviceSum", "LossMeter"),
+    "scalars": ("AsyncScalars", "NonFiniteError", "NonFiniteGuard", "ScalarRecord"),
     "state": ("RandomState", "inference", "random_state", "set_random_state", "set_seed"),
 }
 
