@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from perflint_runtime.models import prepare_model as prepare_model
     from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
     from perflint_runtime.optimizers import make_optimizer as make_optimizer
+    from perflint_runtime.scalars import AsyncScalars as AsyncScalars
+    from perflint_runtime.scalars import NonFiniteError as NonFiniteError
+    from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
+    from perflint_runtime.scalars import ScalarRecord as ScalarRecord
     from perflint_runtime.settings import DataSettings as DataSettings
     from perflint_runtime.settings import ModelSettings as ModelSettings
     from perflint_runtime.settings import Settings as Settings
@@ -65,6 +69,12 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "optimizers": (
         "ExponentialMovingAverage",
         "make_optimizer",
+    ),
+    "scalars": (
+        "AsyncScalars",
+        "NonFiniteError",
+        "NonFiniteGuard",
+        "ScalarRecord",
     ),
     "settings": (
         "DataSettings",

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from perflint_runtime.loggers import Logger
-from perflint_runtime.reads import AsyncScalars, NonFiniteError
+from perflint_runtime.scalars import AsyncScalars, NonFiniteError, ScalarRecord
 
 
 class Journal:
@@ -35,7 +35,7 @@ class Journal:
         self._skips_allowed = skips_allowed
         self._batches_per_step = batches_per_step
         self._reads = AsyncScalars()
-        self._waiting: deque[tuple[Tensor, dict[str, float]]] = deque()
+        self._waiting: deque[Tensor] = deque()
 
     @contextmanager
     def progress(self, num_steps: int | None, done: int) -> Iterator[None]:
@@ -48,10 +48,10 @@ class Journal:
             finally:
                 self._bar = None
 
-    def submit(self, step: int, means: Mapping[str, Tensor], losses: Tensor, known: dict[str, float]) -> None:
-        """Send device values on their way: `losses` are those of the interval's batches, `known` are on the host already."""
-        self._waiting.append((losses, known))
-        self._reads.submit(step, means)
+    def submit(self, step: int, values: Mapping[str, Tensor | float], losses: Tensor) -> None:
+        """Send the values of a step on their way; `losses` are those of the interval's batches, 1-d, on the device."""
+        self._waiting.append(losses)
+        self._reads.submit(step, values)
 
     def tick(self) -> None:
         """Count a step on the bar, and hand on the values that have arrived. Never waits."""
@@ -74,17 +74,16 @@ class Journal:
         for logger in self._loggers:
             logger.resume(step)
 
-    def _deliver(self, records: Iterable[tuple[int, Mapping[str, float]]]) -> None:
-        for step, values in records:
-            losses, known = self._waiting.popleft()
-            if not math.isfinite(values["loss"]):
-                self.refuse_non_finite(step, losses)
-            record = {**values, **known}
-            self.write(step, record)
+    def _deliver(self, records: Iterable[ScalarRecord]) -> None:
+        for record in records:
+            losses = self._waiting.popleft()
+            if not math.isfinite(record.values["loss"]):
+                self.refuse_non_finite(record.step, losses)
+            self.write(record.step, record.values)
             for on_log in self._on_log:
-                on_log(step, record)
+                on_log(record.step, record.values)
             if self._bar is not None:
-                self._bar.set_postfix(loss=f"{values['loss']:.4g}", refresh=False)
+                self._bar.set_postfix(loss=f"{record.values['loss']:.4g}", refresh=False)
 
     def refuse_non_finite(self, step: int, losses: Tensor) -> None:
         """Raise NonFiniteError if one of `losses`, of the last batches up to `step`, is not finite. Waits for the device."""
@@ -92,4 +91,4 @@ class Journal:
         if not bad or (self._skips_allowed and len(bad) < len(losses)):
             return  # another process's loss, which raises there; or steps that the scaler skips
         behind = (len(losses) - 1 - bad[0]) // self._batches_per_step
-        raise NonFiniteError(step - behind, float(losses[bad[0]]))
+        raise NonFiniteError(step - behind, float(losses[bad[0]]), "loss")

@@ -27,7 +27,6 @@ from perflint_runtime.loggers import Logger
 from perflint_runtime.models import prepare_model
 from perflint_runtime.optimizers import ExponentialMovingAverage
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
-from perflint_runtime.prefetch import DevicePrefetcher
 from perflint_runtime.settings import ModelSettings, TrainingSettings
 from perflint_runtime.state import inference
 from perflint_runtime.training_state import open_checkpoints, save_checkpoint
@@ -92,6 +91,7 @@ class Trainer:
         if self.settings.compile_model:
             model_settings = dataclasses.replace(model_settings, use_torch_compile=True)
         prepare_model(self.module, model_settings)
+        self._is_compiled = model_settings.use_torch_compile
         self.model = distribute(self.module, self.settings.strategy, self.processes, self.device)
         self.optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer(self.module)
         self.scheduler = scheduler(self.optimizer) if callable(scheduler) else scheduler
@@ -228,7 +228,8 @@ class Trainer:
                 loss, outputs = self._forward(self.model, batch)
                 part = loss if shares is None else loss * shares[i]
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
-            self._record(self.window, loss.detach(), counts[i], outputs, batch)
+            # a compiled model may write its next loss to the same memory (CUDA graphs)
+            self._record(self.window, loss.detach().clone() if self._is_compiled else loss.detach(), counts[i], outputs, batch)
         if self.settings.max_grad_norm is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -274,16 +275,11 @@ class Trainer:
                     window.add_metric(name, metric(outputs, batch), count)
 
     def _log(self) -> None:
-        means = self.window.means(self.processes)
+        values: dict[str, Tensor | float] = {**self.window.means(self.processes)}
         if self._grad_norm is not None:
-            means["grad_norm"] = _whole(self._grad_norm)
-        rate = self.optimizer.param_groups[0]["lr"]
-        known = {"epoch": float(self.epoch)}
-        if isinstance(rate, Tensor):
-            means["lr"] = rate
-        else:
-            known["lr"] = rate
-        self.journal.submit(self.step, means, self.window.losses(), known)
+            values["grad_norm"] = _whole(self._grad_norm)
+        values |= {"lr": self.optimizer.param_groups[0]["lr"], "epoch": float(self.epoch)}
+        self.journal.submit(self.step, values, self.window.losses())
         self.window.clear()
 
     def _evaluate_and_decide(self, val_loader: Iterable[Any]) -> None:
@@ -316,6 +312,8 @@ class Trainer:
         if self.device.type == "cpu":
             return loader
         # without workers, loading ahead would change which random numbers the dataset and the model draw
+        from perflint_runtime.prefetch import DevicePrefetcher
+
         depth = 2 if getattr(loader, "num_workers", 0) else 0
         return DevicePrefetcher(loader, self.device, depth=depth)
 

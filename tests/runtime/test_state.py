@@ -100,7 +100,7 @@ def test_results_of_no_grad_mode_take_part_in_training() -> None:
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="eval"), inference(mode="eval"):  # type: ignore[arg-type]  # that is the test
+    with pytest.raises(ValueError, match="eval"), inference(mode="eval"):
         pass
 
 

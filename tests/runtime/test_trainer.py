@@ -16,11 +16,11 @@ from perflint_runtime import (
     ExponentialMovingAverage,
     JsonlLogger,
     ModelSettings,
+    NonFiniteError,
     Trainer,
     TrainingSettings,
     accuracy,
 )
-from perflint_runtime.reads import NonFiniteError
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
