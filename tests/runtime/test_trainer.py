@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from device_reads import count_reads
 from perflint_runtime import (
     Callback,
     CrossEntropy,
@@ -102,6 +106,36 @@ def test_it_is_the_plain_loop_bit_for_bit(clip: float | None) -> None:
     assert losses.values == expected
     assert same(model, by_hand)
     assert trainer.step == len(expected) == 27
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_step_waits_for_the_device(precision: str) -> None:
+    """With all that usually makes a loop wait: progress bar, metrics, clipping, averages, a schedule, the check for nan."""
+    model = network()
+    options: dict[str, Any] = {
+        "settings": settings(
+            progress=True, max_grad_norm=0.5, ema_decay=0.9, log_every=3, epochs=3, accumulation_steps=2, precision=precision
+        ),
+        "metrics": {"accuracy": accuracy},
+        "loss": CrossEntropy(label_smoothing=0.1, class_weights=[1.0, 2.0, 1.0]),
+        "scheduler": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20),
+    }
+    with count_reads(model) as reads:
+        losses, trainer = trained(model, **options)
+    assert trainer.step == 15
+    assert len(losses.values) == 5
+    assert reads == []
+
+
+def test_a_read_in_a_step_would_be_counted() -> None:
+    class Impatient(Callback):
+        def on_step(self, trainer: Trainer) -> None:
+            float(next(iter(trainer.module.parameters())).sum())
+
+    model = network()
+    with count_reads(model) as reads:
+        trained(model, callbacks=[Impatient()])
+    assert len(reads) == 9
 
 
 @pytest.mark.parametrize("num", [70, 64, 5])
