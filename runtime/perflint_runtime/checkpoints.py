@@ -98,8 +98,10 @@ class Checkpoints:
 
 def _plain(value: Any, where: str) -> Any:
     """The value in types that `torch.load(weights_only=True)` reads; numpy's scalars become Python's."""
-    if value is None or isinstance(value, (torch.Tensor, str, bytes, bool, int, float)):
-        return value.item() if hasattr(value, "dtype") and not isinstance(value, torch.Tensor) else value
+    if hasattr(value, "dtype") and hasattr(value, "item") and not isinstance(value, torch.Tensor) and value.ndim == 0:
+        return value.item()  # numpy's float64 is a float, too
+    if value is None or isinstance(value, (torch.Tensor, str, bytes, int, float, torch.dtype, torch.device)):
+        return value
     if isinstance(value, Mapping):
         plain = {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
         # a state dict's own type carries more than its items
@@ -107,10 +109,6 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
-    if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return value.item()
-    if isinstance(value, (torch.dtype, torch.device)):
-        return value
     raise TypeError(f"{where} is a {type(value).__name__}: a checkpoint holds tensors, numbers, strings, lists and dicts only")
 
 

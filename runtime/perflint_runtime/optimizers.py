@@ -1,6 +1,6 @@
 """The optimizer with its fused kernel where that is safe, and averaged weights that never wait for the device."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -32,7 +32,11 @@ def make_optimizer(
         ValueError: the name is unknown, no parameter is trainable, or `fused=True` where it is not safe.
 
     """
-    kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adamw": torch.optim.AdamW,
+        "adam": torch.optim.Adam,
+        "sgd": torch.optim.SGD,
+    }
     if name not in kinds:
         raise ValueError(f"unknown optimizer {name!r}; known are {', '.join(kinds)}")
     parameters = [p for p in model.parameters() if p.requires_grad]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from perflint_runtime.state import random_state, set_random_state
+from perflint_runtime.state import RandomState, random_state, set_random_state
 
 
 class DataPosition:
@@ -22,7 +22,7 @@ class DataPosition:
         self.epoch = 0
         self.num_batches = 0
         self._start: dict[str, Any] | None = None
-        self._resumed_random: dict[str, Any] | None = None
+        self._resumed_random: RandomState | None = None
 
     def batches(self, source: Iterable[Any], loader: Any) -> Iterator[Any]:
         """The rest of the epoch: batches of `source`, which iterates over `loader` (a DataLoader or any iterable).

@@ -97,7 +97,7 @@ class Trainer:
         self.scheduler = scheduler(self.optimizer) if callable(scheduler) else scheduler
         self.loss = loss
         self.metrics = dict(metrics or {})
-        self.count = count or getattr(loss, "count", samples_in)
+        self.count: Callable[[Any], Tensor | int] = getattr(loss, "count", samples_in) if count is None else count
         self.callbacks = list(callbacks)
         self.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, self.settings.keep_checkpoints)
         self.early_stopping = _early_stopping(self.settings)
