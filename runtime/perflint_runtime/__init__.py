@@ -8,8 +8,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint_runtime.memory import MemoryManager as MemoryManager
+    from perflint_runtime.memory import MemoryUse as MemoryUse
+    from perflint_runtime.memory import TrackedMemory as TrackedMemory
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
+    from perflint_runtime.oom import MicroBatchBackward as MicroBatchBackward
+    from perflint_runtime.oom import find_executable_batch_size as find_executable_batch_size
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
     from perflint_runtime.scalars import NonFiniteError as NonFiniteError
     from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
@@ -21,7 +26,9 @@ if TYPE_CHECKING:
     from perflint_runtime.state import set_seed as set_seed
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "memory": ("MemoryManager", "MemoryUse", "TrackedMemory"),
     "metrics": ("DeviceSum", "LossMeter"),
+    "oom": ("MicroBatchBackward", "find_executable_batch_size"),
     "scalars": ("AsyncScalars", "NonFiniteError", "NonFiniteGuard", "ScalarRecord"),
     "state": ("RandomState", "inference", "random_state", "set_random_state", "set_seed"),
 }
