@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from perflint_runtime.loggers import WandbLogger as WandbLogger
     from perflint_runtime.losses import CrossEntropy as CrossEntropy
     from perflint_runtime.losses import accuracy as accuracy
+    from perflint_runtime.memory import MemoryManager as MemoryManager
+    from perflint_runtime.memory import MemoryUse as MemoryUse
+    from perflint_runtime.memory import TrackedMemory as TrackedMemory
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
     from perflint_runtime.models import checkpoint_blocks as checkpoint_blocks
     from perflint_runtime.models import prepare_model as prepare_model
+    from perflint_runtime.oom import MicroBatchBackward as MicroBatchBackward
+    from perflint_runtime.oom import find_executable_batch_size as find_executable_batch_size
     from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
     from perflint_runtime.optimizers import make_optimizer as make_optimizer
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
@@ -58,6 +63,11 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "CrossEntropy",
         "accuracy",
     ),
+    "memory": (
+        "MemoryManager",
+        "MemoryUse",
+        "TrackedMemory",
+    ),
     "metrics": (
         "DeviceSum",
         "LossMeter",
@@ -65,6 +75,10 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "models": (
         "checkpoint_blocks",
         "prepare_model",
+    ),
+    "oom": (
+        "MicroBatchBackward",
+        "find_executable_batch_size",
     ),
     "optimizers": (
         "ExponentialMovingAverage",
