@@ -8,9 +8,24 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
 
-_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {}
+_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+        "packed_collate",
+        "pad_collate",
+    ),
+        "HFLoaders",
+        "dataloaders_from_hf",
+    ),
+        "DevicePrefetcher",
+        "to_device",
+    ),
+    "sampling": ("LengthBucketSampler",),
+        "LoaderTiming",
+        "TunedLoader",
+        "tune_loader",
+    ),
+}
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 __all__ = sorted(_MODULE_OF_NAME)
