@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
+    from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "packed_collate",
@@ -21,6 +22,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "to_device",
     ),
     "sampling": ("LengthBucketSampler",),
+    "tensor_loader": ("BatchedTensorLoader",),
         "LoaderTiming",
         "TunedLoader",
         "tune_loader",
