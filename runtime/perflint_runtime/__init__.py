@@ -8,25 +8,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint_runtime.collate import packed_collate as packed_collate
+    from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
-        "packed_collate",
-        "pad_collate",
-    ),
-        "HFLoaders",
-        "dataloaders_from_hf",
-    ),
-        "DevicePrefetcher",
-        "to_device",
-    ),
+    "collate": ("packed_collate", "pad_collate"),
     "sampling": ("LengthBucketSampler",),
     "tensor_loader": ("BatchedTensorLoader",),
-        "LoaderTiming",
-        "TunedLoader",
-        "tune_loader",
-    ),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
