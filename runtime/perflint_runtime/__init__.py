@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.callbacks import EarlyStopping as EarlyStopping
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
+    from perflint_runtime.collate import packed_collate as packed_collate
+    from perflint_runtime.collate import pad_collate as pad_collate
+    from perflint_runtime.cores import usable_cores as usable_cores
     from perflint_runtime.distributed import Processes as Processes
+    from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import Logger as Logger
     from perflint_runtime.loggers import TensorBoardLogger as TensorBoardLogger
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
     from perflint_runtime.oom import find_executable_batch_size as find_executable_batch_size
     from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
     from perflint_runtime.optimizers import make_optimizer as make_optimizer
+    from perflint_runtime.resumable import ResumableLoader as ResumableLoader
+    from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
     from perflint_runtime.scalars import NonFiniteError as NonFiniteError
     from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from perflint_runtime.state import random_state as random_state
     from perflint_runtime.state import set_random_state as set_random_state
     from perflint_runtime.state import set_seed as set_seed
+    from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
     from perflint_runtime.trainer import Trainer as Trainer
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
@@ -52,7 +59,13 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "EarlyStopping",
     ),
     "checkpoints": ("Checkpoints",),
+    "collate": (
+        "packed_collate",
+        "pad_collate",
+    ),
+    "cores": ("usable_cores",),
     "distributed": ("Processes",),
+    "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",
         "Logger",
@@ -84,6 +97,8 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "ExponentialMovingAverage",
         "make_optimizer",
     ),
+    "resumable": ("ResumableLoader",),
+    "sampling": ("LengthBucketSampler",),
     "scalars": (
         "AsyncScalars",
         "NonFiniteError",
@@ -105,6 +120,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "set_random_state",
         "set_seed",
     ),
+    "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
 }
 
