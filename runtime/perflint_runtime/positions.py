@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from perflint_runtime.resumable import ResumableLoader
 from perflint_runtime.state import RandomState, random_state, set_random_state
 
 
@@ -14,8 +15,8 @@ class DataPosition:
     """The epoch, the batches taken from it, and the random state that the epoch began with.
 
     After a kill the epoch is begun again from that state, and the batches that were trained on are read once more and
-    passed over: this repeats the shuffling and, in worker processes and in the main process, the random augmentations.
-    The price is reading those batches again.
+    passed over: this repeats the shuffling and, in worker processes and in the main process, the random augmentations. A
+    `ResumableLoader` (`make_loader(..., seed=...)`) knows each batch by its number, and reads none of them again.
     """
 
     def __init__(self) -> None:
@@ -36,9 +37,13 @@ class DataPosition:
             _restore(loader, self._start)
         else:
             self._start = _capture(loader)
+        num_passed_over = self.num_batches
+        if isinstance(loader, ResumableLoader) and self.num_batches:
+            loader.load_state_dict({**loader.state_dict(), "next_batch": self.num_batches})
+            num_passed_over = 0
         iterator = iter(source)
         if self._resumed_random is not None:
-            for _ in range(self.num_batches):
+            for _ in range(num_passed_over):
                 if next(iterator, _END) is _END:
                     raise RuntimeError(
                         f"the loader ended before batch {self.num_batches}, where the checkpoint stands: is it the same data?"
@@ -72,10 +77,11 @@ class DataPosition:
 
 def warn_of_lasting_workers(loader: Any) -> None:
     """Say so if a loader's workers outlive an epoch: their random state then cannot be found again after a kill."""
-    if isinstance(loader, DataLoader) and loader.persistent_workers:
+    if isinstance(loader, DataLoader) and loader.persistent_workers and not isinstance(loader, ResumableLoader):
         warnings.warn(
             "the loader's workers are persistent and carry their random state from epoch to epoch: after a kill, random "
-            "augmentations will differ from the uninterrupted run; pass persistent_workers=False for an exact resume",
+            "augmentations will differ from the uninterrupted run; make the loader with make_loader(..., seed=0), or pass "
+            "persistent_workers=False",
             stacklevel=3,
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import Callback, CrossEntropy, JsonlLogger, Trainer, TrainingSettings, accuracy, set_seed
+from perflint_runtime import Callback, CrossEntropy, JsonlLogger, Trainer, TrainingSettings, accuracy, make_loader, set_seed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -120,6 +120,34 @@ def test_a_run_that_ended_at_any_step_goes_on_exactly(step: int, num_workers: in
     with pytest.raises(Killed):
         interrupted.fit(DataLoader(Augmented(), 7, shuffle=True, num_workers=num_workers), DataLoader(Augmented(20), 7))
     assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", num_workers)), expected)
+
+
+class Counted(Augmented):
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[int] = []
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        self.read.append(i)
+        return super().__getitem__(i)
+
+
+def test_a_loader_with_a_seed_reads_no_batch_again(tmp_path: Path) -> None:
+    def fit(folder: Path, dataset: Dataset[Any], stop_at: int | None) -> Trainer:
+        trainer = make_trainer(folder, epochs=2)
+        if stop_at is not None:
+            trainer._on_step.append(KillAt(stop_at).on_step)
+        batches = make_loader(dataset, 7, shuffle=True, seed=1, num_workers=0)
+        trainer.fit(batches, DataLoader(Augmented(20), 7), resume=True)
+        return trainer
+
+    expected = outcome(tmp_path / "whole", fit(tmp_path / "whole", Augmented(), None))
+    with pytest.raises(Killed):
+        fit(tmp_path / "killed", Augmented(), 13)
+    dataset = Counted()
+    trainer = fit(tmp_path / "killed", dataset, None)
+    assert_same(outcome(tmp_path / "killed", trainer), expected)
+    assert len(dataset.read) == 20  # the checkpoint is of step 12: two batches of seven and the last one of six are left
 
 
 def test_checkpoints_at_the_ends_of_epochs_and_fp16_go_on_exactly(tmp_path: Path) -> None:
