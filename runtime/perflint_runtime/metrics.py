@@ -65,14 +65,13 @@ class DeviceSum:
     addition only where the product is exact.
     """
 
-    __slots__ = ("_kept", "_start", "_total", "_weights")
+    __slots__ = ("_kept", "_start", "_total")
 
     def __init__(self, start: float = 0) -> None:
         """Begin with a Python number, of the type that an empty sum shall have."""
         self._start: float = start
         self._total: float | Tensor = start
-        self._kept: list[Tensor] = []
-        self._weights: list[float | Tensor] = []
+        self._kept: list[tuple[Tensor | float, Tensor | float]] = []
 
     def update(self, value: Tensor | float, weight: Tensor | float = 1) -> None:
         """Add `value * weight`: a tensor of one element (any shape) or a number, times a number or such a tensor.
@@ -86,7 +85,7 @@ class DeviceSum:
             value, weight = weight, value
         value = _detached(value)
         total = self._total
-        if isinstance(total, Tensor) and _one_kernel(total, value, weight):
+        if isinstance(total, Tensor) and not self._kept and _one_kernel(total, value, weight):
             total.add_(value, alpha=cast(int, weight))
         else:
             self._add_tensor(value, _detached(weight) if isinstance(weight, Tensor) else _plain(weight))
@@ -113,7 +112,6 @@ class DeviceSum:
         """Begin again from `start`."""
         self._total = self._start
         self._kept.clear()
-        self._weights.clear()
 
     def state_dict(self) -> SumState:
         """The sum as a plain number, exact. Waits for the device."""
@@ -129,8 +127,9 @@ class DeviceSum:
         return f"DeviceSum(on {self._total.device if isinstance(self._total, Tensor) else 'the host'})"
 
     def _add_number(self, number: float) -> None:
-        self._read_kept()
-        if isinstance(self._total, Tensor):
+        if self._kept:
+            self._keep(number, 1)
+        elif isinstance(self._total, Tensor):
             total = self._promoted(self._total, integral=isinstance(number, int))
             total.add_(float(number) if total.dtype is torch.float64 else number)
         else:
@@ -138,13 +137,10 @@ class DeviceSum:
 
     def _add_tensor(self, value: Tensor, weight: Tensor | float) -> None:
         """What `_one_kernel` does not cover, in the order and with the roundings of Python."""
-        if not has_float64(value.device):
-            self._kept.append(value.clone())  # a copy: the value may be a buffer that the next step writes to
-            self._weights.append(weight.clone() if isinstance(weight, Tensor) else weight)
-            if len(self._kept) >= _KEPT:
-                self._read_kept()
+        if self._kept or not has_float64(value.device):
+            # Copies: the tensors may be buffers that the next step writes to.
+            self._keep(value.clone(), weight.clone() if isinstance(weight, Tensor) else weight)
             return
-        self._read_kept()
         integral = value.dtype in _INTEGERS and (
             weight.dtype in _INTEGERS if isinstance(weight, Tensor) else isinstance(weight, int)
         )
@@ -170,18 +166,22 @@ class DeviceSum:
             self._total = total = _outside_inference(total, total.device, torch.float64)
         return total
 
+    def _keep(self, value: Tensor | float, weight: Tensor | float) -> None:
+        self._kept.append((value, weight))
+        if len(self._kept) >= _KEPT:
+            self._read_kept()
+
     def _read_kept(self) -> None:
         if not self._kept:
             return
         # The CPU waits for the GPU here, on devices without float64 only.
-        values = read_together(self._kept)
-        weights = iter(read_together([weight for weight in self._weights if isinstance(weight, Tensor)]))
+        numbers = iter(read_together([part for pair in self._kept for part in pair if isinstance(part, Tensor)]))
         total = self._total.item() if isinstance(self._total, Tensor) else self._total
-        for value, weight in zip(values, self._weights, strict=True):
-            total += value * (next(weights) if isinstance(weight, Tensor) else weight)
+        for pair in self._kept:
+            value, weight = (next(numbers) if isinstance(part, Tensor) else part for part in pair)
+            total += value * weight
         self._total = total
         self._kept.clear()
-        self._weights.clear()
 
 
 class LossMeter:

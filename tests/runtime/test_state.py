@@ -129,8 +129,12 @@ def test_a_seed_repeats_all_numbers() -> None:
     second = set_seed(7)
     assert draw() == drawn
     assert torch.equal(torch.rand(3, generator=first), torch.rand(3, generator=second))
+    set_seed(np.int64(7))
+    assert draw() == drawn
     set_seed(8)
     assert draw() != drawn
+    with pytest.raises(TypeError):
+        set_seed(1.5)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
