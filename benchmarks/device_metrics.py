@@ -37,7 +37,7 @@ def empty(loss: Tensor, steps: int) -> None:
 
 
 def item(loss: Tensor, steps: int) -> float:
-    """total += loss.item() * n."""
+    """What is usually written: `total += loss.item() * n`."""
     total = 0.0
     for _ in range(steps):
         total += loss.item() * 16

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHORT_FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool})
 _PROMOTED = _SHORT_FLOATS | _INTEGERS | {torch.float64}
-"""What torch's addition widens to float64 by itself."""
+"""What torch's addition widens by itself."""
 _EXACT_WEIGHT = 1 << 29
 """float32 has 24 bits, float64 has 53: times an integer below 2**29, the product needs no rounding."""
 _KEPT = 1024
@@ -141,12 +141,14 @@ class DeviceSum:
             # Copies: the tensors may be buffers that the next step writes to.
             self._keep(value.clone(), weight.clone() if isinstance(weight, Tensor) else weight)
             return
-        integral = value.dtype in _INTEGERS and (
-            weight.dtype in _INTEGERS if isinstance(weight, Tensor) else isinstance(weight, int)
-        )
+        if isinstance(weight, Tensor) and value.device.type == "cpu":
+            value, weight = weight, value  # so that neither is fetched from a GPU
+        real = weight.dtype.is_floating_point if isinstance(weight, Tensor) else isinstance(weight, float)
+        integral = not (real or value.dtype.is_floating_point)
         term = value.to(torch.int64 if integral else torch.float64)
         if isinstance(weight, Tensor):
-            term = term * weight.to(term.device, term.dtype, non_blocking=True)
+            weight = weight.to(term.dtype)  # a number on the CPU may stay there
+            term = term * (weight if weight.device.type == "cpu" else weight.to(term.device, non_blocking=True))
         elif weight != 1:
             term = term * weight
         total = self._total
@@ -155,7 +157,7 @@ class DeviceSum:
         elif total.device != term.device:
             if total.device.type == "cpu":
                 total = _outside_inference(total, term.device, total.dtype)
-            elif term.device.type != "cpu":  # a number on the CPU may join a sum on a GPU as it is
+            elif term.device.type != "cpu":
                 term = term.to(total.device, non_blocking=True)
         self._total = total
         self._promoted(total, integral=integral).add_(term)
@@ -222,10 +224,12 @@ class LossMeter:
 
     def mean_tensor(self) -> Tensor:
         """The mean as it is now: 0-d float64 on the device, nan if empty; waits for nothing. For `AsyncScalars.submit`."""
-        weighted, count = self._weighted.tensor(), self._count._total
+        weighted = self._weighted.tensor()
+        self._count._read_kept()
+        count = self._count._total
         if isinstance(count, Tensor):
             return weighted / count.to(weighted.device, torch.float64, non_blocking=True)
-        return weighted / _filled(float(count), weighted.device)  # filled, not copied from the host: no wait
+        return weighted / _filled(float(count), weighted.device)  # a tensor: CUDA divides by a number with its inverse
 
     def reset(self) -> None:
         """Forget everything."""
@@ -241,17 +245,17 @@ class LossMeter:
         """
         import torch.distributed as dist
 
-        everywhere = LossMeter(self._device)
-        weighted = self._weighted.tensor()
-        device = self._device or weighted.device
-        if not has_float64(device):
-            device = torch.device("cpu")
-        count = self._count.tensor()
-        both = torch.stack((weighted.to(device, torch.float64), count.to(device, torch.float64)))
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(both, group=group)
-        everywhere._weighted._total, counted = both.unbind()
-        everywhere._count._total = counted.to(torch.int64)
+        with torch.inference_mode(False):  # or the new meter's sums could not be updated outside of inference mode
+            weighted, count = self._weighted.tensor(), self._count.tensor()
+            device = self._device or weighted.device
+            if not has_float64(device):
+                device = torch.device("cpu")
+            both = torch.stack((weighted.to(device, torch.float64), count.to(device, torch.float64)))
+            if dist.is_available() and dist.is_initialized():
+                dist.all_reduce(both, group=group)
+            everywhere = LossMeter(self._device)
+            everywhere._weighted._total = both[0].clone()
+            everywhere._count._total = both[1].to(torch.int64)
         return everywhere
 
     def state_dict(self) -> LossState:

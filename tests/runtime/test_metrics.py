@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool]
 
 anything = st.floats(width=64)
 integers = st.integers(-(2**26), 2**26)  # 30 products with weights stay within int64
@@ -97,6 +97,13 @@ def test_counts_stay_integers_beyond_what_a_float_holds() -> None:
     assert isinstance(total.value(), int)
     total.update(torch.tensor(0.5))
     assert isinstance(total.value(), float)
+
+
+def test_a_weight_of_zero_hides_no_infinity() -> None:
+    total = DeviceSum(0.0)
+    total.update(torch.tensor(1.0))
+    total.update(torch.tensor(float("inf")), 0)
+    assert total.value() != total.value()
 
 
 def test_small_integer_types_do_not_wrap() -> None:
@@ -207,10 +214,20 @@ def test_the_mean_of_nothing() -> None:
         meter.mean()
 
 
+def test_a_mean_on_a_device_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "has_float64", lambda device: False)
+    meter = LossMeter()
+    meter.update(torch.tensor(2.0), torch.tensor(3))
+    assert meter.mean_tensor().item() == meter.mean() == 2.0
+    meter.update(torch.tensor(6.0), 1)
+    assert meter.mean_tensor().item() == meter.all_reduce().mean() == meter.mean() == 3.0
+
+
 def test_all_reduce_without_processes_is_a_copy() -> None:
     meter = LossMeter()
-    meter.update(torch.tensor(2.0), 3)
-    everywhere = meter.all_reduce()
+    with torch.inference_mode():
+        meter.update(torch.tensor(2.0), 3)
+        everywhere = meter.all_reduce()
     everywhere.update(torch.tensor(4.0), 1)
     assert (meter.mean(), everywhere.mean()) == (2.0, 2.5)
 
