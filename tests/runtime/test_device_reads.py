@@ -113,6 +113,7 @@ NONE: dict[str, Callable[[Given], object]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
 @pytest.mark.parametrize("name", ONE)
 def test_one_read(name: str) -> None:
     given = Given()

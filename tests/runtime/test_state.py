@@ -272,14 +272,14 @@ class Noise(Dataset[Tensor]):
         return torch.tensor([float(index), random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_need_no_init_function(start: str) -> None:
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("spawn", 1)])
+def test_workers_need_no_init_function(start: str, workers: int) -> None:
     """Seeded alike in each run, and unlike each other."""
 
     def run() -> Tensor:
         generator = set_seed(5)
         return torch.cat(
-            list(DataLoader(Noise(), shuffle=True, num_workers=2, generator=generator, multiprocessing_context=start))
+            list(DataLoader(Noise(), shuffle=True, num_workers=workers, generator=generator, multiprocessing_context=start))
         )
 
     first: Callable[[], Tensor] = run
