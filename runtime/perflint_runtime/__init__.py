@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
     from perflint_runtime.loaders import make_loader as make_loader
+    from perflint_runtime.prefetch import DevicePrefetcher as DevicePrefetcher
+    from perflint_runtime.prefetch import to_device as to_device
     from perflint_runtime.resumable import ResumableLoader as ResumableLoader
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
@@ -20,6 +22,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "collate": ("packed_collate", "pad_collate"),
     "cores": ("usable_cores",),
     "loaders": ("make_loader",),
+    "prefetch": ("DevicePrefetcher", "to_device"),
     "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),
     "tensor_loader": ("BatchedTensorLoader",),

@@ -153,7 +153,7 @@ def test_an_iterable_dataset_decides_its_own_order() -> None:
 
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_what_cannot_be_sent_to_spawned_workers_is_said_before_they_start(start: str) -> None:
-    with pytest.raises(ValueError, match="collate_fn cannot be sent to workers, which are spawned here.*no lambda"):
+    with pytest.raises(ValueError, match=r"collate_fn cannot be sent to workers, which are spawned here.*no lambda"):
         make_loader(Files(), num_workers=1, multiprocessing_context=start, collate_fn=lambda samples: samples)
     with pytest.raises(ValueError, match=r"dataset cannot be sent to workers.*lock"):
         make_loader(WithLock(), num_workers=1, multiprocessing_context=start)
