@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from perflint_runtime.resumable import ResumableLoader as ResumableLoader
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
+    from perflint_runtime.tune import LoaderTiming as LoaderTiming
+    from perflint_runtime.tune import TunedLoader as TunedLoader
+    from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "collate": ("packed_collate", "pad_collate"),
@@ -26,6 +29,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),
     "tensor_loader": ("BatchedTensorLoader",),
+    "tune": ("LoaderTiming", "TunedLoader", "tune_loader"),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
