@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from perflint_runtime.collate import packed_collate as packed_collate
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
+    from perflint_runtime.feature_cache import FeatureCache as FeatureCache
+    from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import HFLoaders as HFLoaders
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
     from perflint_runtime.loaders import make_loader as make_loader
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "collate": ("packed_collate", "pad_collate"),
     "cores": ("usable_cores",),
+    "feature_cache": ("FeatureCache",),
+    "features": ("extract_features",),
     "hf": ("HFLoaders", "dataloaders_from_hf"),
     "loaders": ("make_loader",),
     "prefetch": ("DevicePrefetcher", "to_device"),
