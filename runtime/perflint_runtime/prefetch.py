@@ -229,8 +229,11 @@ class _Lookahead(Generic[Batch]):
     def _fetch(self) -> _Fetched[Batch]:
         try:
             batch = next(self.batches)
-        except Exception as error:  # StopIteration too: each is raised when its turn comes
-            return _Fetched(None, error, None, None)
+        except StopIteration:
+            return _Fetched(None, StopIteration(), None, None)
+        except Exception as error:  # raised when its turn comes; without this frame, whose `self` would close a cycle
+            ours = error.__traceback__
+            return _Fetched(None, error.with_traceback(ours and ours.tb_next), None, None)
         state_dict = getattr(self.owner.loader, "state_dict", None)
         state = state_dict() if state_dict is not None else None
         if _is_opaque(batch) or any(tensor.device.type != "cpu" for tensor in _tensors(batch)):
