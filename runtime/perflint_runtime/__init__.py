@@ -8,7 +8,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perflint_runtime.collate import packed_collate as packed_collate
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
     from perflint_runtime.feature_cache import FeatureCache as FeatureCache
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from perflint_runtime.hf import HFLoaders as HFLoaders
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
     from perflint_runtime.loaders import make_loader as make_loader
+    from perflint_runtime.packing import packed_collate as packed_collate
     from perflint_runtime.prefetch import DevicePrefetcher as DevicePrefetcher
     from perflint_runtime.prefetch import to_device as to_device
     from perflint_runtime.resumable import ResumableLoader as ResumableLoader
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
-    "collate": ("packed_collate", "pad_collate"),
+    "collate": ("pad_collate",),
     "cores": ("usable_cores",),
     "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),
     "hf": ("HFLoaders", "dataloaders_from_hf"),
     "loaders": ("make_loader",),
+    "packing": ("packed_collate",),
     "prefetch": ("DevicePrefetcher", "to_device"),
     "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),

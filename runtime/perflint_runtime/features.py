@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from perflint_runtime.feature_cache import FeatureCache, FeatureFile, fingerprint_data, fingerprint_function, fingerprint_model
+from perflint_runtime.feature_cache import FeatureCache, FeatureFile
+from perflint_runtime.fingerprint import fingerprint_data, fingerprint_function, fingerprint_model
 from perflint_runtime.prefetch import DevicePrefetcher
 
 Pooling = Literal["mean", "cls"] | Callable[[Tensor, Tensor | None], Tensor] | None
@@ -138,7 +139,7 @@ def _copy_to_host(features: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     host = torch.empty(features.shape, dtype=features.dtype, pin_memory=True)
     host.copy_(features, non_blocking=True)  # on the stream that computed it: no other wait is needed
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call] # torch has no types here
-    arrived.record()
+    arrived.record(torch.cuda.current_stream(features.device))
     return host, arrived
 
 

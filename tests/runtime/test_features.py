@@ -25,7 +25,8 @@ from perflint_runtime import (
     make_loader,
     pad_collate,
 )
-from perflint_runtime.feature_cache import FeatureFile, fingerprint_data, fingerprint_function, fingerprint_model
+from perflint_runtime.feature_cache import FeatureFile
+from perflint_runtime.fingerprint import fingerprint_data, fingerprint_function, fingerprint_model
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
@@ -246,7 +247,7 @@ def test_the_training_flag_and_the_process_do_not_change_the_key() -> None:
     code = textwrap.dedent("""
         import torch
         from torch import nn
-        from perflint_runtime.feature_cache import fingerprint_model
+        from perflint_runtime.fingerprint import fingerprint_model
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(8, 2, 16)
         layer.register_forward_hook(print)
