@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.callbacks import EarlyStopping as EarlyStopping
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
-    from perflint_runtime.collate import packed_collate as packed_collate
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
     from perflint_runtime.distributed import Processes as Processes
@@ -69,10 +68,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "EarlyStopping",
     ),
     "checkpoints": ("Checkpoints",),
-    "collate": (
-        "packed_collate",
-        "pad_collate",
-    ),
+    "collate": ("pad_collate",),
     "cores": ("usable_cores",),
     "distributed": ("Processes",),
     "feature_cache": ("FeatureCache",),
