@@ -59,7 +59,7 @@ def _loaded_from(folder: Path | None, script: str | None) -> list[str]:
     """The source files below a folder that the run loaded; the probe and the runtime are not the project's."""
     if folder is None:
         return []
-    names = [script] if script is not None else []
+    names: list[str | None] = [script]
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in ("perflint_probe", "perflint_runtime", "__main__"):
             names.append(getattr(module, "__file__", None))
