@@ -28,7 +28,7 @@ def concise(result: Result) -> Iterator[str]:
         where = click.style(printable(checked.path), bold=True)
         mark = _mark(finding)
         name = click.style(finding.rule, fg=_COLOURS[finding.severity], bold=True)
-        yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}"
+        yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}{_measured(finding, ' (', ')')}"
 
 
 def full(result: Result) -> Iterator[str]:
@@ -50,6 +50,8 @@ def _block(checked: Checked, finding: Finding) -> Iterator[str]:
     if finding.fix is not None:
         level = "safe" if finding.fix.applicability is Applicability.SAFE else "unsafe, with --unsafe-fixes"
         yield f"  {equals} fix ({level}): {finding.fix.message}"
+    if finding.measured_ms_per_step is not None:
+        yield f"  {equals} measured: {_measured(finding)}"
     label = "why it is unsafe" if finding.fix is not None else "no fix"
     for reason in finding.missing_proofs:
         yield f"  {equals} {label}: {printable(reason)}"
@@ -131,6 +133,11 @@ def _mark(finding: Finding) -> str:
     if finding.fix is None:
         return ""
     return click.style(" [*]" if finding.fix.applicability is Applicability.SAFE else " [unsafe fix]", fg="cyan")
+
+
+def _measured(finding: Finding, before: str = "", after: str = "") -> str:
+    ms = finding.measured_ms_per_step
+    return "" if ms is None else f"{before}{ms:.3g} ms per step{after}"
 
 
 def _count(number: int, noun: str, plural: str = "") -> str:
