@@ -11,7 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy  # noqa: F401 - a fork has it already
+import pandas  # noqa: F401 - likewise
 import torch
+import torch._dynamo
 from perflint_probe.recorder import Recorder
 
 from perflint.verify.runs import Mode, Run

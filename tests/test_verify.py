@@ -297,14 +297,20 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], message: bytes, script
 
 def test_a_program_is_fixed_and_verified_and_the_users_files_stay(project: Project) -> None:
     """With torch, from the command line to the record: slow, so that one test sees it all."""
-    text = NAIVE.replace("    losses.append(loss.item())", "    losses.append(loss.item())\n    print(loss.item())")
+    lines = NAIVE.strip().splitlines()
+    body = "\n".join(f"    {line}" for line in lines[3:]) + "\n"
+    text = "\n".join([*lines[:3], "", "", "def main():", '    device = "cuda" if torch.cuda.is_available() else "cpu"', body])
+    text = text.replace("nn.Linear(16, 3))", "nn.Linear(16, 3)).to(device)").replace(
+        "(5,))\n", "(5,))\n        x, y = x.to(device), y.to(device)\n"
+    )
+    text = text.replace("losses.append(loss.item())", "losses.append(loss.item())\n        print(loss.item())") + "\n\nmain()\n"
     project.write({"pyproject.toml": "[tool.perflint]\n"})
     project.write({"train.py": text})
     done = verify(project, "train.py", "--repeats", "2", "--json", "record.json")
     assert done.returncode == 0, done.stderr + done.stdout
     record: dict[str, Any] = json.loads((project.root / "record.json").read_text())
     assert record["equality"]["verdict"] == "identical"
-    assert record["fixed_by_rule"] == {"duplicate-item-read": 1}
+    assert record["fixed_by_rule"]["duplicate-item-read"] == 1
     assert record["original"]["waits_per_step"] == 2
     assert record["changed"]["waits_per_step"] == 1
     assert record["speed"]["unit"] == "step"
