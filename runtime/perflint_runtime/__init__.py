@@ -8,9 +8,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    pass
+    from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
+    from perflint_runtime.csv_rows import CsvRows as CsvRows
 
-_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {}
+_NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "csv_dataset": ("CsvDataset",),
+    "csv_rows": ("CsvRows",),
+}
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 __all__ = sorted(_MODULE_OF_NAME)
