@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _UTF8 = "utf-8"
 _ONE_BYTE = frozenset(
-    {  # fmt: skip
+    {
         "ascii",
         "cp1250",
         "cp1251",

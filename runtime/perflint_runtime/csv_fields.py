@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NAN_TEXTS = frozenset(
-    {  # fmt: skip
+    {
         "",
         "#N/A",
         "#N/A-N/A",

@@ -73,7 +73,7 @@ class _Indexer:
         self.lines = 1
         self.starts: _Offsets = np.zeros(16, np.int64)
         self.state = State.START_RECORD
-        self.starts_with_delimiter = False  # the last byte of the block before is the first of a line, and a delimiter
+        self.lead = False  # the last byte of the block before is the first of a line, and a delimiter
         self.skippable = -1
         self.blank: list[int] = []
         self.comments: list[int] = []
@@ -173,10 +173,10 @@ class _Indexer:
             self.check_skipping(quotes, delimiters, outside, skipped)
         last = self.bytes[count - 1]
         in_quotes = bool(has_quotes and (inside[(count - 1) >> 6] >> np.uint64((count - 1) & 63)) & _ONE)
-        self.starts_with_delimiter = False
+        self.lead = False
         if last == self.dialect.delimiter and not in_quotes:
             before = self.bytes[count - 2] == LINE_FEED if count > 1 else self.state is State.START_RECORD
-            self.starts_with_delimiter = before or count - 1 == skipped
+            self.lead = before or count - 1 == skipped
         self.state = _state_after(last, in_quotes, self.dialect)
         return _positions(outside) + 1
 
@@ -188,19 +188,19 @@ class _Indexer:
         if skipped:
             begins[0] |= _ONE << np.uint64(skipped)
         first = begins & delimiters
-        if not (self.starts_with_delimiter or first.any()):
+        if not (self.lead or first.any()):
             return
-        mistaken = _shifted(first, self.starts_with_delimiter) & quotes
+        mistaken = _shifted(first, self.lead) & quotes
         if mistaken.any():
             place = int(_positions(mistaken)[0])
             self.skippable = self.lines - 1 + int(np.count_nonzero(_positions(ends) < place))
 
     def scanned_ends(self, count: int, skipped: int) -> _Offsets:
         self.scanned_bytes += count
-        found = self.scan.block(bytes(self.bytes[skipped:count]), self.state)
+        found = self.scan.block(bytes(self.bytes[skipped:count]), self.state, self.lead)
         self.state = found.state
         self.ambiguous = self.ambiguous or found.ambiguous
-        self.starts_with_delimiter = False
+        self.lead = found.lead
         if self.skippable < 0 and found.first_unskippable >= 0:
             self.skippable = self.lines - 1 + found.first_unskippable
         return np.array(found.ends, np.int64) + skipped
@@ -246,7 +246,7 @@ def _fill(read_into: Callable[[memoryview], int], view: memoryview) -> int:
 
 def _inside(quotes: _Words, quoted: bool) -> _Words:
     """Prefix xor: a bit is set from an opening quote up to the byte before the closing one."""
-    inside = quotes.copy()
+    inside: _Words = quotes.copy()
     for shift in _DOUBLINGS:
         inside ^= inside << shift
     odd = np.bitwise_xor.accumulate(inside >> _TOP)
@@ -261,7 +261,7 @@ def _inside(quotes: _Words, quoted: bool) -> _Words:
 
 def _shifted(bits: _Words, carried: bool) -> _Words:
     """Each bit moved to the next byte."""
-    moved = bits << _ONE
+    moved: _Words = bits << _ONE
     moved[1:] |= bits[:-1] >> _TOP
     moved[0] |= np.uint64(carried)
     return moved

@@ -45,8 +45,9 @@ class Records:
         count = lines - first - len(behind)
         gaps = behind - first - np.arange(len(behind)) if len(behind) else None
         state = index.final_state
-        unended = count - 1 if state not in (State.START_RECORD, State.AFTER_RETURN) else -1
-        broken = count - 1 if state in (State.QUOTED, State.ESCAPED, State.ESCAPED_IN_QUOTED) else -1
+        last = count - 1 if lines - 1 not in behind else -1
+        unended = last if state not in (State.START_RECORD, State.AFTER_RETURN) else -1
+        broken = last if state in (State.QUOTED, State.ESCAPED, State.ESCAPED_IN_QUOTED) else -1
         return cls(file, index.starts, header, first, count, gaps, unended, broken)
 
     def __len__(self) -> int:

@@ -106,8 +106,10 @@ class CsvRows:
         Raises `IndexError`, `RuntimeError` if the file changed, and what pandas raises for a record that it cannot parse.
         """
         if self._frame is not None:
-            some = self._frame.iloc[list(indices)]
-            return some.reset_index(drop=True) if self._frame.index.name is None and self._frame.index.is_unique else some
+            import pandas as pd
+
+            some: pd.DataFrame = self._frame.iloc[list(indices)]
+            return some.reset_index(drop=True) if isinstance(self._frame.index, pd.RangeIndex) else some
         records = self._required()
         pieces = [records.header, *records.read(indices)]
         count = len(records)

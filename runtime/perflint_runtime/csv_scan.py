@@ -84,13 +84,15 @@ class State(Enum):
 class Scanned:
     """What one block held: where its lines end, the state behind it, and the first line (counted from the one that the block
     begins in) that pandas counts otherwise while it skips; -1 if there is none. `ambiguous` tells that a delimiter follows a
-    lone carriage return: behind a line without a record the parser loses it.
+    lone carriage return: behind a line without a record the parser loses it. `lead` tells that the block ends with one
+    delimiter that begins a line.
     """
 
     ends: list[int]
     state: State
     first_unskippable: int
     ambiguous: bool
+    lead: bool
 
 
 class Scan:
@@ -103,14 +105,15 @@ class Scan:
         self.in_quotes = _search({dialect.quote, dialect.escape} - {-1})
         self.line_end = _search({LINE_FEED, CARRIAGE_RETURN})
 
-    def block(self, data: bytes, state: State) -> Scanned:
-        """Scan one block that begins in `state`."""
+    def block(self, data: bytes, state: State, lead: bool) -> Scanned:
+        """Scan one block that begins in `state`; `lead` if all of its first line so far is one delimiter."""
         dialect = self.dialect
         delimiter, quote, escape, comment = dialect.delimiter, dialect.quote, dialect.escape, dialect.comment
         ends: list[int] = []
         unskippable = -1
         ambiguous = False
         at, stop = 0, len(data)
+        begin = 0 if state is State.START_RECORD else -1  # of the line, if it is in this block
         while at < stop:
             byte = data[at]
             match state:
@@ -122,6 +125,7 @@ class Scan:
                         if unskippable < 0:
                             unskippable = len(ends)
                     ends.append(at)
+                    begin = at
                     state = State.START_RECORD
                 case State.QUOTED:
                     found = self.in_quotes.search(data, at)
@@ -137,8 +141,9 @@ class Scan:
                     if found is None:
                         break
                     at = found.start()
-                    state = self.after_end_of_line(data[at], at + 1, ends)
                     at += 1
+                    state = _after_end_of_line(data[at - 1], at, ends)
+                    begin = at
                 case State.ESCAPED:
                     at += 1
                     state = State.IN_FIELD
@@ -154,17 +159,17 @@ class Scan:
                         byte = data[at]
                     at += 1
                     if byte in (LINE_FEED, CARRIAGE_RETURN):
-                        state = self.after_end_of_line(byte, at, ends)
+                        state = _after_end_of_line(byte, at, ends)
+                        begin = at
                     elif byte == _SPACE and dialect.skip_initial_space and state in (State.START_RECORD, State.START_FIELD):
-                        state = State.START_FIELD
-                    elif byte == delimiter and state is State.START_RECORD:
-                        if unskippable < 0:
-                            # skipping, the parser takes the first byte of a line for text unless it is a quote
-                            unskippable = len(ends)
                         state = State.START_FIELD
                     elif state is State.QUOTE_IN_QUOTED:
                         state = State.QUOTED if byte == quote else State.START_FIELD if byte == delimiter else State.IN_FIELD
                     elif byte == quote and state is not State.IN_FIELD:
+                        # skipping, the parser takes the first byte of a line for text unless it is a quote
+                        first_is_delimiter = lead if at == 1 else at - 2 == begin and data[begin] == delimiter
+                        if first_is_delimiter and unskippable < 0:
+                            unskippable = len(ends)
                         state = State.QUOTED
                     elif byte == comment:
                         state = State.COMMENT
@@ -174,16 +179,18 @@ class Scan:
                         state = State.START_FIELD
                     else:
                         state = State.IN_FIELD
-        return Scanned(ends, state, unskippable, ambiguous)
-
-    def after_end_of_line(self, byte: int, behind: int, ends: list[int]) -> State:
-        """The state behind a line feed (the line ends here) or a carriage return (a line feed may follow)."""
-        if byte == CARRIAGE_RETURN:
-            return State.AFTER_RETURN
-        ends.append(behind)
-        return State.START_RECORD
+        lead = state is State.START_FIELD and begin == stop - 1 and data[begin] == delimiter
+        return Scanned(ends, state, unskippable, ambiguous, lead)
 
 
 def _search(special: set[int]) -> re.Pattern[bytes]:
     """Finds the next of some bytes; nothing, if there are none."""
     return re.compile(b"[" + b"".join(re.escape(bytes([byte])) for byte in sorted(special)) + b"]" if special else b"(?!)")
+
+
+def _after_end_of_line(byte: int, behind: int, ends: list[int]) -> State:
+    """The state behind a line feed (the line ends here) or a carriage return (a line feed may follow)."""
+    if byte == CARRIAGE_RETURN:
+        return State.AFTER_RETURN
+    ends.append(behind)
+    return State.START_RECORD

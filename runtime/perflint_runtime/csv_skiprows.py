@@ -40,6 +40,8 @@ class CsvReader:
         self.path = path
         self._opened: _Opened | None = None
         self._warned: set[str] = set()
+        self.handed_over = 0
+        """How many calls pandas had to serve from the start of the file."""
 
     def read_csv(self, **arguments: Any) -> "pd.DataFrame":
         """The frame that `pandas.read_csv(path, **arguments)` gives, values, dtypes, columns and index.
@@ -59,6 +61,7 @@ class CsvReader:
             self._warn(str(reason))
         except Exception:  # whatever it was: pandas raises its own, or reads what we could not
             pass
+        self.handed_over += 1
         return read_csv(self.path, arguments)
 
     def _source(self, skip: object, count: int, arguments: dict[str, Any]) -> LineSource:
