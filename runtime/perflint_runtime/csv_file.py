@@ -24,12 +24,12 @@ class Version:
     @classmethod
     def of(cls, stat: os.stat_result) -> "Version":
         """The version of a local file."""
-        return cls(stat.st_size, stat.st_mtime_ns)
+        return cls(stat.st_size, stat.st_mtime_ns, f"{stat.st_dev}:{stat.st_ino}")
 
 
 def is_remote(path: str) -> bool:
     """Whether pandas would open this path as a URL."""
-    return "://" in path or path.startswith("s3:")
+    return "://" in path
 
 
 def refuse_compressed(path: str, compression: object = "infer") -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 1 << 18
 """What pandas' C parser reads at a time."""
-_MAX_KEPT_LINES = 4096
+_GROUP_LINES = 4096
 _MAX_READERS = 64
 
 
@@ -166,7 +166,6 @@ class _Lines:
         """All lines but those from `start` up to `stop`."""
         lines = len(self.index)
         _require(min(stop, lines) <= self.index.skippable)
-        _require(start <= _MAX_KEPT_LINES)
         return _merged(self.text(0, min(start, lines)), self.all_from(min(stop, lines), needed))
 
     def without_all(self, skipped: Iterable[object], needed: int) -> Iterator[bytes]:
@@ -176,10 +175,13 @@ class _Lines:
         numbers = numbers[(numbers >= 0) & (numbers < lines)]
         behind = int(numbers[-1]) + 1 if len(numbers) else 0
         _require(behind <= self.index.skippable)
-        _require(behind - len(numbers) <= _MAX_KEPT_LINES)
         kept = np.setdiff1d(np.arange(behind), numbers, assume_unique=True).tolist()
-        before = itertools.chain.from_iterable(self.text(line, line + 1) for line in kept)
-        return _merged(before, self.all_from(behind, needed))
+        return _merged(self.each(kept), self.all_from(behind, needed))
+
+    def each(self, numbers: list[int]) -> Iterator[bytes]:
+        """Lines by number, many in a piece."""
+        for at in range(0, len(numbers), _GROUP_LINES):
+            yield b"".join(itertools.chain.from_iterable(self.text(n, n + 1) for n in numbers[at : at + _GROUP_LINES]))
 
     def chosen(self, skips: Callable[[int], object], needed: int) -> Iterator[bytes]:
         """The lines for which a function says no, asked one by one as pandas does."""
@@ -188,7 +190,7 @@ class _Lines:
         for line in range(lines):
             if not skips(line):
                 kept += self.text(line, line + 1)
-                if len(kept) >= needed:
+                if len(kept) >= min(needed, _GROUP_LINES):
                     yield b"".join(kept)
                     kept = []
             elif line >= skippable:
@@ -201,8 +203,12 @@ class _Lines:
 
 
 def _merged(before: Iterator[bytes], then: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes, the few first lines in one piece with what follows."""
-    yield b"".join(before) + next(then, b"")
+    """The same bytes, the last piece of one in one with the first of the other."""
+    last = b""
+    for piece in before:
+        yield last
+        last = piece
+    yield last + next(then, b"")
     yield from then
 
 

@@ -42,6 +42,8 @@ CALLS: list[dict[str, Any]] = [
     {"skiprows": 10, "nrows": 5, "names": ["a", "b", "c"], "index_col": "a", "comment": "#"},
     {"skiprows": 39, "nrows": 50, "header": None},
     {"skiprows": 41, "nrows": 1, "names": ["a", "b", "c"]},
+    {"skiprows": range(20, 30), "nrows": 25},
+    {"skiprows": [20, 22, 1], "nrows": 25},
 ]
 
 
@@ -92,6 +94,23 @@ def test_warns_once_where_pandas_has_to_read_the_file(tmp_path: Path, arguments:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         CsvRows.of(path).read_csv(**call)
+
+
+def test_long_records_and_many_rows(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text(
+        "a,b\n" + "".join(f'{n},"{"word " * 100_000}\n"\n' for n in range(4)) + "".join(f"{n},x\n" for n in range(20_000))
+    )
+    for arguments in (
+        {"skiprows": 1, "nrows": 3, "header": None},
+        {"skiprows": range(9_000, 12_000), "nrows": 10_000},
+        {"skiprows": list(range(1, 12_000, 2)), "nrows": 8_000},
+        {"skiprows": lambda n: n % 3 == 1, "nrows": 9_000},
+    ):
+        reader = CsvRows.of(path)
+        pd.testing.assert_frame_equal(reader.read_csv(**arguments), pd.read_csv(path, **arguments), check_exact=True)
+        assert reader.handed_over == 0
+    assert CsvRows(path).rows([3, 0, 2])["b"].str.len().tolist() == [500_001] * 3
 
 
 def test_a_changed_file_is_indexed_anew(table: Path) -> None:
