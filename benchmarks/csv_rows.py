@@ -51,7 +51,8 @@ warm = CsvDataset(small, columns)
 warm[0], warm[[0, 1]]
 before = resident()
 dataset = CsvDataset(path, columns, sidecar=False)
-dataset.batch(range(0, len(dataset), len(dataset) // 1000))
+for start in range(1000):
+    dataset[start * len(dataset) // 1000]
 print((resident() - before) / len(dataset))
 """
 

@@ -27,8 +27,9 @@ class CsvDataset:
     batches are arrays at once.
 
     Unlike pandas, no type is inferred: text stays as it stands in the file ("", "NA" and "007" too), numbers are what Python's
-    `int` and `float` read. Missing numbers are nan in floating columns and an error in others. One row costs 8 us and 64 rows
-    400 us of CPU (benchmarks/csv_rows.py), 8 bytes of memory per row.
+    `int` and `float` read. Missing numbers are nan in floating columns and an error in others. One row costs 6 us of CPU
+    (three numbers) to 15 us (900 bytes of quoted text), 64 rows 210 to 720 us (`benchmarks/csv_rows.py`, a machine under load);
+    8 bytes of memory per row.
 
     Safe in forked and spawned workers and in threads, and picklable, like `CsvRows`.
     """

@@ -1,6 +1,6 @@
 """Generated CSV files and arguments against pandas itself: the same rows, dtypes and errors.
 
-`PERFLINT_FUZZ_FILES=10000 pytest tests/runtime/test_csv_fuzz.py -s` is the long run (about 15 minutes of one core per 10,000
+`PERFLINT_FUZZ_FILES=10000 pytest tests/runtime/test_csv_fuzz.py -s` is the long run (about 20 minutes of one core per 10,000
 files); it prints how many files went which way. Blocks are made so small that all states are carried from one to the next.
 """
 
@@ -22,7 +22,7 @@ from perflint_runtime.csv_skiprows import CsvReader
 
 pd = pytest.importorskip("pandas")
 
-FILES = int(os.environ.get("PERFLINT_FUZZ_FILES", "150"))
+FILES = int(os.environ.get("PERFLINT_FUZZ_FILES", "100"))
 RUN = settings(
     max_examples=FILES,
     deadline=None,
