@@ -1,0 +1,138 @@
+"""The evidence for each rule: its fixture script computes the same after the fix, and does less of what the rule is about.
+
+`fixtures/<rule>/train.fixed.py` is what `fix` makes of `train.py` (`pytest --bless` writes it). Both run on the CPU, in the
+launch regime or the first that the script knows. Records of measured times must be of the scripts as they are now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FIXTURES, ROOT
+
+from perflint.cli import run_for_tests
+from perflint.registry import all_rules
+
+RULES = {rule.name: rule for rule in all_rules()}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the fix does to a script.
+
+    counter: what is counted. before, after: its counts in the whole run; `after` may be a fraction of `before`, for counts of
+    bytes. safe: whether the safe fixes alone make the blessed file.
+    """
+
+    counter: str
+    before: int
+    after: int | float
+    safe: bool = True
+
+
+EXPECTED = {
+    "item-every-step": Expected("reads", 24, 1),
+    "item-in-python-loop": Expected("reads", 1536, 12),
+    "eval-without-no-grad": Expected("bytes saved for backward", 1_658_880, 104_448),
+}
+"""By rule. Counts are those of 12 steps."""
+
+
+def fixed(rule: str, folder: Path, *arguments: str) -> str:
+    """What `fix` makes of a rule's script."""
+    copy = folder / rule / "train.py"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(FIXTURES / rule / "train.py", copy)
+    run = run_for_tests(
+        ["fix", "--no-cache", "--isolated", "--exit-zero", "--runtime", "--select", rule, *arguments, str(copy)]
+    )
+    assert run.exit_code == 0, run.output
+    return copy.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", sorted(name for name, rule in RULES.items() if rule.fixes))
+def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: bool) -> None:
+    text = fixed(rule, tmp_path, "--unsafe-fixes")
+    blessed = FIXTURES / rule / "train.fixed.py"
+    if bless:
+        blessed.write_text(text, encoding="utf-8")
+    assert text != (FIXTURES / rule / "train.py").read_text(encoding="utf-8"), "no fix applies"
+    assert text == blessed.read_text(encoding="utf-8")
+    assert (fixed(rule, tmp_path) == text) is EXPECTED[rule].safe
+
+
+@pytest.fixture(scope="module")
+def runs() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """The record of each script's run, by rule and version."""
+    for module in ("torch", "pandas"):
+        pytest.importorskip(module)
+    paths = [ROOT, *(ROOT / name for name in ("rules", "runtime", "probe"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), str(FIXTURES), *EXPECTED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
+    return records
+
+
+Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", "output")
+
+
+@pytest.mark.parametrize("rule", EXPECTED)
+def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
+    original, changed = runs[rule]["original"], runs[rule]["changed"]
+    assert "failed" not in original, original["failed"]
+    assert "failed" not in changed, changed["failed"]
+    assert original["roots"]
+    assert len(original["roots"]) >= original["steps"] >= 3
+    assert json.loads(original["output"].splitlines()[-1])["losses"]
+    assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
+
+
+@pytest.mark.parametrize("rule", EXPECTED)
+def test_what_the_rule_is_about_becomes_less(rule: str, runs: Runs) -> None:
+    expected = EXPECTED[rule]
+    before, after = (count(runs[rule][version], expected.counter) for version in ("original", "changed"))
+    assert after < before
+    if isinstance(expected.after, float):
+        assert after <= expected.after * before
+    else:
+        assert (before, after) == (expected.before, expected.after)
+
+
+def count(record: Mapping[str, Any], counter: str) -> int:
+    """A counter of a run: one of evidence_runs.py, or of the probe."""
+    rows: Sequence[Mapping[str, Any]]
+    if counter == "reads":
+        rows = record["reads"]
+    elif counter == "blocking transfers":
+        rows = [row for row in record["transfers"] if row["what"].startswith("blocking")]
+    elif counter == "non-blocking transfers":
+        rows = [row for row in record["transfers"] if not row["what"].startswith("blocking")]
+    else:
+        return int(record.get(counter, 0))
+    return sum(row["count"] for row in rows)
+
+
+RECORDS = sorted(FIXTURES.glob("*/measured/*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: f"{path.parent.parent.name}/{path.stem}")
+def test_a_record_is_of_the_scripts_as_they_are(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    folder = path.parent.parent
+    assert record["rule"] == folder.name
+    assert record["regime"] in path.stem
+    now = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("train.py", "train.fixed.py")}
+    assert record["scripts"] == now, f"measure anew: python fixtures/measure.py {folder.name}"
