@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def compare(originals: Sequence[Run], changed: Sequence[Run]) -> Comparison:
         ("number of optimizer steps", lambda run: run.data.get("steps")),
     ]
     generators = sorted({name for run in originals for name in run.data.get("random", {})})
-    aspects += [(f"random state ({name})", lambda run, name=name: run.data.get("random", {}).get(name)) for name in generators]
+    aspects += [(f"random state ({name})", functools.partial(_random_state, name)) for name in generators]
     for what, of in aspects:
         _compare_exactly(what, of, originals, changed, differences, compared, loose)
     _compare_output(originals, changed, differences, compared, loose)
@@ -65,6 +66,11 @@ def compare(originals: Sequence[Run], changed: Sequence[Run]) -> Comparison:
     else:
         verdict = "identical"
     return Comparison(verdict, tuple(differences), tuple(compared), tuple(loose), spread)
+
+
+def _random_state(name: str, run: Run) -> str | None:
+    state: str | None = run.data.get("random", {}).get(name)
+    return state
 
 
 def _compare_roots(

@@ -40,6 +40,12 @@ class Run:
         return found
 
     @property
+    def modules(self) -> list[str]:
+        """The project's source files that the run loaded, relative to the project."""
+        found: list[str] = self.data.get("modules", [])
+        return found
+
+    @property
     def roots(self) -> list[str]:
         """The value of each backward pass's root, in order: hexadecimal floats, or hashes."""
         found: list[str] = self.data.get("roots", [])

@@ -91,6 +91,10 @@ class Sandbox:
         """Where the tree `name` is kept."""
         return self.scratch / "trees" / name
 
+    def remove(self, name: str) -> None:
+        """Forget a tree, if there is one of this name."""
+        shutil.rmtree(self.tree(name), ignore_errors=True)
+
     def set_up(self, name: str) -> Path:
         """Make a fresh copy of a tree at the place of runs; the working directory for the program."""
         shutil.rmtree(self.place, ignore_errors=True)

@@ -22,6 +22,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="perflint_probe", description=__doc__)
     parser.add_argument("--record", required=True, type=Path)
     parser.add_argument("--mode", required=True, choices=["time", "count"])
+    parser.add_argument("--project", type=Path, help="the folder whose loaded modules are listed")
+    parser.add_argument("--not-from", type=Path, help="a folder from which nothing should be loaded")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -43,9 +45,28 @@ def main() -> int:
         return status
     sys.stdout.flush()
     record = recorder.finish(time.perf_counter() - started)
-    record |= {"exit_status": status, "error": error}
+    record |= {
+        "exit_status": status,
+        "error": error,
+        "modules": _loaded_from(options.project, options.script),
+        "foreign": _loaded_from(options.not_from, None),
+    }
     options.record.write_text(json.dumps(record), encoding="utf-8")
     return status
+
+
+def _loaded_from(folder: Path | None, script: str | None) -> list[str]:
+    """The source files below a folder that the run loaded; the probe and the runtime are not the project's."""
+    if folder is None:
+        return []
+    names: list[str | None] = [script]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] not in ("perflint_probe", "perflint_runtime", "__main__"):
+            names.append(getattr(module, "__file__", None))
+    root = folder.resolve()
+    paths = {Path(name).resolve() for name in names if name is not None}
+    inside = {path.relative_to(root) for path in paths if path.suffix == ".py" and root in path.parents}
+    return sorted(str(path) for path in inside if "site-packages" not in path.parts)
 
 
 def _exit_status(end: SystemExit) -> tuple[int, str | None]:

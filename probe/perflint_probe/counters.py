@@ -58,7 +58,7 @@ class Counters:
         self.reads_by_step: list[int] = []
         self._reads_before = 0
         self._on_device = _Device()
-        self._modes = [_Conversions(self), _Operations(self)]
+        self._modes: list[Any] = [_Conversions(self), _Operations(self)]
 
     def start(self) -> None:
         """Begin to count, in this thread and its backward passes."""
@@ -131,23 +131,28 @@ class _Device:
     """The memory that stands for the device's."""
 
     def __init__(self) -> None:
-        self._storages: set[StorageWeakRef] = set()  # weak references keep addresses from being used again
+        self._storages: set[Any] = set()  # weak references keep addresses from being used again
 
     def add(self, tensor: Tensor) -> None:
         if tensor.device.type in ("cpu", "meta") and not _is_special(tensor):
-            self._storages.add(StorageWeakRef(tensor.untyped_storage()))
+            self._storages.add(_weak(tensor))
             if len(self._storages) > 100_000:
                 self._storages = {storage for storage in self._storages if not storage.expired()}
 
     def __contains__(self, tensor: Tensor) -> bool:
         if tensor.device.type not in ("cpu", "meta"):
             return True
-        return not _is_special(tensor) and StorageWeakRef(tensor.untyped_storage()) in self._storages
+        return not _is_special(tensor) and _weak(tensor) in self._storages
 
 
-class _Operations(TorchDispatchMode):
+def _weak(tensor: Tensor) -> Any:
+    reference: Any = StorageWeakRef  # torch 2.13 leaves it untyped
+    return reference(tensor.untyped_storage())
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
     def __init__(self, counters: Counters) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self._counters = counters
 
     def __torch_dispatch__(

@@ -113,7 +113,7 @@ class Recorder:
                 self._loader_s += ended - started
                 self._batch_marks.append(ended)
 
-        dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign]  # the hook
+        dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook
         if self.mode == "count":
             from torch.nn.modules.module import register_module_forward_pre_hook
 
