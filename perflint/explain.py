@@ -114,9 +114,7 @@ def effect(rule: Rule) -> str:
     if not any(not measurement.device.startswith("CPU") for measurement in found):
         lines.append(f"- On a GPU: {NOT_MEASURED} yet.")
     if found:
-        lines.append(
-            f"\nMeasured with `fixtures/{rule.name}/train.py` and `train.fixed.py`, which is what the fix makes of it."
-        )
+        lines.append(f"\nMeasured with `fixtures/{rule.name}/train.py` and `train.fixed.py`, which the fix makes of it.")
     return "\n".join(lines)
 
 

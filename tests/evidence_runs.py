@@ -50,6 +50,7 @@ class Counting(AbstractContextManager[dict[str, Any]]):
             return iterate(loader)
 
         DataLoader.__iter__ = iterate_counted  # type: ignore[method-assign]  # this process ends with the run
+        torch.cuda.is_available = _as_scripts_see_it
         for mode in self._modes:
             mode.__enter__()
         self._saving.__enter__()
@@ -101,6 +102,11 @@ class _Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self._counts["fills with zeros"] += func in ZEROING
         return func(*args, **(kwargs or {}))
+
+
+def _as_scripts_see_it() -> bool:
+    """Tell scripts, and nobody else, that there is a GPU: what they then ask of a DataLoader can be counted without one."""
+    return Path(sys._getframe(1).f_code.co_filename).name in measure.SCRIPTS.values()
 
 
 def _bytes_read() -> int:
