@@ -68,8 +68,8 @@ class Measured:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether the interval leaves 1.0 out."""
-        return not self.low <= 1.0 <= self.high
+        """Whether the interval leaves 1.0 out, with enough pairs to mean it."""
+        return self.confidence >= 0.95 and not self.low <= 1.0 <= self.high
 
     @property
     def sentence(self) -> str:

@@ -1,8 +1,8 @@
 """Runs the fixture scripts of rules, counting what the rules are about. Started by test_evidence.py.
 
-    python tests/evidence_runs.py FOLDER [RULE ...]
+    python tests/evidence_runs.py [RULE ...]
 
-Runs FOLDER/<rule>/train.py and train.fixed.py, each in a process forked from this one. Prints JSON: for each rule and version
+Runs each rule's fixture scripts, each in a process forked from this one. Prints JSON: for each rule and version
 the probe's record, with `output` and the counts of `Counting` added, or `failed` with the end of what the run said.
 """
 
@@ -106,7 +106,7 @@ class _Operations(TorchDispatchMode):
 
 def _as_scripts_see_it() -> bool:
     """Tell scripts, and nobody else, that there is a GPU: what they then ask of a DataLoader can be counted without one."""
-    return Path(sys._getframe(1).f_code.co_filename).name in measure.SCRIPTS.values()
+    return Path(sys._getframe(1).f_code.co_filename).name in [name for names in measure.VERSIONS.values() for name in names]
 
 
 def _bytes_read() -> int:
@@ -120,14 +120,14 @@ def _bytes_read() -> int:
 
 def main() -> None:
     """Run everything and print the records."""
-    folder, rules = Path(sys.argv[1]), sys.argv[2:]
     measure.import_ahead()
     records: dict[str, dict[str, Any]] = {}
-    for rule in rules:
+    for rule in sys.argv[1:]:
         records[rule] = {}
-        for version, name in measure.SCRIPTS.items():
+        for version in measure.VERSIONS:
             try:
-                run = measure.run(folder / rule / name, ["--device", "cpu"], version, "count", 1, Counting())
+                script = measure.Case(rule, "").script(version)
+                run = measure.start(script, ["--device", "cpu"], version, "count", 1, Counting()).finish()
                 records[rule][version] = {**run.data, "output": run.output}
             except RuntimeError as error:
                 records[rule][version] = {"failed": str(error)}

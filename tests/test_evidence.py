@@ -38,7 +38,7 @@ class Expected:
     after: int | float
 
 
-EXPECTED = {
+EXPECTED: dict[str, Expected | None] = {
     "blocking-h2d-in-loop": Expected("blocking transfers", 40, 16),  # 16 are the model's parameters, before the loop
     "csv-row-by-skiprows": Expected("bytes read from files", None, 0.1),
     "dataloader-no-pin-memory": Expected("epochs from pageable memory", 1, 0),
@@ -47,16 +47,18 @@ EXPECTED = {
     "factory-then-transfer": Expected("blocking transfers", 216, 24),
     "inference-tensor-escape": Expected("inference tensors in autograd", 12, 0),
     "item-every-step": Expected("reads", 24, 1),
-    "item-in-python-loop": Expected("reads", 1536, 12),
+    "item-in-python-loop": Expected("reads", 6144, 12),
     "no-grad-to-inference-mode": Expected("tensors with a version counter, without autograd", 1174, 214),
     "non-blocking-d2h-read": Expected("non-blocking transfers", 12, 0),
+    "preallocated-state": None,  # the layer fills as much as the buffer did: it does not pay, as the page says
     "rnn-explicit-zero-state": Expected("blocking transfers", 46, 22),
     "rnn-zero-state-on-cpu": Expected("blocking transfers", 54, 18),
+    "sync-branch-on-tensor": Expected("reads", 13, 2),
     "tensor-const-to-device": Expected("constants copied", 60, 0),
     "zero-grad-late": Expected("gradient bytes in forward passes", 1_464_320, 0),
     "zero-grad-to-zeros": Expected("fills with zeros", 176, 0),
 }
-"""By rule: every rule with a fix whose original runs and trains."""
+"""By rule: every one whose original runs and trains."""
 
 CHANGES_THE_RESULT = {"no-grad-without-call", "zero-grad-between-backward-and-step"}
 """Rules about errors, as their pages say: the original fails, or does not train."""
@@ -93,8 +95,8 @@ def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: b
     assert (fixed(rule, tmp_path) == text) is (rule not in UNSAFE)
 
 
-def test_every_rule_with_a_fix_has_an_expectation() -> None:
-    assert {name for name, rule in RULES.items() if rule.fixes} == set(EXPECTED) | CHANGES_THE_RESULT
+def test_every_rule_has_an_expectation() -> None:
+    assert set(RULES) == set(EXPECTED) | CHANGES_THE_RESULT
 
 
 Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -107,7 +109,7 @@ def runs() -> Runs:
         pytest.importorskip(module)
     paths = [ROOT, *(ROOT / name for name in ("rules", "runtime", "probe"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), str(FIXTURES), *EXPECTED, *CHANGES_THE_RESULT]
+    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), *EXPECTED, *CHANGES_THE_RESULT]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
@@ -127,9 +129,8 @@ def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
     assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
 
 
-@pytest.mark.parametrize("rule", EXPECTED)
-def test_what_the_rule_is_about_becomes_less(rule: str, runs: Runs) -> None:
-    expected = EXPECTED[rule]
+@pytest.mark.parametrize(("rule", "expected"), [(rule, expected) for rule, expected in EXPECTED.items() if expected])
+def test_what_the_rule_is_about_becomes_less(rule: str, expected: Expected, runs: Runs) -> None:
     before, after = (count(runs[rule][version], expected.counter) for version in ("original", "changed"))
     assert after < before
     if expected.before is None:
@@ -179,5 +180,8 @@ def test_a_record_is_of_the_scripts_as_they_are(path: Path) -> None:
     folder = path.parent.parent
     assert record["rule"] == folder.name
     assert record["regime"] in path.stem
-    now = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("train.py", "train.fixed.py")}
+    assert len(record["scripts"]) == 2
+    now = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in record["scripts"]}
     assert record["scripts"] == now, f"measure anew: python fixtures/measure.py {folder.name}"
+    assert record["confidence"] >= 0.95, "too few pairs of runs"
+    assert record["verdict"] == "identical"
