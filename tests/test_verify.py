@@ -16,7 +16,7 @@ from test_traps import PRELUDE, TRAPS
 
 from perflint.verify.comparison import compare
 from perflint.verify.runs import Run
-from perflint.verify.timing import order, speed
+from perflint.verify.timing import interval, order, speed
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs run in forks")
 
@@ -145,6 +145,12 @@ def test_speed_is_the_median_of_paired_ratios_with_their_range() -> None:
     assert found.confidence == 0.75
     assert found.original_s == pytest.approx(0.21)
     assert speed([timed_run([])], [timed_run([])]) is None
+
+
+def test_an_outlier_among_many_pairs_does_not_widen_the_interval() -> None:
+    assert interval([2.0]) == (2.0, 2.0, 0.0)
+    assert interval([1.1, 1.2, 1.3, 1.4, 1.5, 9.0]) == (1.1, 9.0, pytest.approx(0.969, abs=1e-3))
+    assert interval([0.2, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 9.0]) == (1.1, 1.7, pytest.approx(0.961, abs=1e-3))
 
 
 def test_versions_take_turns_so_that_a_drift_hits_both_alike() -> None:
