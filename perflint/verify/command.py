@@ -16,6 +16,7 @@ import click
 from perflint.config import ConfigError
 from perflint.discover import project_root
 from perflint.verify.fixes import Place, apply_fixes
+from perflint.verify.html import page
 from perflint.verify.record import record
 from perflint.verify.runs import Program, ScriptFailed
 from perflint.verify.sandbox import Sandbox, SandboxError
@@ -67,6 +68,7 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
     if options["keep_faster"]:
         _keep(plan, outcome, kept)
     _write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+    _write(options["html_file"], lambda: page(made))
     return DIFFERENT if differs else SAME
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from perflint.diff import patch
+from perflint.run import FixedFile
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
 
@@ -47,6 +49,10 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
             for fixable in (outcome.applied.fixable if outcome.applied else ())
         ],
         "fixed_by_rule": dict(outcome.applied.fixed_by_rule) if outcome.applied else {},
+        "diffs": {
+            file: b"".join(patch(FixedFile(file, before, after))).decode(errors="replace")
+            for file, (before, after) in (outcome.applied.changed if outcome.applied else {}).items()
+        },
         "equality": None if outcome.comparison is None else asdict(outcome.comparison),
         "speed": None if outcome.speed is None else asdict(outcome.speed),
         "original": _version(outcome.originals, outcome.counted_original),
