@@ -65,7 +65,10 @@ if TYPE_CHECKING:
     from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
-    "callbacks": ("Callback", "EarlyStopping",),
+    "callbacks": (
+        "Callback",
+        "EarlyStopping",
+    ),
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),
     "cores": ("usable_cores",),
@@ -74,25 +77,77 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "distributed": ("Processes",),
     "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),
-    "hf": ("HFLoaders", "dataloaders_from_hf",),
+    "hf": (
+        "HFLoaders",
+        "dataloaders_from_hf",
+    ),
     "loaders": ("make_loader",),
-    "loggers": ("JsonlLogger", "Logger", "TensorBoardLogger", "WandbLogger",),
-    "losses": ("CrossEntropy", "accuracy",),
-    "memory": ("MemoryManager", "MemoryUse", "TrackedMemory",),
-    "metrics": ("DeviceSum", "LossMeter",),
-    "models": ("checkpoint_blocks", "prepare_model",),
-    "oom": ("MicroBatchBackward", "find_executable_batch_size",),
-    "optimizers": ("ExponentialMovingAverage", "make_optimizer",),
+    "loggers": (
+        "JsonlLogger",
+        "Logger",
+        "TensorBoardLogger",
+        "WandbLogger",
+    ),
+    "losses": (
+        "CrossEntropy",
+        "accuracy",
+    ),
+    "memory": (
+        "MemoryManager",
+        "MemoryUse",
+        "TrackedMemory",
+    ),
+    "metrics": (
+        "DeviceSum",
+        "LossMeter",
+    ),
+    "models": (
+        "checkpoint_blocks",
+        "prepare_model",
+    ),
+    "oom": (
+        "MicroBatchBackward",
+        "find_executable_batch_size",
+    ),
+    "optimizers": (
+        "ExponentialMovingAverage",
+        "make_optimizer",
+    ),
     "packing": ("packed_collate",),
-    "prefetch": ("DevicePrefetcher", "to_device",),
+    "prefetch": (
+        "DevicePrefetcher",
+        "to_device",
+    ),
     "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),
-    "scalars": ("AsyncScalars", "NonFiniteError", "NonFiniteGuard", "ScalarRecord",),
-    "settings": ("DataSettings", "ModelSettings", "Settings", "TrainingSettings", "load_settings", "settings_from_dict",),
-    "state": ("RandomState", "inference", "random_state", "set_random_state", "set_seed",),
+    "scalars": (
+        "AsyncScalars",
+        "NonFiniteError",
+        "NonFiniteGuard",
+        "ScalarRecord",
+    ),
+    "settings": (
+        "DataSettings",
+        "ModelSettings",
+        "Settings",
+        "TrainingSettings",
+        "load_settings",
+        "settings_from_dict",
+    ),
+    "state": (
+        "RandomState",
+        "inference",
+        "random_state",
+        "set_random_state",
+        "set_seed",
+    ),
     "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
-    "tune": ("LoaderTiming", "TunedLoader", "tune_loader",),
+    "tune": (
+        "LoaderTiming",
+        "TunedLoader",
+        "tune_loader",
+    ),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
