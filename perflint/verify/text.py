@@ -16,6 +16,8 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
             f"{rule} ({count})" for rule, count in sorted(record["fixed_by_rule"].items())
         )
     yield from _equality(record["equality"])
+    if record["changed"] is None:
+        return
     yield from _speed(record["speed"], record["machine"])
     yield ""
     yield from _table(record["original"], record["changed"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +15,8 @@ class Speed:
     """Seconds per step of both versions and how they compare.
 
     ratio: original over changed, so 1.25 means that the changed version does 1.25 times the steps per second; the median
-    over pairs of runs. low, high: the smallest and largest pair. For n independent pairs the true median lies between them with
-    probability 1 - 2 ** (1 - n), whatever the distribution. noise: the same spread between runs of the original itself,
-    as the factor that separates its fastest run from its slowest.
+    over pairs of runs. low, high: where the true median lies with probability `confidence`, see `interval`. noise: the factor
+    that separates the original's own fastest run from its slowest.
     """
 
     unit: str
@@ -30,12 +30,12 @@ class Speed:
 
     @property
     def is_faster(self) -> bool:
-        """Whether every pair was faster."""
+        """Whether the interval says so."""
         return self.low > 1
 
     @property
     def is_slower(self) -> bool:
-        """Whether every pair was slower."""
+        """Whether the interval says so."""
         return self.high < 1
 
 
@@ -50,16 +50,33 @@ def speed(originals: Sequence[Run], changed: Sequence[Run]) -> Speed | None:
         return None
     ratios = [x / y for x, y in zip(a, b, strict=True)]
     steps = len(originals[0].step_s)
+    low, high, confidence = interval(ratios)
     return Speed(
         unit="step" if originals[0].data.get("step_s") else "batch",
         original_s=statistics.median(a) / steps,
         changed_s=statistics.median(b) / len(changed[0].step_s),
         ratio=statistics.median(ratios),
-        low=min(ratios),
-        high=max(ratios),
-        confidence=1 - 2 ** (1 - len(ratios)),
+        low=low,
+        high=high,
+        confidence=confidence,
         noise=max(a) / min(a),
     )
+
+
+def interval(ratios: Sequence[float], at_least: float = 0.95) -> tuple[float, float, float]:
+    """An interval for the median of independent pairs, whatever their distribution, and its confidence.
+
+    The smallest and the largest pair hold the median between them with probability 1 - 2 ** (1 - n): it fails when all pairs
+    lie on one side, as n fair coins show one face. From 9 pairs on, outer ones are left out while the confidence stays
+    `at_least` that high.
+    """
+    n, ordered = len(ratios), sorted(ratios)
+
+    def outside(k: int) -> float:
+        return 2 * sum(math.comb(n, heads) for heads in range(k)) / 2**n
+
+    k = max((k for k in range(1, n // 2 + 1) if 1 - outside(k) >= at_least), default=1)
+    return ordered[k - 1], ordered[n - k], max(0.0, 1 - outside(k))
 
 
 def order(repeats: int) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.comparison import Comparison, compare
+from perflint.verify.comparison import Comparison, Difference, compare
 from perflint.verify.fixes import Applied, Place, apply_fixes
-from perflint.verify.runs import Program, Run, run
+from perflint.verify.runs import Program, Run, ScriptFailed, run
 from perflint.verify.sandbox import Sandbox
 from perflint.verify.timing import Speed, order, speed
 
@@ -32,7 +32,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result: what was changed, the comparison, the speed, and all runs. `comparison` is None if nothing was changed."""
+    """The result: what was changed, the comparison, the speed, and all runs.
+
+    `comparison` is None if nothing was changed; there are no timed runs if the changed version failed.
+    """
 
     applied: Applied | None
     comparison: Comparison | None
@@ -73,7 +76,11 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
         applied = apply_fixes(tree, counted_original.modules, unsafe=plan.unsafe, overrides=plan.overrides)
         if not applied.changed:
             return Outcome(applied, None, None, [], [], counted_original)
-    counted_changed = once(second, "count", "the changed version, counting")
+    try:
+        counted_changed = once(second, "count", "the changed version, counting")
+    except ScriptFailed as error:
+        failure = Difference("how the run ends", "without an error", str(error))
+        return Outcome(applied, Comparison("different", (failure,), (), ()), None, [], [], counted_original)
     originals: list[Run] = []
     changed: list[Run] = []
     for version in order(plan.repeats):
@@ -96,7 +103,14 @@ def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda
 
     def differs(places: Sequence[Place]) -> bool:
         on_run(f"with the fixes of {len(places)} places")
-        return _with_places(sandbox, plan, outcome, places, "blamed").verdict == "different"
+        try:
+            tree = _tree_with(sandbox, plan, outcome, places, "blamed")
+            return compare(originals, [run(sandbox, tree, plan.program, "time")]).verdict == "different"
+        except ScriptFailed:
+            return True
+
+    # the changed version may have failed before anything was timed
+    originals = outcome.originals or [run(sandbox, "original", plan.program, "time") for _ in range(2)]
 
     suspects = outcome.applied.places
     parts = 2
@@ -137,11 +151,6 @@ def faster_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun 
         if equal and measured is not None and measured.is_faster:
             kept.append(place)
     return kept
-
-
-def _with_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, places: Sequence[Place], name: str) -> Comparison:
-    tree = _tree_with(sandbox, plan, outcome, places, name)
-    return compare(outcome.originals, [run(sandbox, tree, plan.program, "time")])
 
 
 def _tree_with(sandbox: Sandbox, plan: Plan, outcome: Outcome, places: Sequence[Place], name: str) -> str:

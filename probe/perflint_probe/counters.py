@@ -58,7 +58,7 @@ class Counters:
         self.reads_by_step: list[int] = []
         self._reads_before = 0
         self._on_device = _Device()
-        self._modes = [_Conversions(self), _Operations(self)]
+        self._modes: list[Any] = [_Conversions(self), _Operations(self)]
 
     def start(self) -> None:
         """Begin to count, in this thread and its backward passes."""

@@ -28,7 +28,13 @@ MOST_ROOT_ELEMENTS = 4096
 
 
 def after_import_of_torch(install: Callable[[], None]) -> None:
-    """Call `install` when the script has imported torch, so that what it sets up before still takes effect."""
+    """Call `install` when the script has imported torch, so that what it sets up before still takes effect.
+
+    At once where torch is there already: in a process that was forked from one that has it.
+    """
+    if "torch" in sys.modules:
+        install()
+        return
     sys.meta_path.insert(0, _TorchFinder(install))
 
 

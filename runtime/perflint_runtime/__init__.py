@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
+    from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
+    from perflint_runtime.csv_rows import CsvRows as CsvRows
     from perflint_runtime.distributed import Processes as Processes
     from perflint_runtime.feature_cache import FeatureCache as FeatureCache
     from perflint_runtime.features import extract_features as extract_features
@@ -70,6 +72,8 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),
     "cores": ("usable_cores",),
+    "csv_dataset": ("CsvDataset",),
+    "csv_rows": ("CsvRows",),
     "distributed": ("Processes",),
     "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),

@@ -64,8 +64,8 @@ def make_loader(
       dataset has a `set_epoch`; pass False too if you change its attributes between epochs.
     - `prefetch_factor`: torch's 2 per worker.
 
-    Workers are seeded by torch: `random`, torch's and numpy's global generators differ from worker to worker (torch
-    2.6 to 2.13, torch/utils/data/_utils/worker.py). A generator object that the dataset holds is copied, so that
+    Workers are seeded by torch: `random`, torch's and numpy's global generators differ from worker to worker (read in
+    torch 2.13, torch/utils/data/_utils/worker.py, and tested). A generator object that the dataset holds is copied, so that
     workers draw the same numbers from it: a warning says which.
 
     Args:

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from perflint_runtime.collate import IGNORED_LABEL, as_tensor
+
+_Tokens = Tensor | list[float]
+"""One value per token; lists stay lists until whole rows are converted."""
 
 
 def packed_collate(
@@ -68,7 +73,7 @@ def packed_collate(
     for tokens in fields:
         labels = tokens.setdefault("labels", tokens["input_ids"])
         if causal_lm:
-            tokens["labels"] = torch.cat([labels.new_full((1,), IGNORED_LABEL), labels[1:]])
+            tokens["labels"] = _first_ignored(labels)
     lengths = [len(tokens["input_ids"]) for tokens in fields]
     width = sum(lengths) if max_length is None else max_length
     rows = _first_fit_decreasing(lengths, width) if max_length is not None else [list(range(len(samples)))]
@@ -77,33 +82,36 @@ def packed_collate(
         name: _rows([[fields[number][name] for number in row] for row in rows], width, fills.get(name, 0)) for name in fields[0]
     }
     segments = [[*(lengths[number] for number in row), width - sum(lengths[number] for number in row)] for row in rows]
-    flat = [length for row in segments for length in row if length]
-    batch["position_ids"] = torch.cat([torch.arange(length) for length in flat]).view(len(rows), width) + first_position
+    flat = np.array([length for row in segments for length in row if length])
+    ends = np.cumsum(flat)
+    positions = np.arange(ends[-1]) - np.repeat(ends - flat, flat) + first_position
+    batch["position_ids"] = torch.from_numpy(positions).view(len(rows), width)
     if flash_attention:
-        boundaries = torch.tensor([0, *np.cumsum(flat).tolist()], dtype=torch.int32)
+        boundaries = torch.from_numpy(np.append(0, ends).astype(np.int32))
         batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = boundaries
-        batch["max_length_q"] = batch["max_length_k"] = max(flat)
+        batch["max_length_q"] = batch["max_length_k"] = int(flat.max())
     if sequence_ids:
-        of_rows = [[torch.full((lengths[number],), number) for number in row] for row in rows]
-        batch["sequence_ids"] = _rows(of_rows, width, -1)
+        numbers = [[*row, -1] for row in rows]
+        owners = np.concatenate([np.repeat(number, length) for number, length in zip(numbers, segments, strict=True)])
+        batch["sequence_ids"] = torch.from_numpy(owners).view(len(rows), width)
     return batch
 
 
-def _per_token_fields(sample: Mapping[str, object], number: int, max_length: int | None, truncate: bool) -> dict[str, Tensor]:
-    tokens = {name: as_tensor(value, name) for name, value in sample.items()}
+def _per_token_fields(sample: Mapping[str, object], number: int, max_length: int | None, truncate: bool) -> dict[str, _Tokens]:
+    tokens = {name: value if _is_flat_list(value) else as_tensor(value, name) for name, value in sample.items()}
     if "input_ids" not in tokens:
         raise ValueError(f"sample {number} has no 'input_ids', only {sorted(tokens)}")
-    length = tokens["input_ids"].numel()
+    length = _shape(tokens["input_ids"])[0] if _shape(tokens["input_ids"]) else 0
     if length == 0:
         raise ValueError(f"sample {number} has no tokens")
     for name, values in tokens.items():
-        if values.ndim != 1 or len(values) != length:
+        if _shape(values) != (length,):
             raise ValueError(
-                f"sample {number}: {name!r} has shape {tuple(values.shape)}, but packing needs one value for each of the "
+                f"sample {number}: {name!r} has shape {_shape(values)}, but packing needs one value for each of the "
                 f"{length} tokens; a label of a whole sequence has no place in a packed row"
             )
     mask = tokens.pop("attention_mask", None)
-    if mask is not None and not bool(mask.all()):
+    if mask is not None and not (all(mask) if isinstance(mask, list) else bool(mask.all())):
         raise ValueError(f"sample {number} is padded (its attention_mask has zeros): tokenize with padding=False")
     tokens.pop("position_ids", None)
     if max_length is not None and length > max_length:
@@ -114,6 +122,20 @@ def _per_token_fields(sample: Mapping[str, object], number: int, max_length: int
             )
         tokens = {name: values[:max_length] for name, values in tokens.items()}
     return tokens
+
+
+def _is_flat_list(value: object) -> TypeGuard[list[float]]:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], int | float)
+
+
+def _shape(tokens: _Tokens) -> tuple[int, ...]:
+    return (len(tokens),) if isinstance(tokens, list) else tuple(tokens.shape)
+
+
+def _first_ignored(labels: _Tokens) -> _Tokens:
+    if isinstance(labels, list):
+        return [IGNORED_LABEL, *labels[1:]]
+    return torch.cat([labels.new_full((1,), IGNORED_LABEL), labels[1:]])
 
 
 def _first_fit_decreasing(lengths: list[int], width: int) -> list[list[int]]:
@@ -129,10 +151,14 @@ def _first_fit_decreasing(lengths: list[int], width: int) -> list[list[int]]:
     return rows
 
 
-def _rows(parts_of_rows: list[list[Tensor]], width: int, fill: int) -> Tensor:
-    first = parts_of_rows[0][0]
-    rows = first.new_full((len(parts_of_rows), width), fill)
-    for row, parts in zip(rows, parts_of_rows, strict=True):
-        joined = torch.cat(parts)
-        row[: len(joined)] = joined
+def _rows(parts_of_rows: list[list[_Tokens]], width: int, fill: int) -> Tensor:
+    lists = [[part for part in parts if isinstance(part, list)] for parts in parts_of_rows]
+    if all(len(parts) == len(given) for parts, given in zip(lists, parts_of_rows, strict=True)):
+        # one conversion for all, which costs less than one per sequence
+        joined_lists = [list(chain(*parts)) for parts in lists]
+        return as_tensor([[*row, *[fill] * (width - len(row))] for row in joined_lists], None)
+    tensors = [[torch.as_tensor(part) for part in parts] for parts in parts_of_rows]
+    rows = tensors[0][0].new_full((len(tensors), width), fill)
+    for row, parts in zip(rows, tensors, strict=True):
+        torch.cat(parts, out=row[: sum(len(part) for part in parts)])
     return rows

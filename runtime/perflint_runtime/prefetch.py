@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 Batch = TypeVar("Batch")
 
@@ -79,32 +80,28 @@ def _moved_by_itself(value: object, device: torch.device, non_blocking: bool) ->
     return move(device)
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
-    """All tensors that `to_device` moves, looking into objects with a `to` through their attributes."""
+def _parts(value: object) -> Iterator[object]:
+    """All tensors of a batch, and the objects that move themselves, in the places where `to_device` finds them."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _tensors(item)
+            yield from _parts(item)
+    elif callable(getattr(value, "to", None)) and not isinstance(value, type | PackedSequence):
+        yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors(item)
+            yield from _parts(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name, None))
-    elif callable(getattr(value, "to", None)):
-        yield from _tensors(getattr(value, "__dict__", None))
+            yield from _parts(getattr(value, field.name, None))
 
 
-def _is_opaque(value: object) -> bool:
-    """Whether a part of a batch moves itself and shows no tensors whose memory could be guarded."""
-    if isinstance(value, Tensor | str | bytes):
-        return False
-    if isinstance(value, Mapping):
-        return any(_is_opaque(item) for item in value.values())
-    if isinstance(value, tuple | list):
-        return any(_is_opaque(item) for item in value)
-    return callable(getattr(value, "to", None)) and next(_tensors(value), None) is None
+def _is_safe_on_side_stream(batch: object) -> bool:
+    """Whether nothing is still being computed on another device, and the memory of all copies can be guarded."""
+    return all(
+        part.device.type == "cpu" if isinstance(part, Tensor) else hasattr(part, "record_stream") for part in _parts(batch)
+    )
 
 
 class DevicePrefetcher(Generic[Batch]):
@@ -116,7 +113,9 @@ class DevicePrefetcher(Generic[Batch]):
     the device not yet begun, until the allocator needs their memory (it waits then, before it reports being out of it).
 
     The order, the length, exceptions at the element where the loader raised them, and starting again are the loader's.
-    Leaving the loop early leaves nothing behind: there is no thread. Attributes such as `dataset`, `sampler`,
+    Leaving the loop early leaves nothing behind: there is no thread. Objects that move themselves are copied ahead if they
+    have a method `record_stream` (torch_geometric's have); else, as tensors that are on a device already, when their turn
+    comes. Attributes such as `dataset`, `sampler`,
     `batch_size` and `set_epoch` are the loader's, and `state_dict()` is the loader's as it was after the batch that was
     yielded last, not after those fetched ahead.
 
@@ -220,10 +219,10 @@ class _Lookahead(Generic[Batch]):
             return to_device(batch, self.owner.device)  # type: ignore[return-value] # a batch
         current = torch.cuda.current_stream(self.owner.device)
         current.wait_event(fetched.copied)  # the device waits, the CPU goes on
-        for tensor in _tensors(batch):
-            if tensor.device.type == "cuda":
-                # the memory belongs to the side stream: it may be used again there only after the step is through with it
-                tensor.record_stream(current)
+        for part in _parts(batch):
+            # the memory belongs to the side stream: it may be used again there only after the step is through with it
+            if not isinstance(part, Tensor) or part.device.type == "cuda":
+                part.record_stream(current)  # type: ignore[attr-defined] # looked for before it was copied
         return batch  # type: ignore[return-value] # a batch
 
     def _fetch(self) -> _Fetched[Batch]:
@@ -236,8 +235,7 @@ class _Lookahead(Generic[Batch]):
             return _Fetched(None, error.with_traceback(ours and ours.tb_next), None, None)
         state_dict = getattr(self.owner.loader, "state_dict", None)
         state = state_dict() if state_dict is not None else None
-        if _is_opaque(batch) or any(tensor.device.type != "cpu" for tensor in _tensors(batch)):
-            # what the current stream is still computing, or what cannot be guarded, is copied on the current stream
+        if not _is_safe_on_side_stream(batch):  # then it is copied on the current stream when its turn comes
             return _Fetched(batch, None, None, state)
         with torch.cuda.stream(self.stream):
             # page-locked sources stay alive: torch's host allocator waits for the copies that it has seen

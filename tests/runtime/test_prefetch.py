@@ -184,7 +184,7 @@ def test_copies_run_ahead_on_the_side_stream_and_the_loop_waits_for_its_own(cuda
 
 
 def test_memory_of_the_side_stream_is_not_used_again_before_the_step_is_through(
-    cuda: Recorder, monkeypatch: pytest.MonkeyPatch
+    cuda: Recorder,
 ) -> None:
     class OnDevice:
         device = torch.device("cuda")
@@ -193,11 +193,20 @@ def test_memory_of_the_side_stream_is_not_used_again_before_the_step_is_through(
             assert stream is cuda.current_stream
             cuda.log.append("guarded")
 
-    # the copies are on the device, the sources are not
-    monkeypatch.setattr(prefetch, "_tensors", lambda batch: [OnDevice(), OnDevice()] if cuda.copies else [])
-    monkeypatch.setattr(prefetch, "_is_opaque", lambda batch: False)
-    next(iter(DevicePrefetcher([torch.tensor(0)], "cuda", depth=1)))
+        def to(self, device: torch.device) -> OnDevice:
+            return self
+
+    next(iter(DevicePrefetcher([{"graphs": [OnDevice(), OnDevice()]}], "cuda", depth=1)))
     assert cuda.log[-3:] == ["main waits for copy 1", "guarded", "guarded"]
+
+
+def test_tensors_of_the_device_are_guarded(cuda: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: guarded.append(self))
+    monkeypatch.setattr(torch.Tensor, "device", property(lambda self: torch.device("cuda" if cuda.copies else "cpu")))
+    batch = {"a": torch.ones(1), "b": [pack_sequence([torch.ones(2)]), Frozen(torch.ones(3), "n")]}
+    next(iter(DevicePrefetcher([batch], "cuda", depth=1)))
+    assert [len(tensor) for tensor in guarded] == [1, 2, 2, 3]
 
 
 def test_what_cannot_be_guarded_is_copied_on_the_current_stream_when_it_is_asked_for(cuda: Recorder) -> None:
