@@ -26,13 +26,13 @@ import sys
 
 import torch
 from helper import slow, total
-
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 torch.manual_seed(0)
-model = torch.nn.Linear(4, 1)
+model = torch.nn.Linear(4, 1).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 losses = []
 for step in range(int(sys.argv[1])):
-    x = slow(torch.randn(8, 4))
+    x = slow(torch.randn(8, 4).to(device))
     loss = model(x).pow(2).mean()
     optimizer.zero_grad()
     loss.backward()
@@ -156,17 +156,19 @@ def test_a_script_without_torch(tmp_path: Path) -> None:
 
 
 BATCHES = """\
+import sys
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4)
+loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4, num_workers=2)
 total = 0.0
 for (x,) in loader:
     total += x.sum().item()
+sys.exit(0)
 """
 
 
-def test_a_program_without_optimizer_steps_is_timed_by_batches(tmp_path: Path) -> None:
+def test_a_program_with_workers_and_without_steps_is_timed_by_batches(tmp_path: Path) -> None:
     (tmp_path / "evaluate.py").write_text(BATCHES)
     done = in_subprocess("profile", "evaluate.py", "--root", ".", "-q", "--json", "../p.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
@@ -375,12 +377,12 @@ def f(
 LOOP = """\
 import torch
 
-
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def train(model, loader, optimizer, criterion):
     losses = []
     for x, y in loader:
         optimizer.zero_grad()
-        loss = criterion(model(x), y)
+        loss = criterion(model(x.to(device)), y.to(device))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -396,6 +398,9 @@ def late(model, loader, optimizer, criterion):
         loss.backward()
         optimizer.step()
 """
+
+
+THREE_RULES = ["--isolated", "--select", "item-every-step,zero-grad-late,no-grad-without-call"]
 
 
 def _statement(line: int, ms: float, *, block_end: int | None = None, device_ms: float = 0.0) -> dict[str, Any]:
@@ -438,7 +443,7 @@ def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
             },
         }
         Path("profile.json").write_text(json.dumps(record))
-        return run_for_tests(["check", "train.py", "--isolated", "--profile", "profile.json", *options])
+        return run_for_tests(["check", "train.py", *THREE_RULES, "--profile", "profile.json", *options])
 
     return check
 
@@ -472,7 +477,7 @@ def test_lines_that_did_not_run_errors_and_memory_stay(profiled: Callable[..., A
 
 
 def test_hiding_everything_is_clean(profiled: Callable[..., Any]) -> None:
-    done = profiled({11: 0.0}, "--select", "item-every-step")
+    done = profiled({11: 0.0}, "--ignore", "zero-grad-late,no-grad-without-call")
     assert done.exit_code == 0
     assert "1 finding not shown" in done.stdout
 

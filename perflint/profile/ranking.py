@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from perflint.engine import Checked
 from perflint.profile.costs import Costs
 from perflint.run import Result
+from perflint.words import counted
 
 
 @dataclass
@@ -43,11 +44,8 @@ class Ranking:
     def notes(self) -> Iterator[str]:
         """What a reader has to know."""
         if self.hidden:
-            findings = "1 finding" if self.hidden == 1 else f"{self.hidden} findings"
-            yield (
-                f"{findings} not shown: less than {self.costs.threshold:.2%} of a {self.costs.unit} in the profile "
-                "(--profile-threshold 0 shows all)."
-            )
+            part = f"less than {self.costs.threshold:.2%} of a {self.costs.unit} in the profile"
+            yield f"{counted(self.hidden, 'finding')} not shown: {part} (--profile-threshold 0 shows all)."
             if self.costs.device in (None, "cpu"):
                 yield "The profile was made without a GPU, where waiting for one and copying to it cost nothing."
         for path in self.outdated:

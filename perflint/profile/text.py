@@ -8,6 +8,7 @@ from typing import Any
 
 from perflint.profile.costs import THRESHOLD
 from perflint.report.text import printable
+from perflint.words import counted, plural
 
 MOST_ROWS = 15
 MOST_TEXT = 60
@@ -19,7 +20,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     device = "no GPU" if machine["device"] in (None, "cpu") else machine["device"]
     first = "" if record["is_warm"] else ", the first ones among them: the run is short"
     yield (
-        f"{record['unit_ms']:.2f} ms per {unit} over {_count(record['units'], unit)}{first} "
+        f"{record['unit_ms']:.2f} ms per {unit} over {counted(record['units'], unit)}{first} "
         f"(torch {machine['torch']}, {device}; timing lines slows the program down somewhat)"
     )
     yield ""
@@ -51,7 +52,7 @@ def _table(record: dict[str, Any]) -> Iterator[str]:
             mark = {"safe": " [*]", "unsafe": " [unsafe fix]"}.get(finding["applicability"] or "", "")
             yield printable(f"{'':{len(figures)}}  {finding['rule']}{mark} {finding['message']}")
     if hidden:
-        yield f"... and {_count(hidden, 'line')} that cost less, without findings"
+        yield f"... and {counted(hidden, 'line')} that cost less, without findings"
 
 
 def _missed(record: dict[str, Any]) -> Iterator[str]:
@@ -63,7 +64,7 @@ def _missed(record: dict[str, Any]) -> Iterator[str]:
         what = ", ".join(name.removeprefix("aten.").removesuffix(".default") for name in row["what"])
         yield printable(f"  {row['file']}:{row['line']}  {row['waits']:.2f} per {record['unit']} ({what})  {_cut(row['text'])}")
     if len(record["missed"]) > MOST_ROWS:
-        yield f"  ... and at {_count(len(record['missed']) - MOST_ROWS, 'line')} more"
+        yield f"  ... and at {counted(len(record['missed']) - MOST_ROWS, 'line')} more"
 
 
 def _cheap(record: dict[str, Any]) -> Iterator[str]:
@@ -77,7 +78,7 @@ def _cheap(record: dict[str, Any]) -> Iterator[str]:
     not_timed = [finding for finding in record["findings"] if not finding["is_timed"]]
     if not_timed:
         yield ""
-        yield f"findings at lines that did not run while {record['unit']}s were timed:"
+        yield f"findings at lines that did not run while {plural(record['unit'])} were timed:"
         yield from _places(not_timed)
 
 
@@ -89,7 +90,3 @@ def _places(findings: list[dict[str, Any]]) -> Iterator[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

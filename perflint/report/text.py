@@ -11,6 +11,7 @@ import click
 from perflint.engine import Checked
 from perflint.rule import Applicability, Finding, Severity
 from perflint.run import Result
+from perflint.words import counted
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -94,9 +95,9 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
     left = len(findings)
     if fixing and fixed:
         verb = "Fixed" if writing else "Would fix"
-        yield f"{verb} {_count(fixed, 'finding')} in {_count(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
+        yield f"{verb} {counted(fixed, 'finding')} in {counted(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
     elif left:
-        yield f"Found {_count(left, 'finding')}."
+        yield f"Found {counted(left, 'finding')}."
     else:
         yield "All checks passed."
     safe = sum(f.fix is not None and f.fix.applicability is Applicability.SAFE for _, f in findings)
@@ -110,7 +111,7 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
         )
         yield ", ".join(parts) + "."
     elif fixing and not unsafe and opt_in:
-        yield f"{_count(opt_in, 'more fix', 'more fixes')} with `--unsafe-fixes`."
+        yield f"{counted(opt_in, 'more fix')} with `--unsafe-fixes`."
 
 
 def statistics(result: Result) -> Iterator[str]:
@@ -138,7 +139,3 @@ def _mark(finding: Finding) -> str:
 def _measured(finding: Finding, before: str = "", after: str = "") -> str:
     ms = finding.measured_ms_per_step
     return "" if ms is None else f"{before}{ms:.3g} ms per step{after}"
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -111,13 +111,14 @@ class Recorder:
         def timed_fetch(iterator: Any) -> Any:
             started = time.perf_counter()
             try:
-                return fetch(iterator)
+                batch = fetch(iterator)
             finally:
                 ended = time.perf_counter()
                 self._loader_s += ended - started
                 self._batch_marks.append(ended)
-                if self._profiling is not None and os.getpid() == self._process:
-                    self._profiling.end_batch()
+            if self._profiling is not None and os.getpid() == self._process:
+                self._profiling.end_batch()
+            return batch
 
         dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook
         if self.mode == "count":
