@@ -539,3 +539,51 @@ def test_the_table_of_a_profile_with_a_gpu(made: tuple[dict[str, Any], str]) -> 
     assert "train.py:14" in text.splitlines()[3]
     assert "1000.000     2.500" in text
     assert "without a GPU" not in text
+
+
+# -- what torch's profiler recorded, with made-up events of a GPU -----------------------------------------------------
+
+
+def _event(name: str, start_us: float, **more: Any) -> SimpleNamespace:
+    fields: dict[str, Any] = {
+        "time_range": SimpleNamespace(start=start_us),
+        "device_type": SimpleNamespace(name="CPU"),
+        "is_user_annotation": False,
+        "kernels": [],
+        "thread": 1,
+        "self_cpu_time_total": 1.0,
+        "cpu_time_total": 1.0,
+    }
+    return SimpleNamespace(name=name, **{**fields, **more})
+
+
+def test_time_on_the_device_belongs_to_the_line_that_launched_it() -> None:
+    operations_module = pytest.importorskip("perflint_probe.operations")
+    operations = object.__new__(operations_module.Operations)
+    timeline = operations.timeline = Timeline()
+    forward, backward, read = ("train.py", 12), ("train.py", 14), ("train.py", 16)
+    start = 5_000_000
+    for moment_us, line in ((0, forward), (100, backward), (200, read), (900, None)):
+        timeline.note(start + 1000 * moment_us, line)
+    kernel = [SimpleNamespace(duration=40.0)]
+    events = [
+        _event(operations_module.MARK, -20.0),
+        _event(operations_module.MARK, -10.0),
+        _event("aten::mm", 50.0, kernels=kernel),
+        _event("aten::mm", 60.0, kernels=kernel),
+        _event("autograd::engine::evaluate_function: MmBackward0", 120.0, thread=2),
+        _event("aten::mm", 130.0, kernels=kernel, thread=2),  # in the thread that runs the backward pass
+        _event("aten::copy_", 140.0, thread=3),  # in a thread that pins batches
+        _event("Optimizer.step#SGD.step", 150.0, is_user_annotation=True, kernels=kernel),
+        _event("cudaStreamSynchronize", 300.0, self_cpu_time_total=500.0, cpu_time_total=500.0),
+        _event("aten::mm", 320.0, device_type=SimpleNamespace(name="CUDA")),  # a kernel of its own
+        _event("aten::add", 1000.0),  # at no line of the program
+    ]
+    operations._profile = SimpleNamespace(events=lambda: events)
+    operations._marks = [(start - 21_000, start - 19_500), (start - 10_500, start - 9_000)]
+    rows = {(row["file"], row["line"]): row for row in operations.rows()}
+    assert rows.keys() == {forward, backward, read}
+    assert [rows[line]["device_ns"] for line in (forward, backward, read)] == [80_000, 40_000, 0]
+    assert [rows[line]["wait_ns"] for line in (forward, backward, read)] == [0, 0, 500_000]
+    assert rows[backward]["operations"] == [["aten::mm", 1000]]
+    assert rows[read]["operations"] == [["cudaStreamSynchronize", 500_000]]
