@@ -168,6 +168,38 @@ def rules(output_format: str) -> int:
     return CLEAN
 
 
+@cli.command(context_settings={"ignore_unknown_options": False})
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes, too.")
+@click.option("--select", help="Fix these rules or groups only.", metavar="A,B", multiple=True)
+@click.option("--extend-select", help="Fix these rules or groups too.", metavar="A,B", multiple=True)
+@click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
+@click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
+@click.option("--before", metavar="REV", help="Compare git's version REV with the present one, not with the fixes.")
+@click.option("--repeats", default=4, show_default=True, help="Timed runs of each version.", type=click.IntRange(2))
+@click.option("--bisect", is_flag=True, help="If the results differ, find the fix that is to blame.")
+@click.option("--keep-faster", is_flag=True, help="Then apply to your tree the fixes that verify as equal and faster.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record to a file.")
+@click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Write a page with plots to a file.")
+@click.option("--root", type=click.Path(exists=True, file_okay=False), help="The folder to copy.  [default: the project]")
+@click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
+@click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
+@click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
+def verify(**options: Any) -> int:
+    """Run SCRIPT as it is and fixed, in turn, and compare results and speed.
+
+    Both run in copies of the project, in fresh processes; your files stay as they are. ARGUMENTS behind `--` go to the
+    script. Exit codes: 0 the results are the same, 1 they differ, 2 the script fails or wrong usage.
+    """
+    from perflint.verify.command import run_command
+
+    return run_command(options)
+
+
 class _Invocation:
     """One run of `check` or `fix`."""
 

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from perflint.rule import Rule
 
 NOT_MEASURED = "not measured"
+MEASURED = "measured.json"
+"""A rule pack may hold this file: for each rule's name a list of objects with the fields of `Measured`."""
+
+REGIMES = {
+    "launch": "many small kernels",
+    "gpu": "few large kernels",
+    "data": "bound by loading data",
+    "memory": "large activations",
+}
 
 ENGINE_PAGES = {
     "invalid-syntax": "The file is no valid Python for the interpreter that runs perflint, so nothing in it is checked. "
@@ -28,9 +41,81 @@ def page(rule: Rule) -> str:
     return f"{head}\n{body}\n\n## Measured effect\n{effect(rule)}"
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A rule's fixture script against the fixed one, in pairs of runs, on one machine.
+
+    ratio: steps per second of the fixed script over the original's, the median over the pairs; low, high: the interval that
+    holds the true median with probability `confidence`. noise: the factor between the slowest and the fastest run of the
+    original. waits: times per step that the CPU waits for the GPU, before and after; peak_mib: the most memory that
+    tensors took on the GPU. Both None on a CPU.
+    """
+
+    device: str
+    torch: str
+    date: str
+    regime: str
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    noise: float
+    pairs: int
+    original_ms: float
+    changed_ms: float
+    waits: tuple[float, float] | None = None
+    peak_mib: tuple[float, float] | None = None
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether the interval leaves 1.0 out, with enough pairs to mean it."""
+        return self.confidence >= 0.95 and not self.low <= 1.0 <= self.high
+
+    @property
+    def sentence(self) -> str:
+        """All of it, for the rule's page."""
+        times = f"{self.original_ms:.3g} against {self.changed_ms:.3g} ms per step"
+        interval = f"{self.low:.2f} to {self.high:.2f} with {self.confidence:.0%} confidence, {self.pairs} pairs of runs"
+        speed = f"{self.ratio:.2f} times the steps per second" if self.is_measurable else "no measurable effect on the time"
+        found = [f"{speed} ({interval}; {times}; slowest against fastest run of the original: {self.noise:.2f})"]
+        if self.waits is not None:
+            found.append(f"waits per step: {self.waits[0]:.3g} before, {self.waits[1]:.3g} after")
+        if self.peak_mib is not None:
+            found.append(f"peak memory: {self.peak_mib[0]:.0f} MiB before, {self.peak_mib[1]:.0f} MiB after")
+        where = f"{self.device}, torch {self.torch}, {self.date}; {self.regime}: {REGIMES.get(self.regime, self.regime)}"
+        return f"{where}. {'; '.join(found)}."
+
+    @property
+    def phrase(self) -> str:
+        """The figure, for a table."""
+        where = f"({self.device}, {self.regime}, torch {self.torch})"
+        if not self.is_measurable:
+            return f"no measurable effect here {where}"
+        return f"{self.ratio:.2f}x, {self.low:.2f} to {self.high:.2f} {where}"
+
+
+def measured(rule: Rule) -> list[Measured]:
+    """What the rule's pack says was measured."""
+    package = rule.check.__module__.rpartition(".")[0]
+    return [Measured(**entry) for entry in _measured_by(package).get(rule.name, [])]
+
+
+@cache
+def _measured_by(package: str) -> dict[str, list[dict[str, Any]]]:
+    found = files(package).joinpath(MEASURED)
+    loaded: dict[str, list[dict[str, Any]]] = json.loads(found.read_text(encoding="utf-8")) if found.is_file() else {}
+    return loaded
+
+
 def effect(rule: Rule) -> str:
     """What the project's own recordings say about a rule's gain."""
-    return f"On a GPU: {NOT_MEASURED} yet. Numbers above are of the CPU, or reported by others, as said there."
+    found = measured(rule)
+    lines = [f"- {measurement.sentence}" for measurement in found]
+    if not any(not measurement.device.startswith("CPU") for measurement in found):
+        lines.append(f"- On a GPU: {NOT_MEASURED} yet.")
+    if found:
+        lines.append(f"\nMeasured with `fixtures/{rule.name}/train.py` and `train.fixed.py`, which the fix makes of it.")
+    return "\n".join(lines)
 
 
 def as_json(rule: Rule) -> str:

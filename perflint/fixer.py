@@ -26,6 +26,8 @@ MAX_ROUNDS = 10
 
 CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
 """Check another text of the same file."""
+Accept = Callable[[Source, Finding], bool]
+"""Whether the fix of a finding is to be applied."""
 
 
 @dataclass
@@ -38,12 +40,19 @@ class Fixed:
     applied: Counter[str] = field(default_factory=Counter)
 
 
-def fix_text(source: Source, findings: list[Finding], check: CheckText, unsafe: bool) -> Fixed:
+def fix_text(
+    source: Source,
+    findings: list[Finding],
+    check: CheckText,
+    unsafe: bool,
+    accept: Accept = lambda source, finding: True,
+) -> Fixed:
     """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
     state = Fixed(source.body, findings, source)
     rejected: set[tuple[str, int, str]] = set()
     for _ in range(MAX_ROUNDS):
-        wanted = [f for f in state.remaining if _wanted(f, unsafe) and _key(state.source, f) not in rejected]
+        open_ = [f for f in state.remaining if is_fixable(f, unsafe) and _key(state.source, f) not in rejected]
+        wanted = [f for f in open_ if accept(state.source, f)]
         if not wanted:
             break
         chosen = _compatible(state.source, wanted)
@@ -56,7 +65,8 @@ def fix_text(source: Source, findings: list[Finding], check: CheckText, unsafe: 
     return state
 
 
-def _wanted(finding: Finding, unsafe: bool) -> bool:
+def is_fixable(finding: Finding, unsafe: bool) -> bool:
+    """Whether a finding has a fix that may be applied."""
     return finding.fix is not None and (unsafe or finding.fix.applicability is Applicability.SAFE)
 
 

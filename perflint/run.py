@@ -22,7 +22,7 @@ from perflint.config import (
 )
 from perflint.discover import Found, find_files, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
-from perflint.fixer import Fixed, WriteError, fix_text, write
+from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
 from perflint.project import Project, read_file
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
@@ -93,9 +93,15 @@ class Run:
         return result
 
     def fix(
-        self, found: Found, *, unsafe: bool, write_files: bool, on_file: Callable[[str], None] = lambda path: None
+        self,
+        found: Found,
+        *,
+        unsafe: bool,
+        write_files: bool,
+        on_file: Callable[[str], None] = lambda path: None,
+        accept: Accept = lambda source, finding: True,
     ) -> Result:
-        """Fix files; with `write_files` the results replace the files."""
+        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes."""
         result = Result()
         for path, always in self._files(found):
             on_file(path)
@@ -104,12 +110,20 @@ class Run:
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
             before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
-                checked = self._fix_one(session, path, checked, before, allowed, write_files, result)
+                checked = self._fix_one(session, path, checked, before, allowed, write_files, result, accept)
             result.checked.append(checked)
         return result
 
     def _fix_one(
-        self, session: Session, path: str, checked: Checked, before: bytes, unsafe: bool, write_files: bool, result: Result
+        self,
+        session: Session,
+        path: str,
+        checked: Checked,
+        before: bytes,
+        unsafe: bool,
+        write_files: bool,
+        result: Result,
+        accept: Accept,
     ) -> Checked:
         assert checked.source is not None
         source = checked.source
@@ -123,7 +137,7 @@ class Run:
             return latest.source, latest.findings
 
         try:
-            fixed: Fixed = fix_text(source, checked.findings, check, unsafe)
+            fixed: Fixed = fix_text(source, checked.findings, check, unsafe, accept)
             after = source.encode(fixed.body)
         except UnicodeEncodeError as error:
             problem = Finding(

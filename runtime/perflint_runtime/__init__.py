@@ -11,10 +11,15 @@ if TYPE_CHECKING:
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.callbacks import EarlyStopping as EarlyStopping
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
-    from perflint_runtime.collate import packed_collate as packed_collate
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.cores import usable_cores as usable_cores
+    from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
+    from perflint_runtime.csv_rows import CsvRows as CsvRows
     from perflint_runtime.distributed import Processes as Processes
+    from perflint_runtime.feature_cache import FeatureCache as FeatureCache
+    from perflint_runtime.features import extract_features as extract_features
+    from perflint_runtime.hf import HFLoaders as HFLoaders
+    from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import Logger as Logger
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     from perflint_runtime.oom import find_executable_batch_size as find_executable_batch_size
     from perflint_runtime.optimizers import ExponentialMovingAverage as ExponentialMovingAverage
     from perflint_runtime.optimizers import make_optimizer as make_optimizer
+    from perflint_runtime.packing import packed_collate as packed_collate
+    from perflint_runtime.prefetch import DevicePrefetcher as DevicePrefetcher
+    from perflint_runtime.prefetch import to_device as to_device
     from perflint_runtime.resumable import ResumableLoader as ResumableLoader
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
@@ -52,6 +60,9 @@ if TYPE_CHECKING:
     from perflint_runtime.state import set_seed as set_seed
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
     from perflint_runtime.trainer import Trainer as Trainer
+    from perflint_runtime.tune import LoaderTiming as LoaderTiming
+    from perflint_runtime.tune import TunedLoader as TunedLoader
+    from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "callbacks": (
@@ -59,12 +70,17 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "EarlyStopping",
     ),
     "checkpoints": ("Checkpoints",),
-    "collate": (
-        "packed_collate",
-        "pad_collate",
-    ),
+    "collate": ("pad_collate",),
     "cores": ("usable_cores",),
+    "csv_dataset": ("CsvDataset",),
+    "csv_rows": ("CsvRows",),
     "distributed": ("Processes",),
+    "feature_cache": ("FeatureCache",),
+    "features": ("extract_features",),
+    "hf": (
+        "HFLoaders",
+        "dataloaders_from_hf",
+    ),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",
@@ -97,6 +113,11 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "ExponentialMovingAverage",
         "make_optimizer",
     ),
+    "packing": ("packed_collate",),
+    "prefetch": (
+        "DevicePrefetcher",
+        "to_device",
+    ),
     "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),
     "scalars": (
@@ -122,6 +143,11 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     ),
     "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
+    "tune": (
+        "LoaderTiming",
+        "TunedLoader",
+        "tune_loader",
+    ),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}

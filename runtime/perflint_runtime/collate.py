@@ -1,7 +1,7 @@
-"""Samples of different lengths become a batch: padded to the longest of them, or packed one behind the other.
+"""Samples of different lengths become a batch, padded to the longest of them.
 
-Both are plain functions. `functools.partial(pad_collate, side="left")` configures one and stays picklable, which workers
-that are spawned need.
+`pad_collate` is a plain function: `functools.partial(pad_collate, side="left")` configures it and stays picklable, which
+workers that are spawned need.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Padding:
             return list(self.of_tuples(values, tuple))
         if isinstance(first, Tensor | np.ndarray | np.generic) or _is_numbers(first):
             if isinstance(first, list) or (isinstance(first, Tensor | np.ndarray) and first.ndim > 0):
-                return self.of_arrays([_tensor(value, key) for value in values], key, is_sequence)
+                return self.of_arrays([as_tensor(value, key) for value in values], key, is_sequence)
             return self.of_numbers(values, key)
         return list(values)
 
@@ -180,130 +180,6 @@ class _Padding:
         return int(value)
 
 
-def packed_collate(
-    samples: Sequence[Mapping[str, object]],
-    *,
-    max_length: int | None = None,
-    truncate: bool = False,
-    causal_lm: bool = True,
-    pad_token_id: int = 0,
-    first_position: int = 0,
-    flash_attention: bool = False,
-    sequence_ids: bool = False,
-) -> dict[str, Tensor | int]:
-    """Concatenate sequences instead of padding them: rows of `max_length` tokens that hold several sequences each.
-
-    The batch, for R rows of L tokens, all int64 unless said:
-
-    - `input_ids (R, L)`; other per-token fields of the samples likewise, filled up with 0.
-    - `position_ids (R, L)`: from `first_position` upward, starting again with every sequence. transformers finds the
-      sequences by these restarts (eager, sdpa and flash attention) as long as no `attention_mask` is passed, so none is
-      made. Older releases without that detection let sequences see each other: compare once with an unpacked batch.
-    - `labels (R, L)`: those of the samples, else `input_ids`. With `causal_lm` each sequence's first label is -100,
-      because a causal model's loss would predict it from the end of the sequence before. Fill is -100.
-    - with `flash_attention`: `cu_seq_lens_q`, `cu_seq_lens_k` (int32, S + 1 values) and the ints `max_length_q`,
-      `max_length_k`, as `DataCollatorWithFlattening(return_flash_attn_kwargs=True)` gives them. They index the rows
-      laid end to end; the fill of a row counts as one more sequence, so the last value is R * L. For
-      `flash_attn_varlen_func` these are `cu_seqlens_q`, `cu_seqlens_k`, `max_seqlen_q`, `max_seqlen_k`.
-    - with `sequence_ids`: `sequence_ids (R, L)`, for each token the index of its sample, -1 on fill.
-
-    Rows are filled by first-fit-decreasing: the longest sequences first, each into the first row with room. No sequence
-    is split over two rows and no token is dropped, unless `truncate=True` cuts those longer than `max_length`.
-
-    Args:
-        samples: dicts with "input_ids" (list, array or tensor of one dimension), unpadded.
-        max_length: tokens in a row; None puts the whole batch into one row without fill.
-        truncate: cut longer sequences at `max_length` instead of raising.
-        causal_lm: see labels; False for token classification and masked language models.
-        pad_token_id: fill of `input_ids`.
-        first_position: RoBERTa-like models count from `padding_idx + 1`.
-        flash_attention: give sequence boundaries too.
-        sequence_ids: give each token's sample too.
-
-    Raises:
-        ValueError: no samples, an empty or too long sequence, a padded one (a 0 in its attention_mask), fields whose
-            lengths differ in a sample, samples of different keys.
-
-    """
-    if not samples:
-        raise ValueError("packed_collate got no samples: a batch needs at least one")
-    fields = [_per_token_fields(sample, number, max_length, truncate) for number, sample in enumerate(samples)]
-    for number, tokens in enumerate(fields):
-        if tokens.keys() != fields[0].keys():
-            raise ValueError(f"sample {number} has the keys {sorted(tokens)}, sample 0 has {sorted(fields[0])}")
-    for tokens in fields:
-        labels = tokens.setdefault("labels", tokens["input_ids"])
-        if causal_lm:
-            tokens["labels"] = torch.cat([labels.new_full((1,), IGNORED_LABEL), labels[1:]])
-    lengths = [len(tokens["input_ids"]) for tokens in fields]
-    width = sum(lengths) if max_length is None else max_length
-    rows = _first_fit_decreasing(lengths, width) if max_length is not None else [list(range(len(samples)))]
-    fills = {"input_ids": pad_token_id, "labels": IGNORED_LABEL}
-    batch: dict[str, Tensor | int] = {
-        name: _rows([[fields[number][name] for number in row] for row in rows], width, fills.get(name, 0)) for name in fields[0]
-    }
-    segments = [[*(lengths[number] for number in row), width - sum(lengths[number] for number in row)] for row in rows]
-    flat = [length for row in segments for length in row if length]
-    batch["position_ids"] = torch.cat([torch.arange(length) for length in flat]).view(len(rows), width) + first_position
-    if flash_attention:
-        boundaries = torch.tensor([0, *np.cumsum(flat).tolist()], dtype=torch.int32)
-        batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = boundaries
-        batch["max_length_q"] = batch["max_length_k"] = max(flat)
-    if sequence_ids:
-        of_rows = [[torch.full((lengths[number],), number) for number in row] for row in rows]
-        batch["sequence_ids"] = _rows(of_rows, width, -1)
-    return batch
-
-
-def _per_token_fields(sample: Mapping[str, object], number: int, max_length: int | None, truncate: bool) -> dict[str, Tensor]:
-    tokens = {name: _tensor(value, name) for name, value in sample.items()}
-    if "input_ids" not in tokens:
-        raise ValueError(f"sample {number} has no 'input_ids', only {sorted(tokens)}")
-    length = _length(sample["input_ids"]) or 0
-    if length == 0:
-        raise ValueError(f"sample {number} has no tokens")
-    for name, values in tokens.items():
-        if values.ndim != 1 or len(values) != length:
-            raise ValueError(
-                f"sample {number}: {name!r} has shape {tuple(values.shape)}, but packing needs one value for each of the "
-                f"{length} tokens; a label of a whole sequence has no place in a packed row"
-            )
-    mask = tokens.pop("attention_mask", None)
-    if mask is not None and not bool(mask.all()):
-        raise ValueError(f"sample {number} is padded (its attention_mask has zeros): tokenize with padding=False")
-    tokens.pop("position_ids", None)
-    if max_length is not None and length > max_length:
-        if not truncate:
-            raise ValueError(
-                f"sample {number} has {length} tokens, more than max_length={max_length}: truncate when tokenizing, "
-                "raise max_length, or pass truncate=True"
-            )
-        tokens = {name: values[:max_length] for name, values in tokens.items()}
-    return tokens
-
-
-def _first_fit_decreasing(lengths: list[int], width: int) -> list[list[int]]:
-    rows: list[list[int]] = []
-    room: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        row = next((row for row, free in enumerate(room) if free >= lengths[number]), len(rows))
-        if row == len(rows):
-            rows.append([])
-            room.append(width)
-        rows[row].append(number)
-        room[row] -= lengths[number]
-    return rows
-
-
-def _rows(parts_of_rows: list[list[Tensor]], width: int, fill: int) -> Tensor:
-    first = parts_of_rows[0][0]
-    rows = first.new_full((len(parts_of_rows), width), fill)
-    for row, parts in zip(rows, parts_of_rows, strict=True):
-        joined = torch.cat(parts)
-        row[: len(joined)] = joined
-    return rows
-
-
 def _is_numbers(value: object) -> bool:
     while isinstance(value, list) and value:
         value = value[0]
@@ -316,13 +192,20 @@ def _length(value: object) -> int | None:
     return len(value) if isinstance(value, list) and _is_numbers(value) else None
 
 
-def _tensor(value: object, key: _Key) -> Tensor:
+def as_tensor(value: object, key: str | int | None) -> Tensor:
+    """Make a tensor of a leaf of a sample; `key` is for the error.
+
+    Lists go through numpy, which takes a fifth of the time of `torch.tensor` (100 ints: 2.9 and 14.6 us, torch 2.13).
+    """
+    if isinstance(value, list) and not value:
+        return torch.empty(0, dtype=torch.int64)
     try:
-        tensor = torch.as_tensor(value)
+        if not isinstance(value, list):
+            return torch.as_tensor(value)
+        tensor = torch.from_numpy(np.array(value))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{_named(key)}: cannot make a tensor of {_kind(value)}: {error}") from error
-    # an empty list would be float32 beside int64 neighbours
-    return tensor.to(torch.int64) if isinstance(value, list) and not value else tensor
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
 
 
 def _named(key: _Key) -> str:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import multiprocessing
 import os
-import random
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.context import BaseContext
-from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
@@ -17,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Sampler, Subset, TensorDataset
 
 from perflint_runtime.cores import usable_cores
+from perflint_runtime.worker_checks import refuse_unpicklable, start_method, warn_of_copied_generators
 
 MOST_WORKERS = 8
 """More are seldom of use and each holds `prefetch_factor` batches; `tune_loader` measures what is best."""
@@ -67,8 +64,8 @@ def make_loader(
       dataset has a `set_epoch`; pass False too if you change its attributes between epochs.
     - `prefetch_factor`: torch's 2 per worker.
 
-    Workers are seeded by torch: `random`, torch's and numpy's global generators differ from worker to worker (torch
-    2.6 to 2.13, torch/utils/data/_utils/worker.py). A generator object that the dataset holds is copied, so that
+    Workers are seeded by torch: `random`, torch's and numpy's global generators differ from worker to worker (read in
+    torch 2.13, torch/utils/data/_utils/worker.py, and tested). A generator object that the dataset holds is copied, so that
     workers draw the same numbers from it: a warning says which.
 
     Args:
@@ -117,10 +114,10 @@ def make_loader(
             )
     _refuse_worker_options_without_workers(num_workers, prefetch_factor, persistent_workers, multiprocessing_context, timeout)
     if num_workers:
-        if _start_method(multiprocessing_context) != "fork":
-            _refuse_unpicklable(dataset=dataset, collate_fn=collate_fn, worker_init_fn=worker_init_fn)
+        if start_method(multiprocessing_context) != "fork":
+            refuse_unpicklable(dataset=dataset, collate_fn=collate_fn, worker_init_fn=worker_init_fn)
         if worker_init_fn is None and seed is None:
-            _warn_of_copied_generators(dataset)
+            warn_of_copied_generators(dataset)
     if persistent_workers is None:
         persistent_workers = num_workers > 0 and not hasattr(dataset, "set_epoch")
     if pin_memory is None:
@@ -272,55 +269,3 @@ def _refuse_worker_options_without_workers(
     ]:
         if is_given:
             raise ValueError(f"{name} concerns workers, and num_workers is 0: leave it out, or pass num_workers=1 or more")
-
-
-def _start_method(context: str | BaseContext | None) -> str:
-    if isinstance(context, str):
-        return context
-    if context is not None:
-        return context.get_start_method()
-    # asking for the method in force would fix it for the rest of the program
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-
-
-class _DryPickler(ForkingPickler):
-    """Finds out whether an object can be sent to another process, without copying its tensors and arrays."""
-
-    def reducer_override(self, obj: object) -> tuple[Callable[..., object], tuple[object, ...]]:
-        if isinstance(obj, Tensor | torch.UntypedStorage) or (isinstance(obj, np.ndarray) and not obj.dtype.hasobject):
-            return int, ()
-        unchanged: tuple[Callable[..., object], tuple[object, ...]] = NotImplemented
-        return unchanged
-
-
-class _Nowhere(io.RawIOBase):
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        return memoryview(data).nbytes  # type: ignore[arg-type] # the pickler hands over bytes
-
-
-def _refuse_unpicklable(**sent_to_workers: object) -> None:
-    for name, value in sent_to_workers.items():
-        try:
-            _DryPickler(_Nowhere(), 4).dump(value)
-        except RuntimeError:
-            continue  # locks and queues of multiprocessing can be sent while a process is started, and only then
-        except Exception as error:
-            raise ValueError(
-                f"{name} cannot be sent to workers, which are spawned here ({error}): define its functions and classes at "
-                "the top of a module (no lambda, no local function, no open file or connection), or pass num_workers=0"
-            ) from error
-
-
-def _warn_of_copied_generators(dataset: object) -> None:
-    attributes: Mapping[str, object] = getattr(dataset, "__dict__", {})
-    for name, value in attributes.items():
-        if isinstance(value, np.random.Generator | np.random.RandomState | random.Random | torch.Generator):
-            warnings.warn(
-                f"{type(dataset).__name__}.{name} is a random generator: every worker gets a copy and draws the same numbers "
-                "from it. Draw from numpy's or torch's global generator, which torch seeds for each worker, or reseed "
-                "it in worker_init_fn",
-                stacklevel=3,
-            )

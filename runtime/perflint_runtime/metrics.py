@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHORT_FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool})
 _PROMOTED = _SHORT_FLOATS | _INTEGERS | {torch.float64}
-"""What torch's addition widens to float64 by itself."""
+"""What torch's addition widens by itself."""
 _EXACT_WEIGHT = 1 << 29
 """float32 has 24 bits, float64 has 53: times an integer below 2**29, the product needs no rounding."""
 _KEPT = 1024
@@ -65,14 +65,13 @@ class DeviceSum:
     addition only where the product is exact.
     """
 
-    __slots__ = ("_kept", "_start", "_total", "_weights")
+    __slots__ = ("_kept", "_start", "_total")
 
     def __init__(self, start: float = 0) -> None:
         """Begin with a Python number, of the type that an empty sum shall have."""
         self._start: float = start
         self._total: float | Tensor = start
-        self._kept: list[Tensor] = []
-        self._weights: list[float | Tensor] = []
+        self._kept: list[tuple[Tensor | float, Tensor | float]] = []
 
     def update(self, value: Tensor | float, weight: Tensor | float = 1) -> None:
         """Add `value * weight`: a tensor of one element (any shape) or a number, times a number or such a tensor.
@@ -86,7 +85,7 @@ class DeviceSum:
             value, weight = weight, value
         value = _detached(value)
         total = self._total
-        if isinstance(total, Tensor) and _one_kernel(total, value, weight):
+        if isinstance(total, Tensor) and not self._kept and _one_kernel(total, value, weight):
             total.add_(value, alpha=cast(int, weight))
         else:
             self._add_tensor(value, _detached(weight) if isinstance(weight, Tensor) else _plain(weight))
@@ -113,7 +112,6 @@ class DeviceSum:
         """Begin again from `start`."""
         self._total = self._start
         self._kept.clear()
-        self._weights.clear()
 
     def state_dict(self) -> SumState:
         """The sum as a plain number, exact. Waits for the device."""
@@ -129,8 +127,9 @@ class DeviceSum:
         return f"DeviceSum(on {self._total.device if isinstance(self._total, Tensor) else 'the host'})"
 
     def _add_number(self, number: float) -> None:
-        self._read_kept()
-        if isinstance(self._total, Tensor):
+        if self._kept:
+            self._keep(number, 1)
+        elif isinstance(self._total, Tensor):
             total = self._promoted(self._total, integral=isinstance(number, int))
             total.add_(float(number) if total.dtype is torch.float64 else number)
         else:
@@ -138,19 +137,18 @@ class DeviceSum:
 
     def _add_tensor(self, value: Tensor, weight: Tensor | float) -> None:
         """What `_one_kernel` does not cover, in the order and with the roundings of Python."""
-        if not has_float64(value.device):
-            self._kept.append(value.clone())  # a copy: the value may be a buffer that the next step writes to
-            self._weights.append(weight.clone() if isinstance(weight, Tensor) else weight)
-            if len(self._kept) >= _KEPT:
-                self._read_kept()
+        if self._kept or not has_float64(value.device):
+            # Copies: the tensors may be buffers that the next step writes to.
+            self._keep(value.clone(), weight.clone() if isinstance(weight, Tensor) else weight)
             return
-        self._read_kept()
-        integral = value.dtype in _INTEGERS and (
-            weight.dtype in _INTEGERS if isinstance(weight, Tensor) else isinstance(weight, int)
-        )
+        if isinstance(weight, Tensor) and value.device.type == "cpu":
+            value, weight = weight, value  # so that neither is fetched from a GPU
+        real = weight.dtype.is_floating_point if isinstance(weight, Tensor) else isinstance(weight, float)
+        integral = not (real or value.dtype.is_floating_point)
         term = value.to(torch.int64 if integral else torch.float64)
         if isinstance(weight, Tensor):
-            term = term * weight.to(term.device, term.dtype, non_blocking=True)
+            weight = weight.to(term.dtype)  # a number on the CPU may stay there
+            term = term * (weight if weight.device.type == "cpu" else weight.to(term.device, non_blocking=True))
         elif weight != 1:
             term = term * weight
         total = self._total
@@ -159,7 +157,7 @@ class DeviceSum:
         elif total.device != term.device:
             if total.device.type == "cpu":
                 total = _outside_inference(total, term.device, total.dtype)
-            elif term.device.type != "cpu":  # a number on the CPU may join a sum on a GPU as it is
+            elif term.device.type != "cpu":
                 term = term.to(total.device, non_blocking=True)
         self._total = total
         self._promoted(total, integral=integral).add_(term)
@@ -170,18 +168,22 @@ class DeviceSum:
             self._total = total = _outside_inference(total, total.device, torch.float64)
         return total
 
+    def _keep(self, value: Tensor | float, weight: Tensor | float) -> None:
+        self._kept.append((value, weight))
+        if len(self._kept) >= _KEPT:
+            self._read_kept()
+
     def _read_kept(self) -> None:
         if not self._kept:
             return
         # The CPU waits for the GPU here, on devices without float64 only.
-        values = read_together(self._kept)
-        weights = iter(read_together([weight for weight in self._weights if isinstance(weight, Tensor)]))
+        numbers = iter(read_together([part for pair in self._kept for part in pair if isinstance(part, Tensor)]))
         total = self._total.item() if isinstance(self._total, Tensor) else self._total
-        for value, weight in zip(values, self._weights, strict=True):
-            total += value * (next(weights) if isinstance(weight, Tensor) else weight)
+        for pair in self._kept:
+            value, weight = (next(numbers) if isinstance(part, Tensor) else part for part in pair)
+            total += value * weight
         self._total = total
         self._kept.clear()
-        self._weights.clear()
 
 
 class LossMeter:
@@ -222,10 +224,12 @@ class LossMeter:
 
     def mean_tensor(self) -> Tensor:
         """The mean as it is now: 0-d float64 on the device, nan if empty; waits for nothing. For `AsyncScalars.submit`."""
-        weighted, count = self._weighted.tensor(), self._count._total
+        weighted = self._weighted.tensor()
+        self._count._read_kept()
+        count = self._count._total
         if isinstance(count, Tensor):
             return weighted / count.to(weighted.device, torch.float64, non_blocking=True)
-        return weighted / _filled(float(count), weighted.device)  # filled, not copied from the host: no wait
+        return weighted / _filled(float(count), weighted.device)  # a tensor: CUDA divides by a number with its inverse
 
     def reset(self) -> None:
         """Forget everything."""
@@ -241,17 +245,17 @@ class LossMeter:
         """
         import torch.distributed as dist
 
-        everywhere = LossMeter(self._device)
-        weighted = self._weighted.tensor()
-        device = self._device or weighted.device
-        if not has_float64(device):
-            device = torch.device("cpu")
-        count = self._count.tensor()
-        both = torch.stack((weighted.to(device, torch.float64), count.to(device, torch.float64)))
-        if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(both, group=group)
-        everywhere._weighted._total, counted = both.unbind()
-        everywhere._count._total = counted.to(torch.int64)
+        with torch.inference_mode(False):  # or the new meter's sums could not be updated outside of inference mode
+            weighted, count = self._weighted.tensor(), self._count.tensor()
+            device = self._device or weighted.device
+            if not has_float64(device):
+                device = torch.device("cpu")
+            both = torch.stack((weighted.to(device, torch.float64), count.to(device, torch.float64)))
+            if dist.is_available() and dist.is_initialized():
+                dist.all_reduce(both, group=group)
+            everywhere = LossMeter(self._device)
+            everywhere._weighted._total = both[0].clone()
+            everywhere._count._total = both[1].to(torch.int64)
         return everywhere
 
     def state_dict(self) -> LossState:

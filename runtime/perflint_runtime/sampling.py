@@ -27,7 +27,8 @@ class LengthBucketSampler:
         max_tokens: the largest padded size of a batch on a rank, samples x longest sample.
         seed: with the epoch it decides the order; 0 to 2**32 - 1.
         shuffle: False keeps the order of the dataset but for the sort inside each megabatch.
-        megabatch: batches per sorted group; larger is less padding and less randomness.
+        megabatch: batches per sorted group; larger is less padding and less randomness. Small data sets get smaller
+            groups, four at least: sorted as a whole, the same samples would meet in every epoch.
         drop_last: with `batch_size`, leaves out the last, incomplete batch. With `max_tokens`, where no batch size is
             the full one, leaves out only what would have to be repeated for the ranks (below).
         longest_first: puts the batch with the longest sample first, so that running out of memory shows at step 1.
@@ -179,11 +180,12 @@ class LengthBucketSampler:
             step = self.batch_size * ranks
             if self.drop_last:
                 order = order[: len(order) - len(order) % step]
-            order = self._sorted_in_groups(order, step * self.megabatch)
+            order = self._sorted_in_groups(order, step * self._batches_in_group(len(order) // step))
             return np.arange(0, len(order), step), order
         assert self.max_tokens is not None
         mean_length = max(1.0, float(self.lengths.mean())) if len(self.lengths) else 1.0
-        group = max(1, int(self.max_tokens / mean_length)) * ranks * self.megabatch
+        step = max(1, int(self.max_tokens / mean_length)) * ranks
+        group = step * self._batches_in_group(len(order) // step)
         order = self._sorted_in_groups(order, group)
         longest_of_rest = np.maximum(self.lengths[order], 1).tolist()
         starts = []
@@ -193,6 +195,9 @@ class LengthBucketSampler:
                 starts.append(start)
                 start += self.max_tokens // longest_of_rest[start] * ranks
         return np.array(starts, dtype=np.int64), order
+
+    def _batches_in_group(self, batches: int) -> int:
+        return max(1, min(self.megabatch, batches // 4))
 
     def _sorted_in_groups(self, order: _Int64s, group: int) -> _Int64s:
         by_length_in_group = np.lexsort((-self.lengths[order], np.arange(len(order)) // group))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import sys
@@ -9,13 +10,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import Literal, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired
+from typing_extensions import NotRequired  # torch needs it, too
 
 CUBLAS_WORKSPACE = ":4096:8"
 """One of two settings with which cuBLAS is deterministic (torch's notes on reproducibility)."""
@@ -93,8 +92,9 @@ def set_seed(seed: int, deterministic: bool = False) -> torch.Generator:
     `deterministic=False` leaves all of these as they are. The same seed gives the same numbers only with the same versions
     and hardware (torch's notes on reproducibility).
 
-    Raises ValueError unless 0 <= seed < 2**32, which is what numpy takes.
+    Raises ValueError unless 0 <= seed < 2**32, which is what numpy takes, and TypeError if the seed is no integer.
     """
+    seed = operator.index(seed)  # a numpy integer becomes Python's, the only one that `random` takes
     if not 0 <= seed < 1 << 32:
         raise ValueError(f"seed={seed}: a seed for all generators lies in 0 ... 2**32 - 1 (numpy's limit)")
     if deterministic:

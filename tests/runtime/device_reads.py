@@ -8,7 +8,7 @@ A read makes the CPU wait for a GPU; on the CPU it costs nothing, but torch call
 
 With modules or tensors given, only what was computed from their values counts: loaders, samplers and Adam's step counters
 compute on the host in any case. Without, everything counts. Not seen: in-place copies between devices
-(`cpu_buffer[k] = cuda_scalar`), whose two sides look alike here, and code that reads `data_ptr()`.
+(`cpu_buffer[k] = cuda_scalar`), whose two sides look alike here, code that reads `data_ptr()`, and other threads.
 """
 
 from __future__ import annotations
@@ -62,10 +62,16 @@ class _Device:
                 self.add(tensor)
 
     def add(self, tensor: Tensor) -> None:
-        self._storages.add(StorageWeakRef(tensor.untyped_storage()))
+        self._storages.update(map(StorageWeakRef, _storages(tensor)))
 
     def __contains__(self, tensor: Tensor) -> bool:
-        return StorageWeakRef(tensor.untyped_storage()) in self._storages
+        return any(StorageWeakRef(storage) in self._storages for storage in _storages(tensor))
+
+
+def _storages(tensor: Tensor) -> list[torch.UntypedStorage]:
+    if tensor.layout is torch.sparse_coo:
+        return [part.untyped_storage() for part in (tensor._indices(), tensor._values())]
+    return [tensor.untyped_storage()] if tensor.layout is torch.strided else []
 
 
 class _Operations(TorchDispatchMode):

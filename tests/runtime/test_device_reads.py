@@ -113,6 +113,7 @@ NONE: dict[str, Callable[[Given], object]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
 @pytest.mark.parametrize("name", ONE)
 def test_one_read(name: str) -> None:
     given = Given()
@@ -176,3 +177,13 @@ def test_gradients_count_as_the_models() -> None:
             assert parameter.grad is not None
             parameter.grad.norm().item()
     assert len(reads) == 2
+
+
+def test_sparse_gradients_can_be_followed() -> None:
+    model = nn.Embedding(10, 2, sparse=True)
+    with count_reads(model) as reads:
+        model(torch.tensor([1, 2])).sum().backward()
+        assert reads == []
+        assert model.weight.grad is not None
+        model.weight.grad._values().sum().item()
+    assert [read.operation for read in reads] == ["aten._local_scalar_dense.default"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 from collections.abc import Sequence
+from multiprocessing.queues import SimpleQueue
 
 import numpy as np
 import perflint_runtime.metrics as metrics
@@ -13,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perflint_runtime import DeviceSum, LossMeter
 from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.bool]
 
 anything = st.floats(width=64)
 integers = st.integers(-(2**26), 2**26)  # 30 products with weights stay within int64
@@ -94,6 +97,13 @@ def test_counts_stay_integers_beyond_what_a_float_holds() -> None:
     assert isinstance(total.value(), int)
     total.update(torch.tensor(0.5))
     assert isinstance(total.value(), float)
+
+
+def test_a_weight_of_zero_hides_no_infinity() -> None:
+    total = DeviceSum(0.0)
+    total.update(torch.tensor(1.0))
+    total.update(torch.tensor(float("inf")), 0)
+    assert total.value() != total.value()
 
 
 def test_small_integer_types_do_not_wrap() -> None:
@@ -204,9 +214,77 @@ def test_the_mean_of_nothing() -> None:
         meter.mean()
 
 
+def test_a_mean_on_a_device_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "has_float64", lambda device: False)
+    meter = LossMeter()
+    meter.update(torch.tensor(2.0), torch.tensor(3))
+    assert meter.mean_tensor().item() == meter.mean() == 2.0
+    meter.update(torch.tensor(6.0), 1)
+    assert meter.mean_tensor().item() == meter.all_reduce().mean() == meter.mean() == 3.0
+
+
 def test_all_reduce_without_processes_is_a_copy() -> None:
     meter = LossMeter()
-    meter.update(torch.tensor(2.0), 3)
-    everywhere = meter.all_reduce()
+    with torch.inference_mode():
+        meter.update(torch.tensor(2.0), 3)
+        everywhere = meter.all_reduce()
     everywhere.update(torch.tensor(4.0), 1)
     assert (meter.mean(), everywhere.mean()) == (2.0, 2.5)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "mps"])
+def test_nothing_is_read_on_another_device(device: str) -> None:
+    """Fake tensors have the rules of the device, without one, and raise where a value is read."""
+    with FakeTensorMode():
+        total, meter = DeviceSum(), LossMeter()
+        for dtype in [*(FLOATS if device == "cuda:0" else FLOATS[:3]), *INTEGERS]:
+            value = torch.ones((), device=device, dtype=dtype)
+            for weight in (1, 3, 2**40, 0.5, True, torch.ones(1, device=device), torch.ones((), device=device).int()):
+                total.update(value, weight)
+                total.update(value.reshape(1, 1), weight)
+            meter.update(value, 3)
+            meter.update(value, torch.ones((), device=device, dtype=torch.int64))
+        with pytest.raises(DataDependentOutputException):
+            total.value()
+
+
+def test_sums_go_from_the_host_to_a_card_and_between_cards() -> None:
+    with FakeTensorMode():
+        total, meter = DeviceSum(), LossMeter()
+        total.update(2)
+        total.update(torch.ones((), dtype=torch.int64))
+        total.update(torch.ones((), device="cuda:1"))
+        total.update(torch.ones((), device="cuda:0"), torch.ones((), device="cuda:1"))
+        total.update(torch.ones(()), torch.ones((), device="cuda:0"))
+        total.update(0.5)
+        assert total.tensor().device == torch.device("cuda:1")
+        assert total.tensor().dtype is torch.float64
+        meter.update(torch.ones((), device="cuda:0"), 3)
+        assert meter.mean_tensor().device == torch.device("cuda:0")
+
+
+def reduce_in_a_process(rank: int, port: int, results: SimpleQueue[tuple[int, float, float]]) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    meter = LossMeter()
+    if rank == 1:  # the other one has nothing to give
+        meter.update(torch.tensor(2.0), 3)
+        meter.update(torch.tensor(6.0), torch.tensor(1))
+    everywhere = meter.all_reduce()
+    again = meter.all_reduce()
+    results.put((rank, everywhere.mean(), again.mean()))
+    torch.distributed.destroy_process_group()
+
+
+def test_all_reduce_over_two_processes() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    processes = [context.Process(target=reduce_in_a_process, args=(rank, port, results)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert sorted(results.get() for _ in range(2)) == [(0, 3.0, 3.0), (1, 3.0, 3.0)]

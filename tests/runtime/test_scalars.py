@@ -12,6 +12,8 @@ import torch
 from device_reads import count_reads
 from perflint_runtime import AsyncScalars, DeviceSum, LossMeter, NonFiniteError, NonFiniteGuard, ScalarRecord
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def test_records_arrive_in_order_with_python_types() -> None:
@@ -132,11 +134,8 @@ def test_poll_delivers_what_has_arrived_and_never_waits(monkeypatch: pytest.Monk
 
 
 def test_cuda_copies_go_through_pinned_memory_and_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The calls of the CUDA branch, in order, with a tensor that says it is on a card."""
+    """Fake tensors have the rules of a card and raise where a value is read; events are stand-ins."""
     calls: list[str] = []
-
-    class OnCard(Tensor):
-        is_cuda = True
 
     class Event:
         def record(self, stream: object) -> None:
@@ -144,24 +143,33 @@ def test_cuda_copies_go_through_pinned_memory_and_an_event(monkeypatch: pytest.M
 
         def query(self) -> bool:
             calls.append("query")
-            return True
+            return False
 
-        def synchronize(self) -> None:
-            calls.append("synchronize")
-
-    empty = torch.empty
-
-    def pinned(*size: Any, pin_memory: bool = False, **arguments: Any) -> Tensor:
-        calls.append(f"pinned {pin_memory}")
-        return empty(*size, **arguments)
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.copy_.default:
+                calls.append(f"copy {args[1].device} to {args[0].device}, non_blocking {args[2]}")
+            if func is torch.ops.aten.empty.memory_format:
+                calls.append(f"pinned {kwargs['pin_memory']}")
+            return func(*args, **(kwargs or {}))
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the current stream")
-    monkeypatch.setattr(torch, "empty", pinned)
-    transfer = scalars._Transfer(torch.tensor([1.5, 2.5], dtype=torch.float64).as_subclass(OnCard))
-    assert calls == ["pinned True", "record on the current stream"]
-    assert transfer.arrived()
-    assert transfer.numbers() == [1.5, 2.5]
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"the stream of {device}")
+    with FakeTensorMode():
+        loss, tokens = torch.ones((), device="cuda:0"), torch.ones((), device="cuda:0", dtype=torch.int64)
+        log, guard = AsyncScalars(), NonFiniteGuard()
+        with Copies():
+            log.submit(1, {"loss": loss, "tokens": tokens, "lr": 0.1})
+        assert calls == ["pinned True", "copy cuda:0 to cpu, non_blocking True", "record on the stream of cuda:0"]
+        assert log.poll() == []
+        guard.watch(1, loss)
+        guard.check_later()
+        log.submit(2, {"here": loss, "there": torch.ones((), device="cuda:1")})
+    assert calls[3:] == ["query", "record on the stream of cuda:0", "query", *calls[6:]]
+    assert [call for call in calls[6:] if call.startswith("record")] == [
+        "record on the stream of cuda:0",
+        "record on the stream of cuda:1",
+    ]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

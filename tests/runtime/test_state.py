@@ -129,8 +129,12 @@ def test_a_seed_repeats_all_numbers() -> None:
     second = set_seed(7)
     assert draw() == drawn
     assert torch.equal(torch.rand(3, generator=first), torch.rand(3, generator=second))
+    set_seed(np.int64(7))
+    assert draw() == drawn
     set_seed(8)
     assert draw() != drawn
+    with pytest.raises(TypeError):
+        set_seed(1.5)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
@@ -268,14 +272,14 @@ class Noise(Dataset[Tensor]):
         return torch.tensor([float(index), random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_need_no_init_function(start: str) -> None:
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("spawn", 1)])
+def test_workers_need_no_init_function(start: str, workers: int) -> None:
     """Seeded alike in each run, and unlike each other."""
 
     def run() -> Tensor:
         generator = set_seed(5)
         return torch.cat(
-            list(DataLoader(Noise(), shuffle=True, num_workers=2, generator=generator, multiprocessing_context=start))
+            list(DataLoader(Noise(), shuffle=True, num_workers=workers, generator=generator, multiprocessing_context=start))
         )
 
     first: Callable[[], Tensor] = run

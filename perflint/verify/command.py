@@ -1,0 +1,150 @@
+"""What `perflint verify` does with its options."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perflint.config import ConfigError
+from perflint.discover import project_root
+from perflint.verify.fixes import Place, apply_fixes
+from perflint.verify.html import page
+from perflint.verify.record import record
+from perflint.verify.runs import Program, ScriptFailed
+from perflint.verify.sandbox import Sandbox, SandboxError
+from perflint.verify.text import lines
+from perflint.verify.verification import Outcome, Plan, blame, faster_places, verify
+
+SAME, DIFFERENT = 0, 1
+
+
+def run_command(options: Mapping[str, Any]) -> int:
+    """Verify, report, and return the exit code.
+
+    Raises:
+        click.ClickException: the script fails, the project cannot be copied, or the options exclude each other.
+
+    """
+    if options["against"] and options["before"]:
+        raise click.UsageError("--against and --before exclude each other")
+    if (options["against"] or options["before"]) and (options["bisect"] or options["keep_faster"]):
+        raise click.UsageError("--bisect and --keep-faster are about fixes, and with --against or --before there are none")
+    plan = _plan(options)
+    try:
+        sandbox = Sandbox(plan.root, tuple(Path(link) for link in options["link"]), options["max_copy_mib"])
+    except SandboxError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        with _progress(options["quiet"]) as on_run:
+            return _verified(sandbox, plan, options, on_run)
+    except (ScriptFailed, SandboxError, ConfigError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        sandbox.close()
+
+
+def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: Callable[[str], None]) -> int:
+    outcome = verify(sandbox, plan, on_run)
+    made = record(plan, outcome, shlex.join(["perflint", *sys.argv[1:]]))
+    differs = outcome.comparison is not None and outcome.comparison.verdict == "different"
+    if differs and options["bisect"]:
+        made["blamed"] = [str(place) for place in blame(sandbox, plan, outcome, on_run)]
+    kept: list[Place] = []
+    if options["keep_faster"] and outcome.comparison is not None:
+        kept = faster_places(sandbox, plan, outcome, on_run)
+    on_run("")
+    for line in lines(made):
+        click.echo(line)
+    if "blamed" in made:
+        click.echo("to blame: " + "; ".join(made["blamed"]))
+    if options["keep_faster"]:
+        _keep(plan, outcome, kept)
+    _write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+    _write(options["html_file"], lambda: page(made))
+    return DIFFERENT if differs else SAME
+
+
+def _plan(options: Mapping[str, Any]) -> Plan:
+    script = Path(options["script"]).resolve()
+    root = Path(options["root"]).resolve() if options["root"] else Path(project_root(str(script))[0]).resolve()
+    if root not in script.parents:
+        raise click.UsageError(f"{options['script']} is not below {root}")
+    here = Path.cwd().resolve()
+    overrides: dict[str, Any] = {}
+    for key in ("select", "extend_select", "ignore"):
+        names = tuple(n.strip() for value in options[key] for n in value.split(",") if n.strip())
+        if names:
+            overrides[key] = names
+    if options["runtime"] is not None:
+        overrides["runtime"] = options["runtime"]
+    return Plan(
+        root=root,
+        program=Program(
+            script=script.relative_to(root),
+            arguments=options["arguments"],
+            python=options["python"],
+            timeout_s=options["timeout"],
+            directory=here.relative_to(root) if here == root or root in here.parents else Path(),
+        ),
+        repeats=options["repeats"],
+        unsafe=options["unsafe_fixes"] or options["keep_faster"],
+        overrides=overrides,
+        against=Path(options["against"]).resolve() if options["against"] else None,
+        before=options["before"],
+    )
+
+
+def _keep(plan: Plan, outcome: Outcome, kept: list[Place]) -> None:
+    assert outcome.counted_original is not None
+    if not kept:
+        click.echo("No fix was both equal and faster in every pair of runs; your tree is as it was.")
+        return
+    applied = apply_fixes(
+        plan.root, outcome.counted_original.modules, unsafe=True, overrides=plan.overrides, only=kept, is_copy=False
+    )
+    click.echo("applied to your tree:")
+    for place in kept:
+        click.echo(f"  {place}")
+    click.echo(f"changed: {', '.join(sorted(applied.changed))}")
+
+
+def _write(path: str | None, make: Callable[[], str]) -> None:
+    if path is None:
+        return
+    try:
+        Path(path).write_text(make(), encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Say on standard error what runs: on one line of a terminal, else line by line."""
+    if quiet:
+        yield lambda what: None
+        return
+    terminal = sys.stderr.isatty()
+    width = 0
+
+    def on_run(what: str) -> None:
+        nonlocal width
+        text = f"running {what}" if what else ""
+        if terminal:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+            click.echo(f"\r{text[:columns].ljust(width)}" + ("" if what else "\r"), err=True, nl=False)
+            width = min(len(text), columns)
+        elif what:
+            click.echo(text, err=True)
+
+    try:
+        yield on_run
+    finally:
+        on_run("")

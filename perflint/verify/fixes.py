@@ -1,0 +1,116 @@
+"""The fixes of a program, applied to a copy of it, all or some."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perflint.discover import Found
+from perflint.fixer import is_fixable
+from perflint.registry import all_rules
+from perflint.rule import Applicability, Finding
+from perflint.run import Run, shown
+from perflint.source import Source
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """What is fixed or left alone as one: the findings of one rule in one function. Other fixes do not move it."""
+
+    file: str
+    function: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} in {self.file}{f', {self.function}' if self.function else ''}"
+
+
+@dataclass(frozen=True)
+class Fixable:
+    """A finding with a fix, as it stands in the original."""
+
+    place: Place
+    row: int
+    message: str
+    applicability: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done to a tree: the findings that offered a fix, how many were fixed by rule, and the changed files."""
+
+    fixable: tuple[Fixable, ...]
+    fixed_by_rule: Mapping[str, int]
+    changed: Mapping[str, tuple[bytes, bytes]]
+    """The bytes before and after of each changed file, by its path in the tree."""
+
+    @property
+    def places(self) -> list[Place]:
+        return sorted({fixable.place for fixable in self.fixable})
+
+
+def apply_fixes(
+    tree: Path,
+    files: Sequence[str],
+    *,
+    unsafe: bool,
+    overrides: Mapping[str, Any] | None = None,
+    only: Collection[Place] | None = None,
+    is_copy: bool = True,
+) -> Applied:
+    """Fix files of a tree in place; with `only`, the fixes of these places. `is_copy` is off for the user's own tree.
+
+    Raises:
+        ConfigError: the project's configuration is unusable.
+
+    """
+    marker = tree / ".git"
+    if marker.exists() or not is_copy:
+        return _apply(tree, files, unsafe, overrides or {}, only)
+    marker.mkdir()  # a copy has no repository, by which the linter knows what belongs to the project
+    try:
+        return _apply(tree, files, unsafe, overrides or {}, only)
+    finally:
+        marker.rmdir()
+
+
+def _apply(
+    tree: Path, files: Sequence[str], unsafe: bool, overrides: Mapping[str, Any], only: Collection[Place] | None
+) -> Applied:
+    paths = {str(tree / file): file for file in files}
+    names = {shown(path): file for path, file in paths.items()}
+    found = Found(files=list(paths), explicit=set(paths))
+    fixable = [
+        _fixable(names[checked.path], checked.source, finding)
+        for checked in Run(all_rules(), None, overrides).check(found).checked
+        for finding in checked.findings
+        if checked.source is not None and is_fixable(finding, unsafe)
+    ]
+    result = Run(all_rules(), None, overrides).fix(
+        found,
+        unsafe=unsafe,
+        write_files=True,
+        accept=lambda source, finding: only is None or _place(names[source.path], source, finding) in only,
+    )
+    changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
+    return Applied(tuple(fixable), dict(result.applied), changed)
+
+
+def _fixable(file: str, source: Source, finding: Finding) -> Fixable:
+    assert finding.fix is not None
+    safe = finding.fix.applicability is Applicability.SAFE
+    return Fixable(_place(file, source, finding), source.row_at(finding.start), finding.message, "safe" if safe else "unsafe")
+
+
+def _place(file: str, source: Source, finding: Finding) -> Place:
+    row = source.row_at(finding.start)
+    around = [
+        node
+        for node in ast.walk(ast.parse(source.body))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and node.lineno <= row <= (node.end_lineno or node.lineno)
+    ]
+    return Place(file, ".".join(node.name for node in sorted(around, key=lambda node: node.lineno)), finding.rule)

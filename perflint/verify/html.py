@@ -1,0 +1,327 @@
+"""The outcome of a verification as one page that needs nothing else: no script, no font, no address."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+from perflint.verify.plots import Series, curves, escaped, histogram, pairs
+
+MOST_DIFF_LINES = 2000
+"""A longer diff is cut: the page is for reading."""
+OPEN_DIFF_LINES = 80
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(record: dict[str, Any]) -> str:
+    """The page of a record that `perflint.verify.record` made, a whole HTML file."""
+    style = files("perflint.verify").joinpath("page.css").read_text(encoding="utf-8")
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>perflint verify: {escaped(record['script'])}</title>",
+            f"<style>\n{style}</style></head><body>",
+            *_head(record),
+            *_sections(record),
+            "</body></html>\n",
+        ]
+    )
+
+
+def _sections(record: dict[str, Any]) -> Iterator[str]:
+    original, changed = record["original"], record["changed"]
+    if record["equality"] is not None:
+        yield from _equality(record["equality"])
+    if original is not None and changed is not None:
+        yield from _costs(record, original, changed)
+        yield from _plots(record, original, changed)
+        yield from _waits_left(original, changed)
+    yield from _fixes(record)
+    yield from _diffs(record.get("diffs") or {})
+
+
+def _head(record: dict[str, Any]) -> Iterator[str]:
+    machine = record["machine"]
+    arguments = " ".join(str(argument) for argument in record["arguments"])
+    yield f"<header><h1>perflint verify: {escaped(record['script'])}</h1>"
+    device = "no GPU, on the CPU" if machine["device"] in (None, "cpu") else machine["device"]
+    versions = [f"{name} {machine[key]}" for key, name in (("torch", "torch"), ("cuda", "CUDA"), ("python", "Python"))]
+    known = [
+        text for text, key in zip(versions, ("torch", "cuda", "python"), strict=True) if machine[key] not in (None, "None")
+    ]
+    yield f'<p class="soft">{escaped(_what(record))}'
+    yield f"<br>{escaped(', '.join([device, *known, machine['system']]))}; perflint {escaped(record['perflint'])}"
+    yield f"<br>{escaped(record['date'])}{': <code>' + escaped(record['command']) + '</code>' if record['command'] else ''}"
+    if arguments and arguments not in record["command"]:
+        yield f"<br>arguments: <code>{escaped(arguments)}</code>"
+    yield '</p></header><div class="cards">'
+    yield from _cards(record)
+    yield "</div>"
+
+
+def _what(record: dict[str, Any]) -> str:
+    """Which two versions were run."""
+    fixes = sum(record["fixed_by_rule"].values())
+    if record["other_version"] == "fixes":
+        return f"original: the program as it is; changed: the same with {_count(fixes, 'fix', 'fixes')} of perflint"
+    return f"original and changed: this project against {record['other_version']}"
+
+
+def _cards(record: dict[str, Any]) -> Iterator[str]:
+    equality, speed = record["equality"], record["speed"]
+    if equality is None:
+        yield _card("Results", "nothing was changed", "No fix applies to the files that the script loads.", "unclear")
+        return
+    kinds = {"identical": "good", "within the original's spread": "good", "different": "bad"}
+    yield _card("Results", equality["verdict"], _summary(equality), kinds.get(equality["verdict"], "unclear"))
+    if speed is None:
+        yield _card("Speed", "not measured", "The program has neither two optimizer steps nor two batches.", "unclear")
+    else:
+        yield _speed(speed, len(record["original"]["step_s"]))
+    before, after = record["original"]["waits_per_step"], record["changed"]["waits_per_step"]
+    where = "would wait for a GPU" if record["machine"]["device"] in (None, "cpu") else "waits for the device"
+    yield _card(
+        f"How often the CPU {where}, per step",
+        f"{before:.2f} \N{RIGHTWARDS ARROW} {after:.2f}",
+        "Counted in runs of their own, which are not timed.",
+        "good" if after < before else "bad" if after > before else "unclear",
+    )
+
+
+def _card(name: str, value: str, more: str, kind: str) -> str:
+    return (
+        f'<div class="card {kind}"><div class="name">{escaped(name)}</div><div class="value">{escaped(value)}</div>'
+        f'<div class="soft">{escaped(more)}</div></div>'
+    )
+
+
+def _summary(equality: dict[str, Any]) -> str:
+    if equality["differences"]:
+        return "; ".join(row["what"] for row in equality["differences"])
+    return f"{_count(len(equality['compared']), 'aspect')} of the runs equal to the bit" if equality["compared"] else ""
+
+
+def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
+    ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} the {speed['unit']}s per second"
+    if speed["low"] > 1:
+        value, said, kind = ratio, "faster in every pair: ", "good"
+    elif speed["high"] < 1:
+        value, said, kind = ratio, "slower in every pair: ", "bad"
+    else:
+        value, said, kind = "no difference shown", f"{ratio}; ", "unclear"
+    return _card(
+        "Speed",
+        value,
+        f"{said}{_count(number_of_pairs, 'pair')} of runs from {speed['low']:.2f} to {speed['high']:.2f}, which hold the "
+        f"median with {speed['confidence']:.0%} confidence; runs of the original alone differ by {speed['noise'] - 1:.0%}",
+        kind,
+    )
+
+
+def _equality(equality: dict[str, Any]) -> Iterator[str]:
+    yield "<section><h2>Results</h2>"
+    if equality["differences"]:
+        yield '<div class="scroll"><table class="stacked"><thead><tr><th>differs<th>original<th>changed</tr></thead><tbody>'
+        for row in equality["differences"]:
+            yield (
+                f'<tr><td class="bad">{escaped(row["what"])}<td data-name="original"><code>{escaped(row["original"])}</code>'
+                f'<td data-name="changed"><code>{escaped(row["changed"])}</code></tr>'
+            )
+        yield "</tbody></table></div>"
+    if equality["compared"]:
+        how = "Compared to the bit" if equality["differences"] else "Equal to the bit in all runs"
+        yield f"<p>{how}: {escaped(', '.join(equality['compared']))}.</p>"
+    if equality["not_reproducible"]:
+        yield f"<p>The original itself does not reproduce: {escaped(', '.join(equality['not_reproducible']))}.</p>"
+    if equality["spread"]:
+        yield f"<p>Its losses differ by up to {equality['spread']:.3g} from run to run.</p>"
+    yield "</section>"
+
+
+def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    speed = record["speed"]
+    rows: list[tuple[str, float | None, float | None, str]] = []
+    if speed is not None:
+        rows.append((f"milliseconds per {speed['unit']}", speed["original_s"] * 1e3, speed["changed_s"] * 1e3, ",.2f"))
+    for title, key, form in (
+        ("waits for the device per step", "waits_per_step", ".2f"),
+        ("blocking copies asked for per step", "blocking_transfers_per_step", ".2f"),
+        ("constant tensors made per step", "allocations_per_step", ".2f"),
+        ("seconds blocked on the loader", "loader_s", ",.3f"),
+        ("peak memory, MiB", "peak_memory_mib", ",.1f"),
+    ):
+        rows.append((title, original[key], changed[key], form))
+    for title, key, form, unit in (
+        ("copies per step", "copies_per_step", ".2f", 1.0),
+        ("KiB copied per step", "copied_bytes_per_step", ",.1f", 1024.0),
+    ):
+        for kind in sorted({*original[key], *changed[key]}):
+            before, after = original[key].get(kind, 0) / unit, changed[key].get(kind, 0) / unit
+            rows.append((f"{title}: {kind}", before, after, form))
+    yield '<section><h2>Costs</h2><div class="scroll"><table><thead><tr><th><th class="figure">original'
+    yield '<th class="figure">changed<th class="figure">difference</tr></thead><tbody>'
+    for title, before_value, after_value, form in rows:
+        if before_value is None or after_value is None:
+            continue
+        change = "" if not before_value else f"{after_value / before_value - 1:+.0%}"
+        yield (
+            f'<tr><td>{escaped(title)}<td class="figure">{before_value:{form}}<td class="figure">{after_value:{form}}'
+            f'<td class="figure">{"same" if change in ("+0%", "-0%") else change}</tr>'
+        )
+    yield "</tbody></table></div>"
+    if record["machine"]["device"] in (None, "cpu"):
+        yield (
+            '<p class="soft">This machine has no GPU: waits and copies are those that the same operations would cause on one, '
+            "an estimate that is good for comparing both versions.</p>"
+        )
+    yield "</section>"
+
+
+def _plots(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    figures = [*_figures(record, original, changed)]
+    if not figures:
+        return
+    yield (
+        '<section><h2>Plots</h2><p class="legend soft"><span><i class="original"></i>original</span>'
+        '<span><i class="changed"></i>changed</span></p><div class="plots">'
+    )
+    yield from figures
+    yield "</div></section>"
+
+
+def _figures(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    versions = (("original", original), ("changed", changed))
+    losses = [Series(name, _losses(version)) for name, version in versions]
+    if any(math.isfinite(value) for one in losses for value in one.values):
+        first = next((row["root"] for row in record["equality"]["differences"] if row["root"] is not None), None)
+        notes = "; ".join(note for one in losses if (note := _not_finite(one)))
+        at = "" if first is None else f"the dashed line is the first that differs, number {first + 1:,}"
+        said = "; ".join(part for part in ("what each backward pass starts from", at, notes) if part)
+        yield _figure("Losses", said, curves(losses, "backward pass", "loss", mark=first))
+    steps = [Series(name, [value for run in version["step_s"] for value in run]) for name, version in versions]
+    if all(any(value > 0 for value in one.values) for one in steps):
+        unit, scale = ("s", 1.0) if max(min(one.values) for one in steps) >= 1 else ("ms", 1e3)
+        scaled = [Series(one.name, [value * scale for value in one.values]) for one in steps]
+        name = record["speed"]["unit"] if record["speed"] is not None else "step"
+        runs = [Series(n, [scale * sum(run) / len(run) for run in version["step_s"] if run]) for n, version in versions]
+        yield _figure(
+            f"Time per {name}",
+            "all timed runs together; the dashed lines are the medians",
+            histogram(scaled, f"{unit} per {name}, logarithmic"),
+        )
+        yield _figure("Runs", "the mean of each timed run; a pair ran one after the other", pairs(runs, f"{unit} per {name}"))
+    waits = [Series(name, version["waits_by_step"]) for name, version in versions]
+    if all(one.values for one in waits):
+        yield _figure("Waits", "in each step", curves(waits, "step", "waits", from_zero=True))
+    memory = [Series(name, version["memory_mib"]) for name, version in versions]
+    if all(one.values for one in memory):
+        yield _figure("Memory", "allocated on the device after each step", curves(memory, "step", "MiB", from_zero=True))
+
+
+def _figure(title: str, said: str, picture: str) -> str:
+    return f"<figure><figcaption><strong>{escaped(title)}</strong>{escaped(said)}</figcaption>{picture}</figure>"
+
+
+def _losses(version: dict[str, Any]) -> list[float]:
+    """The first run's losses; a root that is no single number leaves a gap."""
+    runs = version["losses"]
+    return [_loss(root) for root in runs[0]] if runs else []
+
+
+def _loss(root: str) -> float:
+    try:
+        return float.fromhex(root) if len(root) < 40 else math.nan  # a longer one is the hash of a larger tensor
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _not_finite(one: Series) -> str:
+    found = [i for i, value in enumerate(one.values) if not math.isfinite(value)]
+    if not found:
+        return ""
+    return f"{one.name}: {_count(len(found), 'value')} not finite or no single number, the first at {found[0] + 1:,}"
+
+
+def _waits_left(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    if not original["waits"] and not changed["waits"]:
+        return
+    steps = max(1, changed["steps"] or changed["batches"])
+    yield "<section><h2>Waits that are left</h2>"
+    if not changed["waits"]:
+        yield "<p>None.</p></section>"
+        return
+    yield '<div class="scroll"><table><thead><tr><th>line, as changed<th>operation'
+    yield '<th class="figure">per step</tr></thead><tbody>'
+    rows = sorted(changed["waits"], key=lambda row: -row["count"])
+    for row in rows[:40]:
+        yield (
+            f'<tr><td class="place"><code>{escaped(row["file"])}:{row["line"]}</code>'
+            f"<td><code>{escaped(_operation(row['what']))}</code>"
+            f'<td class="figure">{row["count"] / steps:.2f}</tr>'
+        )
+    yield "</tbody></table></div>"
+    if len(rows) > 40:
+        yield f'<p class="soft">And {len(rows) - 40} lines more.</p>'
+    yield "</section>"
+
+
+def _operation(name: str) -> str:
+    """An operation as torch's users name it: `aten.item.default` is `item`."""
+    return name.removeprefix("aten.").removesuffix(".default")
+
+
+def _fixes(record: dict[str, Any]) -> Iterator[str]:
+    if not record["fixes"]:
+        return
+    yield (
+        '<section><h2>Fixes</h2><div class="scroll"><table class="stacked"><thead><tr><th>line<th>rule<th>fix<th>finding'
+        "</tr></thead><tbody>"
+    )
+    rows = Counter((fix["file"], fix["row"], fix["rule"], fix["applicability"], fix["message"]) for fix in record["fixes"])
+    for (file, row, rule, applicability, message), count in rows.items():
+        times = f" (\N{MULTIPLICATION SIGN} {count})" if count > 1 else ""
+        yield (
+            f'<tr><td class="place"><code>{escaped(file)}:{row}</code><td class="name">{escaped(rule)}{times}'
+            f'<td class="name">{escaped(applicability)}<td>{_prose(message)}</tr>'
+        )
+    yield "</tbody></table></div>"
+    if record.get("blamed"):
+        yield f"<p>The results differ because of: {escaped('; '.join(record['blamed']))}.</p>"
+    yield "</section>"
+
+
+def _diffs(diffs: dict[str, str]) -> Iterator[str]:
+    if not diffs:
+        return
+    yield "<section><h2>Changes</h2>"
+    for file, diff in sorted(diffs.items()):
+        every = diff.removesuffix("\n").split("\n")[2:]
+        added, removed = (sum(line.startswith(sign) for line in every) for sign in "+-")
+        shown = " open" if len(every) <= OPEN_DIFF_LINES else ""
+        yield f"<details{shown}><summary><code>{escaped(file)}</code> "
+        yield f'<span class="soft">+{added} -{removed}</span></summary><pre>'
+        yield "".join(f'<span class="{_kind_of_line(line)}">{escaped(line) or " "}</span>' for line in every[:MOST_DIFF_LINES])
+        yield "</pre></details>"
+        if len(every) > MOST_DIFF_LINES:
+            yield f'<p class="soft">And {len(every) - MOST_DIFF_LINES} lines more.</p>'
+    yield "</section>"
+
+
+def _kind_of_line(line: str) -> str:
+    return {"+": "added", "-": "removed", "@": "chunk"}.get(line[:1], "same")
+
+
+def _prose(text: str) -> str:
+    """A message, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

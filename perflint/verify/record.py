@@ -1,0 +1,103 @@
+"""The outcome of a verification as data: what `--json` writes, and what the page and the table are made from."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from perflint.diff import patch
+from perflint.run import FixedFile
+from perflint.verify.runs import Run
+from perflint.verify.verification import Outcome, Plan
+
+FORMAT = 1
+
+
+def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
+    """The whole outcome, fit for JSON. Times are in seconds, memory is in MiB; `per_step` counts divide by optimizer steps."""
+    runs = [*outcome.originals, *outcome.changed]
+    data = runs[0].data if runs else outcome.counted_original.data if outcome.counted_original else {}
+    return {
+        "format": FORMAT,
+        "perflint": version("perflint-torch"),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": command,
+        "script": str(plan.program.script),
+        "arguments": list(plan.program.arguments),
+        "machine": {
+            "device": data.get("device"),
+            "system": platform.platform(terse=True),
+            "python": data.get("python"),
+            "torch": data.get("torch"),
+            "cuda": data.get("cuda"),
+        },
+        "other_version": str(plan.against or plan.before or "fixes"),
+        "fixes": [
+            {
+                "file": fixable.place.file,
+                "function": fixable.place.function,
+                "rule": fixable.place.rule,
+                "row": fixable.row,
+                "applicability": fixable.applicability,
+                "message": fixable.message,
+            }
+            for fixable in (outcome.applied.fixable if outcome.applied else ())
+        ],
+        "fixed_by_rule": dict(outcome.applied.fixed_by_rule) if outcome.applied else {},
+        "diffs": {
+            file: b"".join(patch(FixedFile(file, before, after))).decode(errors="replace")
+            for file, (before, after) in (outcome.applied.changed if outcome.applied else {}).items()
+        },
+        "equality": None if outcome.comparison is None else asdict(outcome.comparison),
+        "speed": None if outcome.speed is None else asdict(outcome.speed),
+        "original": _version(outcome.originals, outcome.counted_original),
+        "changed": _version(outcome.changed, outcome.counted_changed),
+    }
+
+
+def _version(timed: Sequence[Run], counted: Run | None) -> dict[str, Any] | None:
+    if counted is None:
+        return None
+    data = counted.data
+    steps = max(1, data.get("steps") or data.get("batches") or 1)
+    waits = [*data.get("reads", []), *data.get("waits", [])]
+    return {
+        "steps": data.get("steps", 0),
+        "batches": data.get("batches", 0),
+        "waits_per_step": sum(row["count"] for row in waits) / steps,
+        "waits": _below_place(waits, counted),
+        "waits_by_step": data.get("waits_by_step", []),
+        "blocking_transfers_per_step": sum(
+            row["count"] for row in data.get("transfers", []) if row["what"].startswith("blocking")
+        )
+        / steps,
+        "copies_per_step": {kind: count / steps for kind, count in data.get("copies", {}).items()},
+        "copied_bytes_per_step": {kind: count / steps for kind, count in data.get("copied_bytes", {}).items()},
+        "allocations_per_step": data.get("allocations", 0) / steps,
+        "memory_mib": data.get("memory_mib", []),
+        "peak_memory_mib": _median([run.data.get("peak_memory_mib") for run in timed]),
+        "loader_s": _median([run.data.get("loader_s") for run in timed]),
+        "run_s": [run.data["run_s"] for run in timed],
+        "step_s": [run.step_s for run in timed],
+        "losses": [run.roots for run in timed[:2]],
+        "output": timed[0].output if timed else "",
+    }
+
+
+def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    """Rows with file names relative to the project, where they are in it."""
+    named = []
+    for row in rows:
+        inside = next((module for module in run.modules if row["file"].endswith(module)), None)
+        named.append({**row, "file": inside or row["file"]})
+    return named
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,134 @@
+"""One run of a script under the probe, in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from perflint.verify.sandbox import Sandbox
+
+PROBE = "perflint_probe"
+Mode = Literal["time", "count"]
+
+
+class ScriptFailed(Exception):
+    """The script ended with an error of its own, or without a record."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run printed, wrote and was recorded to do. `data` is the probe's record."""
+
+    version: str
+    mode: Mode
+    data: Mapping[str, Any] = field(repr=False)
+    output: str = field(repr=False)
+    files: Mapping[str, str] = field(repr=False)
+    """Files that the run wrote below the project, with a hash of their bytes."""
+
+    @property
+    def step_s(self) -> list[float]:
+        """Seconds from the end of each step to the end of the next one."""
+        found: list[float] = self.data.get("step_s") or self.data.get("batch_s") or []
+        return found
+
+    @property
+    def modules(self) -> list[str]:
+        """The project's source files that the run loaded, relative to the project."""
+        found: list[str] = self.data.get("modules", [])
+        return found
+
+    @property
+    def roots(self) -> list[str]:
+        """The value of each backward pass's root, in order: hexadecimal floats, or hashes."""
+        found: list[str] = self.data.get("roots", [])
+        return found
+
+
+@dataclass(frozen=True)
+class Program:
+    """The command to run, relative to the project."""
+
+    script: Path
+    arguments: Sequence[str] = ()
+    python: str = sys.executable
+    timeout_s: float | None = None
+    directory: Path = Path()
+
+
+def run(sandbox: Sandbox, version: str, program: Program, mode: Mode) -> Run:
+    """Run the tree `version` of the sandbox once, from a fresh copy.
+
+    Raises:
+        ScriptFailed: it ended with an error, or ran into the timeout. The message holds the end of what it said.
+
+    """
+    place = sandbox.set_up(version)
+    record = sandbox.scratch / "record.json"
+    record.unlink(missing_ok=True)
+    command = [
+        program.python,
+        str(_probe_folder() / "__main__.py"),
+        *("--record", str(record), "--mode", mode, "--project", str(place), "--not-from", str(sandbox.root)),
+        str(place / program.script),
+        *program.arguments,
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=place / program.directory,
+            env=_environment(sandbox, place),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=program.timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ScriptFailed(f"the {version} ran for more than {program.timeout_s:g} s") from None
+    except OSError as error:
+        raise ScriptFailed(f"{program.python} cannot be started: {error.strerror}") from None
+    output = done.stdout.decode(errors="replace").replace(str(place), "<project>")
+    if done.returncode != 0 or not record.exists():
+        said = done.stderr.decode(errors="replace").replace(str(place), "<project>").strip().splitlines()[-25:]
+        how = f"ended with exit code {done.returncode}" if record.exists() else f"was killed ({done.returncode})"
+        raise ScriptFailed("\n".join([f"the {version} {how}; the end of what it said:", *said]))
+    data = json.loads(record.read_text(encoding="utf-8"))
+    if data.get("foreign"):
+        raise ScriptFailed(
+            f"the run imported {data['foreign'][0]} from your own tree instead of its copy: is the project installed in "
+            "another way than `pip install -e`? Name its folder with --root"
+        )
+    files = {str(path): hashlib.sha256((place / path).read_bytes()).hexdigest() for path in sandbox.files_written(version)}
+    return Run(version, mode, data, output, files)
+
+
+def _probe_folder() -> Path:
+    import importlib.util
+
+    spec = importlib.util.find_spec(PROBE)
+    if spec is None or spec.origin is None:
+        raise ScriptFailed(f"the package {PROBE} is missing: install perflint-torch anew")
+    return Path(spec.origin).parent
+
+
+def _environment(sandbox: Sandbox, place: Path) -> dict[str, str]:
+    """The user's environment, in which the copy's modules are found before those of the user's tree."""
+    copied = [str(place), str(place / "src")]
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    for part in given:
+        path = Path(part).resolve()
+        inside = path == sandbox.root or sandbox.root in path.parents
+        copied.append(str(place / path.relative_to(sandbox.root)) if inside else part)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(copied),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

@@ -1,0 +1,90 @@
+"""The outcome of a verification on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def lines(record: dict[str, Any]) -> Iterator[str]:
+    """The report of a record that `perflint.verify.record` made, line by line."""
+    if record["equality"] is None:
+        yield "Nothing was changed: no fix applies to the files that the script loads (is --unsafe-fixes wanted?)."
+        return
+    if record["fixes"]:
+        yield f"{len(record['fixes'])} findings with a fix: " + ", ".join(
+            f"{rule} ({count})" for rule, count in sorted(record["fixed_by_rule"].items())
+        )
+    yield from _equality(record["equality"])
+    if record["changed"] is None:
+        return
+    yield from _speed(record["speed"], record["machine"])
+    yield ""
+    yield from _table(record["original"], record["changed"])
+
+
+def _equality(equality: dict[str, Any]) -> Iterator[str]:
+    yield f"Results: {equality['verdict']}"
+    for difference in equality["differences"]:
+        yield f"  {difference['what']}: {difference['original']} in the original, {difference['changed']} after the changes"
+    if equality["compared"]:
+        yield (
+            f"  equal to the bit in all runs: {', '.join(equality['compared'])}"
+            if not equality["differences"]
+            else (f"  compared to the bit: {', '.join(equality['compared'])}")
+        )
+    if equality["not_reproducible"]:
+        yield f"  the original itself does not reproduce: {', '.join(equality['not_reproducible'])}"
+    if equality["spread"]:
+        yield f"  its losses differ by up to {equality['spread']:.3g} from run to run"
+
+
+def _speed(speed: dict[str, Any] | None, machine: dict[str, Any]) -> Iterator[str]:
+    if speed is None:
+        yield "Speed: not measured, the program has neither two optimizer steps nor two batches"
+        return
+    if speed["low"] > 1:
+        verdict = "faster"
+    elif speed["high"] < 1:
+        verdict = "slower"
+    else:
+        verdict = "no difference that these runs could show"
+    yield (
+        f"Speed: {speed['ratio']:.2f} times the {speed['unit']}s per second ({speed['low']:.2f} to {speed['high']:.2f}, "
+        f"{speed['confidence']:.0%} confidence): {verdict}"
+    )
+    yield (
+        f"  {_time(speed['original_s'])} -> {_time(speed['changed_s'])} per {speed['unit']} on {machine['device']}, torch "
+        f"{machine['torch']}; runs of the original alone differ by {speed['noise'] - 1:.0%}"
+    )
+
+
+def _table(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        ("waits for the device per step", "waits_per_step", "{:.2f}"),
+        ("blocking copies asked for per step", "blocking_transfers_per_step", "{:.2f}"),
+        ("constant tensors made per step", "allocations_per_step", "{:.2f}"),
+        ("seconds blocked on the loader", "loader_s", "{:.3f}"),
+        ("peak memory, MiB", "peak_memory_mib", "{:.0f}"),
+    ]
+    yield f"{'':36}{'original':>12}{'changed':>12}"
+    for title, key, form in rows:
+        before, after = original[key], changed[key]
+        if before is not None and after is not None:
+            yield f"{title:36}{form.format(before):>12}{form.format(after):>12}"
+    for kind in sorted({*original["copies_per_step"], *changed["copies_per_step"]}):
+        before, after = original["copies_per_step"].get(kind, 0), changed["copies_per_step"].get(kind, 0)
+        yield f"{f'copies per step: {kind}'[:36]:36}{before:>12.2f}{after:>12.2f}"
+    yield from _left(changed["waits"], changed)
+
+
+def _left(waits: list[dict[str, Any]], changed: dict[str, Any]) -> Iterator[str]:
+    steps = max(1, changed["steps"] or changed["batches"])
+    if waits:
+        yield "waits that are left:"
+    for row in sorted(waits, key=lambda row: -row["count"])[:8]:
+        yield f"  {row['file']}:{row['line']}: {row['count'] / steps:.2f} per step ({row['what']})"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"

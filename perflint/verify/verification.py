@@ -1,0 +1,161 @@
+"""The whole of a verification: copy, fix, run both versions in turn, compare, measure; find the fix that is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perflint.verify.comparison import Comparison, Difference, compare
+from perflint.verify.fixes import Applied, Place, apply_fixes
+from perflint.verify.runs import Program, Run, ScriptFailed, run
+from perflint.verify.sandbox import Sandbox
+from perflint.verify.timing import Speed, order, speed
+
+OnRun = Callable[[str], None]
+"""Told what is about to run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to verify. `against` and `before` name the other version where it is not what the fixes make of the project."""
+
+    root: Path
+    program: Program
+    repeats: int = 4
+    unsafe: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    against: Path | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result: what was changed, the comparison, the speed, and all runs.
+
+    `comparison` is None if nothing was changed; there are no timed runs if the changed version failed.
+    """
+
+    applied: Applied | None
+    comparison: Comparison | None
+    speed: Speed | None
+    originals: Sequence[Run]
+    changed: Sequence[Run]
+    counted_original: Run | None = None
+    counted_changed: Run | None = None
+
+
+def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> Outcome:
+    """Run the original and the changed version alternately, and compare them.
+
+    Raises:
+        ScriptFailed: the original fails by itself, or the changed version does where the original does not.
+        SandboxError: the other version cannot be had.
+
+    """
+
+    def once(version: str, mode: str, what: str) -> Run:
+        on_run(what)
+        return run(sandbox, version, plan.program, "count" if mode == "count" else "time")
+
+    # the other version may be the older one: its changes are what is verified then
+    first = "original"
+    if plan.before is not None:
+        sandbox.add_revision("before", plan.before)
+        first, second = "before", "original"
+    elif plan.against is not None:
+        sandbox.add("against", plan.against)
+        second = "against"
+    else:
+        second = "changed"
+    counted_original = once(first, "count", "the original, counting")
+    applied = None
+    if second == "changed":
+        tree = sandbox.add("changed", sandbox.tree("original"))
+        applied = apply_fixes(tree, counted_original.modules, unsafe=plan.unsafe, overrides=plan.overrides)
+        if not applied.changed:
+            return Outcome(applied, None, None, [], [], counted_original)
+    try:
+        counted_changed = once(second, "count", "the changed version, counting")
+    except ScriptFailed as error:
+        failure = Difference("how the run ends", "without an error", str(error))
+        return Outcome(applied, Comparison("different", (failure,), (), ()), None, [], [], counted_original)
+    originals: list[Run] = []
+    changed: list[Run] = []
+    for version in order(plan.repeats):
+        number = len(originals if version == "original" else changed) + 1
+        if version == "original":
+            originals.append(once(first, "time", f"the original, {number} of {plan.repeats}"))
+        else:
+            changed.append(once(second, "time", f"the changed version, {number} of {plan.repeats}"))
+    return Outcome(
+        applied, compare(originals, changed), speed(originals, changed), originals, changed, counted_original, counted_changed
+    )
+
+
+def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda what: None) -> list[Place]:
+    """The places whose fixes make the program compute something else: a smallest set that does, by bisection.
+
+    Delta debugging (Zeller, Hildebrandt, 2002) over the places that were fixed; each question is one run of the program.
+    """
+    assert outcome.applied is not None
+
+    def differs(places: Sequence[Place]) -> bool:
+        on_run(f"with the fixes of {len(places)} places")
+        try:
+            tree = _tree_with(sandbox, plan, outcome, places, "blamed")
+            return compare(originals, [run(sandbox, tree, plan.program, "time")]).verdict == "different"
+        except ScriptFailed:
+            return True
+
+    # the changed version may have failed before anything was timed
+    originals = outcome.originals or [run(sandbox, "original", plan.program, "time") for _ in range(2)]
+
+    suspects = outcome.applied.places
+    parts = 2
+    while len(suspects) > 1:
+        size = -(-len(suspects) // parts)
+        chunks = [suspects[i : i + size] for i in range(0, len(suspects), size)]
+        guilty = next((chunk for chunk in chunks if differs(chunk)), None)
+        if guilty is not None:
+            suspects, parts = guilty, 2
+            continue
+        rests = [[place for place in suspects if place not in chunk] for chunk in chunks] if len(chunks) > 2 else []
+        guilty = next((rest for rest in rests if differs(rest)), None)
+        if guilty is not None:
+            suspects, parts = guilty, max(parts - 1, 2)
+        elif parts >= len(suspects):
+            break
+        else:
+            parts = min(parts * 2, len(suspects))
+    return suspects
+
+
+def faster_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda what: None) -> list[Place]:
+    """The places whose fix, alone, leaves the program's results as they are and makes every timed pair faster."""
+    assert outcome.applied is not None
+    kept = []
+    for place in outcome.applied.places:
+        tree = _tree_with(sandbox, plan, outcome, [place], "one")
+        originals: list[Run] = []
+        changed: list[Run] = []
+        for version in order(plan.repeats):
+            on_run(f"{place}: {version}")
+            if version == "original":
+                originals.append(run(sandbox, "original", plan.program, "time"))
+            else:
+                changed.append(run(sandbox, tree, plan.program, "time"))
+        measured = speed(originals, changed)
+        equal = compare(originals, changed).verdict in ("identical", "within the original's spread")
+        if equal and measured is not None and measured.is_faster:
+            kept.append(place)
+    return kept
+
+
+def _tree_with(sandbox: Sandbox, plan: Plan, outcome: Outcome, places: Sequence[Place], name: str) -> str:
+    assert outcome.counted_original is not None
+    sandbox.remove(name)
+    tree = sandbox.add(name, sandbox.tree("original"))
+    apply_fixes(tree, outcome.counted_original.modules, unsafe=plan.unsafe, overrides=plan.overrides, only=places)
+    return name

@@ -1,0 +1,90 @@
+"""The command line of the probe: run a script as `python SCRIPT ARGS` would, then write the record."""
+
+import argparse
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+HERE = Path(__file__).resolve().parent
+if __package__ in (None, ""):  # started by its path, from another environment
+    sys.path[0] = str(HERE.parent)
+
+from perflint_probe.recorder import Recorder, after_import_of_torch  # noqa: E402
+
+
+def main() -> int:
+    """Run the script under a recorder. The exit code is the script's own."""
+    parser = argparse.ArgumentParser(prog="perflint_probe", description=__doc__)
+    parser.add_argument("--record", required=True, type=Path)
+    parser.add_argument("--mode", required=True, choices=["time", "count"])
+    parser.add_argument("--project", type=Path, help="the folder whose loaded modules are listed")
+    parser.add_argument("--not-from", type=Path, help="a folder from which nothing should be loaded")
+    parser.add_argument("script")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    recorder = Recorder(options.mode)
+    after_import_of_torch(recorder.install)
+    sys.argv = [options.script, *options.args]
+    sys.path[0] = str(Path(options.script).resolve().parent)
+    process = os.getpid()
+    status, error = 0, None
+    started = time.perf_counter()
+    try:
+        runpy.run_path(options.script, run_name="__main__")
+    except SystemExit as end:
+        status, error = _exit_status(end)
+    except BaseException as problem:  # a KeyboardInterrupt of the script's is its end, too
+        status, error = 1, "".join(traceback.format_exception_only(type(problem), problem)).strip()
+        traceback.print_exception(type(problem), problem, _of_script(problem.__traceback__))
+    if os.getpid() != process:  # a child that the script forked: not the run that is recorded
+        return status
+    sys.stdout.flush()
+    record = recorder.finish(time.perf_counter() - started)
+    record |= {
+        "exit_status": status,
+        "error": error,
+        "modules": _loaded_from(options.project, options.script),
+        "foreign": _loaded_from(options.not_from, None),
+    }
+    options.record.write_text(json.dumps(record), encoding="utf-8")
+    return status
+
+
+def _loaded_from(folder: Path | None, script: str | None) -> list[str]:
+    """The source files below a folder that the run loaded; the probe and the runtime are not the project's."""
+    if folder is None:
+        return []
+    names: list[str | None] = [script]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] not in ("perflint_probe", "perflint_runtime", "__main__"):
+            names.append(getattr(module, "__file__", None))
+    root = folder.resolve()
+    paths = {Path(name).resolve() for name in names if name is not None}
+    inside = {path.relative_to(root) for path in paths if path.suffix == ".py" and root in path.parents}
+    return sorted(str(path) for path in inside if "site-packages" not in path.parts)
+
+
+def _exit_status(end: SystemExit) -> tuple[int, str | None]:
+    if end.code is None:
+        return 0, None
+    if isinstance(end.code, int):
+        return end.code, None if end.code == 0 else f"the script ended with exit code {end.code}"
+    print(end.code, file=sys.stderr)
+    return 1, str(end.code)
+
+
+def _of_script(frames: TracebackType | None) -> TracebackType | None:
+    """The traceback without the probe's and runpy's frames."""
+    ours = {str(HERE / "__main__.py"), __file__, runpy.__file__, "<frozen runpy>"}
+    while frames is not None and frames.tb_frame.f_code.co_filename in ours:
+        frames = frames.tb_next
+    return frames
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""Counts where a program makes the CPU wait for the device, and what it copies; on a machine without one, where it would.
+
+On CUDA two sources are joined: torch's sync debug mode, which warns at each synchronising call (torch's documentation: not
+all of them), and the operations themselves. On the CPU there is nothing to wait for, but torch calls the same operations:
+reads count of values that were computed from a module's parameters, or that were sent to a device by `.to(device)` or
+`.cuda()`. This is an estimate, made for comparing two versions of a program: what the sync debug mode sees on a GPU is the
+truth.
+"""
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+TORCH = str(Path(torch.__file__).parent)
+HERE = str(Path(__file__).parent)
+aten = torch.ops.aten
+CONVERSIONS = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__repr__, Tensor.cpu}
+"""Reads that reach no operation when the tensor is on the CPU."""
+TRANSFERS = {Tensor.to, Tensor.cuda}
+ASYNCHRONOUS_FOR_INTEGERS = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+FACTORIES = {
+    aten.empty.memory_format,
+    aten.zeros.default,
+    aten.ones.default,
+    aten.full.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.eye.default,
+    aten.scalar_tensor.default,
+}
+COPIES = {aten._to_copy.default, aten.copy_.default}
+
+
+class Counters:
+    """The counts of a run, by line of the program, and per optimizer step."""
+
+    def __init__(self) -> None:
+        self.reads: Counter[tuple[str, int, str]] = Counter()
+        self.waits: Counter[tuple[str, int, str]] = Counter()
+        self.transfers: Counter[tuple[str, int, str]] = Counter()
+        self.copies: Counter[str] = Counter()
+        self.copied_bytes: Counter[str] = Counter()
+        self.allocations = 0
+        self.reads_by_step: list[int] = []
+        self._reads_before = 0
+        self._on_device = _Device()
+        self._modes: list[Any] = [_Conversions(self), _Operations(self)]
+
+    def start(self) -> None:
+        """Begin to count, in this thread and its backward passes."""
+        for mode in self._modes:
+            mode.__enter__()
+        if torch.cuda.is_available():
+            self._hear_sync_warnings()
+
+    def watch(self, module: torch.nn.Module) -> None:
+        """Take a module's parameters and buffers for values of the device."""
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            self._on_device.add(tensor)
+
+    def end_step(self) -> None:
+        """Close the counts of an optimizer step."""
+        total = sum(self.reads.values()) + sum(self.waits.values())
+        self.reads_by_step.append(total - self._reads_before)
+        self._reads_before = total
+
+    def stop(self) -> dict[str, Any]:
+        """End counting; what was counted, fit for JSON."""
+        for mode in reversed(self._modes):
+            mode.__exit__(None, None, None)
+        return {
+            "reads": _rows(self.reads),
+            "waits": _rows(self.waits),
+            "transfers": _rows(self.transfers),
+            "copies": dict(self.copies),
+            "copied_bytes": dict(self.copied_bytes),
+            "allocations": self.allocations,
+            "waits_by_step": self.reads_by_step,
+        }
+
+    def sees(self, tree: object) -> bool:
+        """Whether a value of the device is among the arguments of a call."""
+        return any(isinstance(leaf, Tensor) and leaf in self._on_device for leaf in tree_iter(tree))
+
+    def keep(self, tree: object) -> None:
+        """Take tensors for values of the device."""
+        for leaf in tree_iter(tree):
+            if isinstance(leaf, Tensor):
+                self._on_device.add(leaf)
+
+    def note_copy(self, result: Tensor, source: Tensor, non_blocking: bool) -> None:
+        """Note a copy between host and device."""
+        if (source.device.type == "cpu") == (result.device.type == "cpu"):
+            return
+        direction = "host to device" if source.device.type == "cpu" else "device to host"
+        host = source if source.device.type == "cpu" else result
+        kind = f"{direction}, {'pinned' if host.is_pinned() else 'pageable'}, {'non-blocking' if non_blocking else 'blocking'}"
+        self.copies[kind] += 1
+        self.copied_bytes[kind] += source.numel() * source.element_size()
+
+    def _hear_sync_warnings(self) -> None:
+        set_mode: Callable[[str], None] = torch.cuda.set_sync_debug_mode
+        set_mode("warn")
+        show = warnings.showwarning
+
+        def hear(message: Any, category: Any, filename: str, lineno: int, *args: Any, **kwargs: Any) -> None:
+            if "called a synchronizing CUDA operation" in str(message):
+                self.waits[asked_from()] += 1
+            else:
+                show(message, category, filename, lineno, *args, **kwargs)
+
+        warnings.showwarning = hear
+        warnings.filterwarnings("always", message=".*called a synchronizing CUDA operation.*")
+
+
+class _Device:
+    """The memory that stands for the device's."""
+
+    def __init__(self) -> None:
+        self._storages: set[Any] = set()  # weak references keep addresses from being used again
+
+    def add(self, tensor: Tensor) -> None:
+        if tensor.device.type in ("cpu", "meta") and not _is_special(tensor):
+            self._storages.add(_weak(tensor))
+            if len(self._storages) > 100_000:
+                self._storages = {storage for storage in self._storages if not storage.expired()}
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        if tensor.device.type not in ("cpu", "meta"):
+            return True
+        return not _is_special(tensor) and _weak(tensor) in self._storages
+
+
+def _weak(tensor: Tensor) -> Any:
+    reference: Any = StorageWeakRef  # torch 2.13 leaves it untyped
+    return reference(tensor.untyped_storage())
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
+    def __init__(self, counters: Counters) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self._counters = counters
+
+    def __torch_dispatch__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        counters = self._counters
+        on_device = counters.sees((args, kwargs))
+        if on_device and _reads_values(func, args, kwargs):
+            counters.reads[asked_from(str(func))] += 1
+        result = func(*args, **kwargs)
+        if func in FACTORIES:
+            counters.allocations += 1
+        if func in COPIES and isinstance(result, Tensor):
+            source = args[1] if func is aten.copy_.default else args[0]
+            counters.note_copy(result, source, bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2])))
+        if on_device:
+            counters.keep(result)
+        return result
+
+
+class _Conversions(TorchFunctionMode):
+    def __init__(self, counters: Counters) -> None:
+        super().__init__()
+        self._counters = counters
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        counters = self._counters
+        if func in CONVERSIONS and counters.sees(args[0]):
+            counters.reads[asked_from(func.__name__)] += 1
+        result = func(*args, **kwargs)
+        if func in TRANSFERS and _names_device(func, args, kwargs):
+            blocking = "" if kwargs.get("non_blocking") else "blocking "
+            counters.transfers[asked_from(f"{blocking}{func.__name__}")] += 1
+            counters.keep(result)
+        return result
+
+
+def _names_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    if func is Tensor.cuda:
+        return True
+    given = kwargs.get("device", args[1] if len(args) > 1 else None)
+    return isinstance(given, (torch.device, str, int)) and not isinstance(given, bool)
+
+
+def _reads_values(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation's result, or its shape, is known to the CPU only after the device has computed its input."""
+    if func in ASYNCHRONOUS_FOR_INTEGERS:
+        masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+        # A single number put under a mask becomes masked_fill, which needs no positions.
+        fills = func is not aten.index.Tensor and args[2].numel() == 1 and not (len(args) > 3 and args[3])
+        return bool(masks) and not fills
+    if func is aten.repeat_interleave.Tensor:
+        return kwargs.get("output_size") is None
+    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+
+
+def _is_special(tensor: Tensor) -> bool:
+    """Whether a tensor has no ordinary memory: sparse, quantised or wrapped ones."""
+    return tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter)
+
+
+def asked_from(what: str = "wait") -> tuple[str, int, str]:
+    """The innermost line outside of torch and of the probe: file, line, and what was asked for."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((TORCH, HERE, "<")):
+            return name, frame.f_lineno, what
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "?", 0, what
+
+
+def _rows(counts: Counter[tuple[str, int, str]]) -> list[dict[str, Any]]:
+    items: Iterable[tuple[tuple[str, int, str], int]] = counts.most_common()
+    return [{"file": file, "line": line, "what": what, "count": count} for (file, line, what), count in items]

@@ -1,0 +1,246 @@
+"""Hooks in torch that note what a training script computes (losses, parameters, random states) and when its steps end.
+
+In `time` runs nothing here waits for the device: losses are cloned on it, steps are marked by events, and all is read when
+the script has ended. `count` runs are slow and are never timed: see `counters`.
+"""
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from perflint_probe.counters import Counters
+
+MOST_ROOT_ELEMENTS = 4096
+"""A larger root of a backward pass is recorded by its sum."""
+
+
+def after_import_of_torch(install: Callable[[], None]) -> None:
+    """Call `install` when the script has imported torch, so that what it sets up before still takes effect.
+
+    At once where torch is there already: in a process that was forked from one that has it.
+    """
+    if "torch" in sys.modules:
+        install()
+        return
+    sys.meta_path.insert(0, _TorchFinder(install))
+
+
+class _TorchFinder(importlib.abc.MetaPathFinder):
+    def __init__(self, install: Callable[[], None]) -> None:
+        self._install = install
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenInstall(spec.loader, self._install)
+        return spec
+
+
+class _ThenInstall(importlib.abc.Loader):
+    def __init__(self, loader: Any, install: Callable[[], None]) -> None:
+        self._loader = loader
+        self._install = install
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._install()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class Recorder:
+    """What is noted during a run, and read at its end."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        self._process = os.getpid()
+        self._roots: list[torch.Tensor] = []
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self._modules: dict[int, torch.nn.Module] = {}
+        self._marks: list[Any] = []
+        self._host_marks: list[float] = []
+        self._batch_marks: list[float] = []
+        self._loader_s = 0.0
+        self._memory_mib: list[float] = []
+        self._counters: Counters | None = None
+        self._torch: Any = None
+
+    def install(self) -> None:
+        """Add the hooks; torch has just been imported."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data import dataloader
+
+        self._torch = torch
+        register_optimizer_step_post_hook(self._on_step)
+        backward = torch.autograd.backward
+
+        def recorded_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            self._on_backward(tensors)
+            backward(tensors, *args, **kwargs)
+
+        torch.autograd.backward = recorded_backward
+        fetch = dataloader._BaseDataLoaderIter.__next__
+
+        def timed_fetch(iterator: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return fetch(iterator)
+            finally:
+                ended = time.perf_counter()
+                self._loader_s += ended - started
+                self._batch_marks.append(ended)
+
+        dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook
+        if self.mode == "count":
+            from torch.nn.modules.module import register_module_forward_pre_hook
+
+            from perflint_probe.counters import Counters
+
+            self._counters = Counters()
+            register_module_forward_pre_hook(self._on_forward)
+            self._counters.start()
+
+    def _on_forward(self, module: Any, _: Any) -> None:
+        if id(module) not in self._modules:
+            self._modules[id(module)] = module
+            assert self._counters is not None
+            self._counters.watch(module)
+
+    def _on_backward(self, tensors: Any) -> None:
+        if os.getpid() != self._process:
+            return
+        torch = self._torch
+        for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
+            root = tensor.detach()
+            self._roots.append(root.clone() if root.numel() <= MOST_ROOT_ELEMENTS else root.sum())
+
+    def _on_step(self, optimizer: Any, *_: Any) -> None:
+        if os.getpid() != self._process:
+            return
+        torch = self._torch
+        self._optimizers.setdefault(id(optimizer), optimizer)
+        self._host_marks.append(time.perf_counter())
+        if self._counters is not None:
+            self._counters.end_step()
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)
+        elif torch.cuda.is_available() and torch.cuda.is_initialized():
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._marks.append(event)
+
+    def finish(self, run_s: float) -> dict[str, Any]:
+        """Read everything; the script has ended. Waits for the device."""
+        record: dict[str, Any] = {"mode": self.mode, "python": platform.python_version(), "run_s": run_s}
+        torch = self._torch
+        if torch is None:
+            return record | {"torch": None}
+        if self._counters is not None:
+            record |= self._counters.stop()
+        on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        if on_cuda:
+            torch.cuda.synchronize()
+        record |= {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "device": torch.cuda.get_device_name() if on_cuda else "cpu",
+            "steps": len(self._host_marks),
+            "step_s": self._step_s(),
+            "batches": len(self._batch_marks),
+            "batch_s": [b - a for a, b in zip(self._batch_marks, self._batch_marks[1:], strict=False)],
+            "loader_s": self._loader_s,
+            "roots": [_numbers(root) for root in self._roots],
+            "parameters": self._digest(lambda optimizer: [p for group in optimizer.param_groups for p in group["params"]]),
+            "optimizer_state": self._digest(_state_tensors),
+            "buffers": _digest([b for module in self._modules.values() for b in module.buffers(recurse=False)]),
+            "random": self._random_states(on_cuda),
+            "memory_mib": self._memory_mib,
+            "peak_memory_mib": torch.cuda.max_memory_allocated() / 2**20 if on_cuda else _peak_resident_mib(),
+            "peak_reserved_mib": torch.cuda.max_memory_reserved() / 2**20 if on_cuda else None,
+        }
+        return record
+
+    def _step_s(self) -> list[float]:
+        """Seconds between the ends of steps that follow each other: on the device where there is one."""
+        if self._marks and len(self._marks) == len(self._host_marks):
+            return [a.elapsed_time(b) / 1e3 for a, b in zip(self._marks, self._marks[1:], strict=False)]
+        return [b - a for a, b in zip(self._host_marks, self._host_marks[1:], strict=False)]
+
+    def _digest(self, tensors_of: Callable[[Any], list[Any]]) -> str:
+        return _digest([tensor for optimizer in self._optimizers.values() for tensor in tensors_of(optimizer)])
+
+    def _random_states(self, on_cuda: bool) -> dict[str, str]:
+        states = {
+            "python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
+            "torch": _digest([self._torch.get_rng_state()]),
+        }
+        if "numpy" in sys.modules:
+            state = sys.modules["numpy"].random.get_state(legacy=True)
+            states["numpy"] = hashlib.sha256(repr((state[1].tolist(), state[2:])).encode()).hexdigest()
+        if on_cuda:
+            states["cuda"] = _digest(self._torch.cuda.get_rng_state_all())
+        return states
+
+
+def _numbers(root: Any) -> str:
+    """A loss with every bit; a larger root by its digest."""
+    if root.numel() == 1 and root.is_floating_point():
+        return float(root.double() if root.device.type != "mps" else root).hex()
+    return _digest([root])
+
+
+def _state_tensors(optimizer: Any) -> list[Any]:
+    state = optimizer.state
+    return [
+        value
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        for _, value in sorted(state.get(parameter, {}).items())
+        if hasattr(value, "untyped_storage")
+    ]
+
+
+def _digest(tensors: list[Any]) -> str:
+    """A hash of tensors' types, shapes and bytes."""
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in tensors:
+        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+        host = whole.detach().cpu().contiguous()
+        found.update(f"{host.dtype} {tuple(host.shape)}".encode())
+        if host.numel():
+            found.update(memoryview(host.reshape(-1).view(torch.uint8).numpy()))
+    return found.hexdigest()
+
+
+def _peak_resident_mib() -> float | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

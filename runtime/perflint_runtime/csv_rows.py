@@ -1,0 +1,145 @@
+"""Rows of a CSV file in constant time, each parsed by pandas alone."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perflint_runtime.csv_arguments import LineSource, NotIndexable, layout_of, read_csv
+from perflint_runtime.csv_file import is_remote, open_ranges, refuse_compressed
+from perflint_runtime.csv_records import Records
+from perflint_runtime.csv_sidecar import line_index
+from perflint_runtime.csv_skiprows import CsvReader, reader_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_REFUSED = ("nrows", "chunksize", "iterator", "skipfooter")
+
+
+class CsvRows:
+    """Random access to the rows of a CSV file.
+
+    `rows.row(i)` is the frame of one row that `pandas.read_csv` gives for a file of the header and record i only: each row has
+    the dtypes of its own values, as in a read with `skiprows` and `nrows=1`. `rows.rows([3, 1, 2])` is one frame of these rows
+    in this order, parsed in one call. For training with fixed dtypes, and 40 times faster, see `CsvDataset`.
+
+    The index takes 8 bytes per row, and one pass over the file at first (1,200 MB per CPU second of quoted text and 1,600 of
+    numbers where only reading the files goes at 4,200 and 3,500; `benchmarks/csv_rows.py`, pandas 3.1, numpy 2.4). It is kept
+    beside files over 8 MiB, see `sidecar`. Records are found as pandas' C
+    parser finds them: line breaks in quotes, escapes, comments, blank lines, any line end. What cannot be indexed exactly
+    (`engine="python"`, UTF-16, separators of several characters ...) is read whole and kept in memory, with a warning; dtypes
+    are then those of whole columns.
+
+    Safe in forked and spawned workers and in threads: there is no seek position. Picklable: the index goes along.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, sidecar: bool | str | os.PathLike[str] = True, **read_csv_kwargs: Any
+    ) -> None:
+        """Index `path` (local, or a URL that fsspec opens) with the arguments of `pandas.read_csv`.
+
+        `sidecar` is False for no file with the index, or the folder for it; True is the folder of the CSV file.
+        Raises `ValueError` for compressed files and for `nrows`, `chunksize`, `iterator`, `skipfooter` and any `skiprows` but
+        an integer; `OSError` if the file cannot be read.
+        """
+        self.path = os.path.abspath(os.path.expanduser(path)) if not is_remote(os.fspath(path)) else os.fspath(path)
+        self.arguments = read_csv_kwargs
+        refuse_compressed(self.path, read_csv_kwargs.get("compression", "infer"))
+        for name in _REFUSED:
+            if read_csv_kwargs.get(name):
+                raise ValueError(f"CsvRows takes no {name}={read_csv_kwargs[name]!r}: it gives the rows one by one")
+        skip = read_csv_kwargs.get("skiprows") or 0
+        if isinstance(skip, bool) or not isinstance(skip, (int, np.integer)) or skip < 0:
+            raise ValueError(f"CsvRows takes skiprows as an integer, not {skip!r}")
+        options: Any = read_csv_kwargs.get("storage_options")
+        self._frame: pd.DataFrame | None = None
+        try:
+            layout = layout_of(read_csv_kwargs)
+            file = open_ranges(self.path, options)
+            index = line_index(file, layout.dialect, strip_bom=layout.strip_bom, sidecar=sidecar)
+            if index.ambiguous:
+                raise NotIndexable("a delimiter follows a lone carriage return")
+            header = _last_header_line(read_csv_kwargs.get("header", "infer"), read_csv_kwargs.get("names"))
+            if skip and (skip > index.skippable or not layout.dialect.is_plain):
+                raise NotIndexable("skiprows, where pandas counts lines otherwise than when it parses them")
+            self._records: Records | None = Records.of(file, index, int(skip), header, layout.skip_blank_lines)
+            self._codec = layout.codec
+        except NotIndexable as reason:
+            warnings.warn(
+                f"{self.path}: no index of its records can be exact ({reason}); the file is read whole and kept in memory, "
+                "and dtypes are those of whole columns",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self._records = None
+            self._frame = read_csv(self.path, read_csv_kwargs)
+
+    @staticmethod
+    def of(path: object) -> CsvReader:
+        """`pandas.read_csv` of a file whose lines are indexed once per process: `CsvRows.of(path).read_csv(skiprows=i, ...)`.
+
+        This is what `perflint fix` writes in place of `pd.read_csv(path, skiprows=i, ...)`.
+        """
+        if isinstance(path, (str, os.PathLike)) and isinstance(name := os.fspath(path), str):
+            return reader_of(name if is_remote(name) else os.path.abspath(os.path.expanduser(name)))
+        return CsvReader(path)
+
+    def __len__(self) -> int:
+        """How many rows the file has."""
+        return len(self._frame) if self._records is None and self._frame is not None else len(self._required())
+
+    def __getitem__(self, i: int) -> "pd.DataFrame":
+        return self.row(i)
+
+    def __iter__(self) -> Iterator["pd.DataFrame"]:
+        return (self.row(i) for i in range(len(self)))
+
+    def row(self, i: int) -> "pd.DataFrame":
+        """Row i as a frame of one row, parsed alone. Raises `IndexError`, and `RuntimeError` if the file changed."""
+        return self.rows([i])
+
+    def rows(self, indices: Sequence[int]) -> "pd.DataFrame":
+        """Some rows as one frame, in the order of `indices`; dtypes are inferred over these rows.
+
+        Raises `IndexError`, `RuntimeError` if the file changed, and what pandas raises for a record that it cannot parse.
+        """
+        if self._frame is not None:
+            import pandas as pd
+
+            some: pd.DataFrame = self._frame.iloc[list(indices)]
+            return some.reset_index(drop=True) if isinstance(self._frame.index, pd.RangeIndex) else some
+        records = self._required()
+        pieces = [records.header, *records.read(indices)]
+        count = len(records)
+        for place, i in enumerate(indices[:-1], 1):
+            if i % count == records.broken:
+                return self.row(i)  # pandas' error of a file that ends there
+            if i % count == records.unended or pieces[place].endswith(b"\r"):
+                pieces[place] += b"\n"
+        if pieces[0].endswith(b"\r"):
+            pieces[0] += b"\n"
+        source = LineSource(iter([b"".join(pieces)]), self._codec)
+        arguments = {name: value for name, value in self.arguments.items() if name not in ("skiprows", "storage_options")}
+        return read_csv(source, arguments)
+
+    def _required(self) -> Records:
+        assert self._records is not None
+        return self._records
+
+
+def _last_header_line(header: object, names: object) -> int:
+    """The number of the last header line among those with a record; -1 if there is none."""
+    match header:
+        case "infer":
+            return 0 if names is None else -1
+        case None:
+            return -1
+        case bool():
+            raise NotIndexable(f"header={header!r}")
+        case int() | np.integer() if header >= 0:
+            return int(header)
+        case _:
+            raise NotIndexable(f"header={header!r}")

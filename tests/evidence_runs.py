@@ -1,0 +1,138 @@
+"""Runs the fixture scripts of rules, counting what the rules are about. Started by test_evidence.py.
+
+    python tests/evidence_runs.py [RULE ...]
+
+Runs each rule's fixture scripts, each in a process forked from this one. Prints JSON: for each rule and version
+the probe's record, with `output` and the counts of `Counting` added, or `failed` with the end of what the run said.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
+
+import measure
+
+aten = torch.ops.aten
+ZEROING = {aten.zero_.default, aten._foreach_zero_.default}
+
+
+class Counting(AbstractContextManager[dict[str, Any]]):
+    """What a run does, beyond what the probe counts. `counts` is complete when the run has ended."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._depth = 0
+        self._modes = [_Functions(self.counts), _Operations(self.counts)]
+        self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
+
+    def __enter__(self) -> dict[str, Any]:
+        self._read_before = _bytes_read()
+        nn.modules.module.register_module_forward_pre_hook(self._enter_module)
+        nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True)
+        counts, iterate = self.counts, DataLoader.__iter__
+
+        def iterate_counted(loader: DataLoader[Any]) -> Any:
+            counts["epochs from pageable memory"] += not loader.pin_memory
+            return iterate(loader)
+
+        DataLoader.__iter__ = iterate_counted  # type: ignore[method-assign]  # this process ends with the run
+        torch.cuda.is_available = _as_scripts_see_it
+        for mode in self._modes:
+            mode.__enter__()
+        self._saving.__enter__()
+        return self.counts
+
+    def __exit__(self, *error: object) -> None:
+        self._saving.__exit__(*error)
+        for mode in reversed(self._modes):
+            mode.__exit__(None, None, None)
+        self.counts["bytes read from files"] = _bytes_read() - self._read_before
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        self.counts["bytes saved for backward"] += tensor.numel() * tensor.element_size()
+        return tensor.detach()  # not the tensor itself: an output that its own graph holds is never freed
+
+    def _enter_module(self, module: nn.Module, _: object) -> None:
+        if self._depth == 0:
+            gradients = [p.grad for p in module.parameters() if p.grad is not None]
+            self.counts["gradient bytes in forward passes"] += sum(g.numel() * g.element_size() for g in gradients)
+        self._depth += 1
+
+    def _leave_module(self, *_: object) -> None:
+        self._depth -= 1
+
+
+class _Functions(TorchFunctionMode):
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        given = [arg for arg in args if isinstance(arg, Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in given) and any(t.is_inference() for t in given):
+            self._counts["inference tensors in autograd"] += 1
+        if func is torch.tensor and kwargs.get("device") is not None:
+            self._counts["constants copied"] += 1
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and not torch.is_grad_enabled() and not result.is_inference():
+            self._counts["tensors with a version counter, without autograd"] += 1
+        return result
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        self._counts["fills with zeros"] += func in ZEROING
+        return func(*args, **(kwargs or {}))
+
+
+def _as_scripts_see_it() -> bool:
+    """Tell scripts, and nobody else, that there is a GPU: what they then ask of a DataLoader can be counted without one."""
+    return Path(sys._getframe(1).f_code.co_filename).name in [name for names in measure.VERSIONS.values() for name in names]
+
+
+def _bytes_read() -> int:
+    """What this process has read from files so far; 0 where the system does not say."""
+    try:
+        said = Path("/proc/self/io").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(said.split()[1])
+
+
+def main() -> None:
+    """Run everything and print the records."""
+    measure.import_ahead()
+    records: dict[str, dict[str, Any]] = {}
+    for rule in sys.argv[1:]:
+        records[rule] = {}
+        for version in measure.VERSIONS:
+            try:
+                script = measure.Case(rule, "").script(version)
+                run = measure.start(script, ["--device", "cpu"], version, "count", 1, Counting()).finish()
+                records[rule][version] = {**run.data, "output": run.output}
+            except RuntimeError as error:
+                records[rule][version] = {"failed": str(error)}
+    print(json.dumps(records))
+
+
+if __name__ == "__main__":
+    main()

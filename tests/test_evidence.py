@@ -1,0 +1,187 @@
+"""The evidence for each rule: its fixture script computes the same after the fix, and does less of what the rule is about.
+
+`fixtures/<rule>/train.fixed.py` is what `fix` makes of `train.py` (`pytest --bless` writes it). Both run on the CPU, in the
+launch regime or the first that the script knows. Records of measured times must be of the scripts as they are now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FIXTURES, ROOT
+
+from perflint.cli import run_for_tests
+from perflint.registry import all_rules
+
+RULES = {rule.name: rule for rule in all_rules()}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What becomes less: a counter, and its counts in a run of 12 steps before and after the fix.
+
+    A float is a fraction of what was counted before, for bytes that depend on the machine.
+    """
+
+    counter: str
+    before: int | None
+    after: int | float
+
+
+EXPECTED: dict[str, Expected | None] = {
+    "blocking-h2d-in-loop": Expected("blocking transfers", 40, 16),  # 16 are the model's parameters, before the loop
+    "csv-row-by-skiprows": Expected("bytes read from files", None, 0.1),
+    "dataloader-no-pin-memory": Expected("epochs from pageable memory", 1, 0),
+    "duplicate-item-read": Expected("reads", 25, 12),
+    "eval-without-no-grad": Expected("bytes saved for backward", 1_658_880, 104_448),
+    "factory-then-transfer": Expected("blocking transfers", 216, 24),
+    "inference-tensor-escape": Expected("inference tensors in autograd", 12, 0),
+    "item-every-step": Expected("reads", 24, 1),
+    "item-in-python-loop": Expected("reads", 6144, 12),
+    "no-grad-to-inference-mode": Expected("tensors with a version counter, without autograd", 1174, 214),
+    "non-blocking-d2h-read": Expected("non-blocking transfers", 12, 0),
+    "preallocated-state": None,  # the layer fills as much as the buffer did: it does not pay, as the page says
+    "rnn-explicit-zero-state": Expected("blocking transfers", 46, 22),
+    "rnn-zero-state-on-cpu": Expected("blocking transfers", 54, 18),
+    "sync-branch-on-tensor": Expected("reads", 13, 2),
+    "tensor-const-to-device": Expected("constants copied", 60, 0),
+    "zero-grad-late": Expected("gradient bytes in forward passes", 1_464_320, 0),
+    "zero-grad-to-zeros": Expected("fills with zeros", 176, 0),
+}
+"""By rule: every one whose original runs and trains."""
+
+CHANGES_THE_RESULT = {"no-grad-without-call", "zero-grad-between-backward-and-step"}
+"""Rules about errors, as their pages say: the original fails, or does not train."""
+
+UNSAFE = {
+    "csv-row-by-skiprows",
+    "dataloader-no-pin-memory",
+    "zero-grad-between-backward-and-step",
+    "zero-grad-to-zeros",
+}
+"""Rules that offer unsafe fixes only."""
+
+
+def fixed(rule: str, folder: Path, *arguments: str) -> str:
+    """What `fix` makes of a rule's script."""
+    copy = folder / rule / "train.py"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(FIXTURES / rule / "train.py", copy)
+    run = run_for_tests(
+        ["fix", "--no-cache", "--isolated", "--exit-zero", "--runtime", "--select", rule, *arguments, str(copy)]
+    )
+    assert run.exit_code == 0, run.output
+    return copy.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", sorted(name for name, rule in RULES.items() if rule.fixes))
+def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: bool) -> None:
+    text = fixed(rule, tmp_path, "--unsafe-fixes")
+    blessed = FIXTURES / rule / "train.fixed.py"
+    if bless:
+        blessed.write_text(text, encoding="utf-8")
+    assert text != (FIXTURES / rule / "train.py").read_text(encoding="utf-8"), "no fix applies"
+    assert text == blessed.read_text(encoding="utf-8")
+    assert (fixed(rule, tmp_path) == text) is (rule not in UNSAFE)
+
+
+def test_every_rule_has_an_expectation() -> None:
+    assert set(RULES) == set(EXPECTED) | CHANGES_THE_RESULT
+
+
+Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    """The record of each script's run, by rule and version."""
+    for module in ("torch", "pandas"):
+        pytest.importorskip(module)
+    paths = [ROOT, *(ROOT / name for name in ("rules", "runtime", "probe"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), *EXPECTED, *CHANGES_THE_RESULT]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
+    return records
+
+
+SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", "output")
+
+
+@pytest.mark.parametrize("rule", EXPECTED)
+def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
+    original, changed = runs[rule]["original"], runs[rule]["changed"]
+    assert "failed" not in original, original["failed"]
+    assert "failed" not in changed, changed["failed"]
+    assert len(original["roots"]) >= original["steps"] >= 3
+    assert losses(original)
+    assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
+
+
+@pytest.mark.parametrize(("rule", "expected"), [(rule, expected) for rule, expected in EXPECTED.items() if expected])
+def test_what_the_rule_is_about_becomes_less(rule: str, expected: Expected, runs: Runs) -> None:
+    before, after = (count(runs[rule][version], expected.counter) for version in ("original", "changed"))
+    assert after < before
+    if expected.before is None:
+        assert after <= expected.after * before
+    else:
+        assert (before, after) == (expected.before, expected.after)
+
+
+def test_a_network_learns_when_its_gradients_are_kept(runs: Runs) -> None:
+    original, changed = (losses(runs["zero-grad-between-backward-and-step"][version]) for version in ("original", "changed"))
+    assert set(original) == {original[0]}
+    assert changed[0] == original[0]
+    assert changed[-1] < changed[0]
+
+
+def test_no_grad_works_with_parentheses(runs: Runs) -> None:
+    original, changed = (runs["no-grad-without-call"][version] for version in ("original", "changed"))
+    assert "TypeError" in original["failed"]
+    assert len(losses(changed)) == changed["steps"] + 1
+
+
+def losses(record: Mapping[str, Any]) -> list[float]:
+    """What a script prints at its end."""
+    return [float.fromhex(loss) for loss in json.loads(record["output"].splitlines()[-1])["losses"]]
+
+
+def count(record: Mapping[str, Any], counter: str) -> int:
+    """A counter of a run: one of evidence_runs.py, or of the probe."""
+    rows: Sequence[Mapping[str, Any]]
+    if counter == "reads":
+        rows = record["reads"]
+    elif counter == "blocking transfers":
+        rows = [row for row in record["transfers"] if row["what"].startswith("blocking")]
+    elif counter == "non-blocking transfers":
+        rows = [row for row in record["transfers"] if not row["what"].startswith("blocking")]
+    else:
+        return int(record.get(counter, 0))
+    return sum(row["count"] for row in rows)
+
+
+RECORDS = sorted(FIXTURES.glob("*/measured/*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: f"{path.parent.parent.name}/{path.stem}")
+def test_a_record_is_of_the_scripts_as_they_are(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    folder = path.parent.parent
+    assert record["rule"] == folder.name
+    assert record["regime"] in path.stem
+    assert len(record["scripts"]) == 2
+    now = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in record["scripts"]}
+    assert record["scripts"] == now, f"measure anew: python fixtures/measure.py {folder.name}"
+    assert record["confidence"] >= 0.95, "too few pairs of runs"
+    assert record["verdict"] == "identical"

@@ -1,0 +1,342 @@
+"""`perflint verify`: it tells wrong changes from right ones, whatever the scripts do, and leaves the user's files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FIXTURES, Project, in_subprocess
+from probe_in_fork import ProgramFailed, run_in_fork
+from test_traps import PRELUDE, TRAPS
+
+from perflint.verify.comparison import compare
+from perflint.verify.runs import Run
+from perflint.verify.timing import interval, order, speed
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="programs run in forks")
+
+# -- what it says ---------------------------------------------------------------------------------------------------------
+
+
+def as_program(text: str) -> str:
+    return f"{PRELUDE}\ntorch.manual_seed(0); np.random.seed(0); random.seed(0)\n{text}\nprint(repr(r))\n"
+
+
+def test_every_careless_fix_is_told_from_the_original() -> None:
+    """The 101 traps: what a careless fixer makes of them computes something else, and `verify` says so."""
+    missed = []
+    for name, trap in TRAPS.items():
+        originals = []
+        try:
+            originals = [run_in_fork(as_program(trap["original"])) for _ in range(2)]
+            changed = run_in_fork(as_program(trap["careless"]))
+        except ProgramFailed:
+            # one of the two ends with an error: `verify` says so of the changed version
+            assert "Error" in trap["original_result"] + trap["careless_result"], name
+            continue
+        if compare(originals, [changed]).verdict != "different" and trap["original_result"] != trap["careless_result"]:
+            missed.append(name)
+    assert missed == []
+
+
+NAIVE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(1)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+losses = []
+for step in range(12):
+    x, y = torch.randn(5, 8), torch.randint(0, 3, (5,))
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print(sum(losses) / len(losses))
+"""
+RIGHT = NAIVE.replace("losses.append(loss.item())", "losses.append(loss.detach())").replace(
+    "print(sum(losses)", "losses = torch.stack(losses).tolist()\nprint(sum(losses)"
+)
+
+
+def test_a_right_fix_is_never_called_different() -> None:
+    originals = [run_in_fork(NAIVE) for _ in range(3)]
+    verdicts = [compare(originals, [run_in_fork(RIGHT)]).verdict for _ in range(20)]
+    assert verdicts == ["identical"] * 20
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ("    loss.backward()\n", "    loss.backward(); optimizer.zero_grad()\n", "loss of backward pass 2"),
+        ("lr=1e-2", "lr=1e-2, eps=1e-6", "loss of backward pass 2"),
+        ("losses = []", "losses = []; torch.randn(1)", "loss of backward pass 1"),
+        ("    optimizer.zero_grad()\n", "", "loss of backward pass 3"),
+        ("range(12)", "range(11)", "number of backward passes"),
+        ("print(sum(losses)", "print(0.5 + sum(losses)", "printed line 1"),
+        ("print(sum", "torch.randn(3)\nprint(sum", "random state (torch)"),
+        ("print(sum", "model[0].weight.data += 1\nprint(sum", "final parameters"),
+        ("print(sum", "print('done')\nprint(sum", "number of printed lines"),
+        ("print(sum", "optimizer.step()\nprint(sum", "final parameters"),
+    ],
+)
+def test_a_wrong_fix_is_told_with_the_first_place_that_differs(before: str, after: str, what: str) -> None:
+    assert before in NAIVE
+    originals = [run_in_fork(NAIVE) for _ in range(2)]
+    found = compare(originals, [run_in_fork(NAIVE.replace(before, after))])
+    assert found.verdict == "different"
+    assert found.differences[0].what == what
+
+
+def test_losses_that_the_original_does_not_reproduce_are_held_against_its_own_spread() -> None:
+    noisy = NAIVE.replace("torch.manual_seed(1)", "torch.manual_seed(1); import os; noise = os.getpid() % 97 * 1e-7").replace(
+        "    loss.backward()", "    loss = loss * (1 + noise)\n    loss.backward()"
+    )
+    originals = [run_in_fork(noisy) for _ in range(4)]
+    same = compare(originals, [run_in_fork(noisy)])
+    assert same.verdict == "within the original's spread"
+    assert 0 < same.spread < 1e-3
+    assert "losses of 12 backward passes" in same.not_reproducible
+    other = compare(originals, [run_in_fork(noisy.replace("lr=1e-2", "lr=2e-2"))])
+    assert other.verdict == "different"
+
+
+def test_a_line_that_prints_the_time_is_not_compared() -> None:
+    timed = NAIVE + "import time; print('took', time.perf_counter())\n"
+    found = compare([run_in_fork(timed) for _ in range(2)], [run_in_fork(timed)])
+    assert found.verdict == "identical"
+    assert "1 of 2 printed lines" in found.not_reproducible
+
+
+def test_a_program_that_shows_nothing_is_not_called_identical() -> None:
+    silent = "import torch\ntorch.ones(3)\n"
+    assert compare([run_in_fork(silent), run_in_fork(silent)], [run_in_fork(silent)]).verdict == "nothing to compare"
+
+
+def test_waits_are_counted_by_line() -> None:
+    text = NAIVE.replace("losses.append(loss.item())", "losses.append(loss.item()); print(f'{loss.item():.3f}')")
+    counted = run_in_fork(text, "count").data
+    rows = {row["line"]: row["count"] for row in counted["reads"]}
+    assert rows == {15: 24}
+    assert counted["waits_by_step"][1:] == [2] * 11
+    assert run_in_fork(RIGHT, "count").data["reads"][0]["count"] == 1
+    assert run_in_fork(NAIVE, "count").roots == run_in_fork(NAIVE).roots
+
+
+def timed_run(seconds: list[float]) -> Run:
+    return Run("x", "time", {"step_s": seconds}, "", {})
+
+
+def test_speed_is_the_median_of_paired_ratios_with_their_range() -> None:
+    originals = [timed_run([0.2, 0.2]), timed_run([0.3, 0.3]), timed_run([0.2, 0.22])]
+    changed = [timed_run([0.1, 0.1]), timed_run([0.2, 0.2]), timed_run([0.1, 0.11])]
+    found = speed(originals, changed)
+    assert found is not None
+    assert (found.ratio, found.low, found.high) == pytest.approx((2.0, 1.5, 2.0))
+    assert found.is_faster
+    assert not found.is_slower
+    assert found.confidence == 0.75
+    assert found.original_s == pytest.approx(0.21)
+    assert speed([timed_run([])], [timed_run([])]) is None
+
+
+def test_an_outlier_among_many_pairs_does_not_widen_the_interval() -> None:
+    assert interval([2.0]) == (2.0, 2.0, 0.0)
+    assert interval([1.1, 1.2, 1.3, 1.4, 1.5, 9.0]) == (1.1, 9.0, pytest.approx(0.969, abs=1e-3))
+    assert interval([0.2, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 9.0]) == (1.1, 1.7, pytest.approx(0.961, abs=1e-3))
+
+
+def test_versions_take_turns_so_that_a_drift_hits_both_alike() -> None:
+    places = order(4)
+    assert places[:4] == ["original", "changed", "changed", "original"]
+    assert [statistics.mean(i for i, v in enumerate(places) if v == version) for version in ("original", "changed")] == [
+        3.5,
+        3.5,
+    ]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------------
+
+
+def verify(project: Project, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return in_subprocess("verify", "--quiet", *arguments, cwd=project.root)
+
+
+PLAIN = """
+import sys, argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="you")
+print("hello", parser.parse_args().name)
+"""
+
+
+@pytest.fixture
+def scripts(project: Project) -> Project:
+    """Two versions of a program without torch, which start fast: `train.py` and, in `other`, a second one."""
+    project.write({"train.py": PLAIN})
+    project.write({"other/train.py": PLAIN})
+    return project
+
+
+def test_two_folders_are_compared_with_arguments_for_the_script(scripts: Project) -> None:
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2", "--json", "record.json", "--", "--name", "me")
+    assert done.returncode == 0, done.stderr
+    assert b"Results: identical" in done.stdout
+    record = json.loads((scripts.root / "record.json").read_text())
+    assert record["arguments"] == ["--name", "me"]
+    assert record["original"]["output"] == "hello me\n"
+
+
+def test_a_difference_is_exit_code_1(scripts: Project) -> None:
+    scripts.write({"other/train.py": PLAIN.replace("hello", "good bye")})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")
+    assert done.returncode == 1
+    assert b"printed line 1: 'hello you' in the original, 'good bye you' after the changes" in done.stdout
+
+
+def test_a_script_that_fails_by_itself_is_reported_as_such(scripts: Project) -> None:
+    scripts.write({"train.py": "raise ValueError('no data')\n"})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")
+    assert done.returncode == 2
+    assert b"the original ended with exit code 1" in done.stderr
+    assert b"ValueError: no data" in done.stderr
+    assert b"runpy" not in done.stderr
+
+
+def test_a_change_that_makes_the_script_fail_is_a_difference(scripts: Project) -> None:
+    scripts.write({"other/train.py": "import sys\nsys.exit('broken')\n"})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")
+    assert done.returncode == 1
+    assert b"how the run ends" in done.stdout
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "sys.exit(0)", "raise SystemExit"])
+def test_a_script_may_end_by_exit(end: str, scripts: Project) -> None:
+    for name in ("train.py", "other/train.py"):
+        scripts.write({name: f"import sys\nif __name__ == '__main__':\n    print(__file__, sys.argv)\n    {end}\n"})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2", "--json", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((scripts.root / "r.json").read_text())["original"]["output"] == (
+        "<project>/train.py ['<project>/train.py']\n"
+    )
+
+
+def test_worker_processes_and_files_are_no_obstacle(scripts: Project) -> None:
+    text = """
+import multiprocessing, pathlib
+
+def work(i):
+    return i * i
+
+if __name__ == "__main__":
+    for start in ("fork", "spawn"):
+        with multiprocessing.get_context(start).Pool(2) as pool:
+            print(pool.map(work, range(4)))
+    pathlib.Path("out.txt").write_text("x")
+    assert not pathlib.Path("ran.txt").exists(), "each run begins anew"
+    pathlib.Path("ran.txt").write_text("x")
+"""
+    for name in ("train.py", "other/train.py"):
+        scripts.write({name: text})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")
+    assert done.returncode == 0, done.stderr
+    assert not (scripts.root / "out.txt").exists()
+    scripts.write({"other/train.py": text.replace('"out.txt").write_text("x")', '"out.txt").write_text("y")')})
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")
+    assert done.returncode == 1
+    assert b"files written" in done.stdout
+
+
+def test_a_run_that_takes_too_long_is_given_up(scripts: Project) -> None:
+    scripts.write({"train.py": "import time\ntime.sleep(60)\n"})
+    done = verify(scripts, "train.py", "--against", "other", "--timeout", "1")
+    assert done.returncode == 2
+    assert b"ran for more than 1 s" in done.stderr
+
+
+def test_an_earlier_revision_is_compared(scripts: Project) -> None:
+    def git(*arguments: str) -> None:
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
+        subprocess.run(command, cwd=scripts.root, check=True, capture_output=True)
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    scripts.write({"train.py": PLAIN.replace("hello", "good bye")})
+    done = verify(scripts, "train.py", "--before", "HEAD", "--repeats", "2")
+    assert done.returncode == 1, done.stderr
+    assert b"'hello you' in the original, 'good bye you'" in done.stdout
+    done = verify(scripts, "train.py", "--before", "nothing", "--repeats", "2")
+    assert done.returncode == 2
+    assert b"git gives no files of nothing" in done.stderr
+
+
+def test_what_is_too_large_to_copy_is_named_with_a_way_out(scripts: Project) -> None:
+    (scripts.root / "data.bin").write_bytes(bytes(3 * 2**20))
+    done = verify(scripts, "train.py", "--against", "other", "--max-copy-mib", "2")
+    assert done.returncode == 2
+    assert b"holds 3 MiB, more than are copied (2)" in done.stderr
+    done = verify(scripts, "train.py", "--against", "other", "--max-copy-mib", "2", "--link", "data.bin", "--repeats", "2")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--against", "other", "--before", "HEAD"], b"exclude each other"),
+        (["--against", "other", "--bisect"], b"are about fixes"),
+        (["--root", "other"], b"is not below"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], message: bytes, scripts: Project) -> None:
+    done = verify(scripts, "train.py", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_program_is_fixed_and_verified_and_the_users_files_stay(project: Project) -> None:
+    """With torch, from the command line to the record: slow, so that one test sees it all."""
+    lines = NAIVE.strip().splitlines()
+    body = "\n".join(f"    {line}" for line in lines[3:]) + "\n"
+    text = "\n".join([*lines[:3], "", "", "def main():", '    device = "cuda" if torch.cuda.is_available() else "cpu"', body])
+    text = text.replace("nn.Linear(16, 3))", "nn.Linear(16, 3)).to(device)").replace(
+        "(5,))\n", "(5,))\n        x, y = x.to(device), y.to(device)\n"
+    )
+    text = text.replace("losses.append(loss.item())", "losses.append(loss.item())\n        print(loss.item())") + "\n\nmain()\n"
+    project.write({"pyproject.toml": "[tool.perflint]\n"})
+    project.write({"train.py": text})
+    done = verify(project, "train.py", "--repeats", "2", "--json", "record.json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    record: dict[str, Any] = json.loads((project.root / "record.json").read_text())
+    assert record["equality"]["verdict"] == "identical"
+    assert record["fixed_by_rule"]["duplicate-item-read"] == 1
+    assert record["original"]["waits_per_step"] == 2
+    assert record["changed"]["waits_per_step"] == 1
+    assert record["speed"]["unit"] == "step"
+    assert len(record["changed"]["step_s"]) == 2
+    assert (project.root / "train.py").read_text() == text
+
+
+def test_nothing_to_fix_is_said(project: Project) -> None:
+    project.write({"train.py": "print('x')\n"})
+    done = verify(project, "train.py")
+    assert done.returncode == 0
+    assert b"Nothing was changed" in done.stdout
+
+
+def test_the_probe_needs_nothing_of_ours(tmp_path: Path) -> None:
+    """It is started by its path in the user's interpreter, where perflint may not be installed."""
+    imports = {
+        line.split()[1].partition(".")[0]
+        for path in (FIXTURES.parent / "probe/perflint_probe").glob("*.py")
+        for line in path.read_text().splitlines()
+        if line.strip().startswith(("import ", "from "))
+    }
+    assert not imports & {"perflint", "perflint_rules", "perflint_runtime", "click", "rich", "libcst"}

@@ -1,0 +1,305 @@
+"""The page of `perflint verify --html`: made from the record alone, safe to open, bounded in size."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from perflint.verify.html import page
+from perflint.verify.plots import Series, curves, histogram, pairs, thinned
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+OPTIONAL = {"td", "th", "tr", "p", "li"}
+"""Their end tags may be left out."""
+
+
+class Reader(HTMLParser):
+    """A page's elements and text; fails on tags that do not pair."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open[-1] != tag and self.open[-1] in OPTIONAL:
+            self.open.pop()
+        assert self.open, f"</{tag}> without a start"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += data
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def version(waits: int, step_s: float) -> dict[str, Any]:
+    return {
+        "steps": 4,
+        "batches": 4,
+        "waits_per_step": float(waits),
+        "waits": [{"file": "loop.py", "line": 7, "what": "aten.item.default", "count": 4 * waits}] if waits else [],
+        "waits_by_step": [waits] * 4,
+        "blocking_transfers_per_step": 2.0,
+        "copies_per_step": {"host to device, pageable, blocking": 2.0},
+        "copied_bytes_per_step": {"host to device, pageable, blocking": 4096.0},
+        "allocations_per_step": 1.0,
+        "memory_mib": [10.0, 12.0, 11.0, 12.0],
+        "peak_memory_mib": 123.4,
+        "loader_s": 0.125,
+        "run_s": [1.0, 1.1],
+        "step_s": [[step_s] * 3, [step_s * 1.1] * 3],
+        "losses": [[(2.0 / (i + 1)).hex() for i in range(4)]] * 2,
+        "output": "done\n",
+    }
+
+
+def verified() -> dict[str, Any]:
+    return {
+        "format": 1,
+        "perflint": "0.1.0",
+        "date": "2026-01-02T03:04:05+00:00",
+        "command": "perflint verify train.py",
+        "script": "train.py",
+        "arguments": ["--epochs", "2"],
+        "machine": {"device": "NVIDIA H200", "system": "Linux", "python": "3.11.7", "torch": "2.13.0", "cuda": "13.0"},
+        "other_version": "fixes",
+        "fixes": [
+            {
+                "file": "loop.py",
+                "function": "train",
+                "rule": "item-every-step",
+                "row": 7,
+                "applicability": "safe",
+                "message": "the CPU waits for `loss`; keep it on the device",
+            }
+        ],
+        "fixed_by_rule": {"item-every-step": 1},
+        "diffs": {"loop.py": "--- a/loop.py\n+++ b/loop.py\n@@ -7 +7 @@\n-total += loss.item()\n+total += loss.detach()\n"},
+        "equality": {
+            "verdict": "identical",
+            "differences": [],
+            "compared": ["losses of 4 backward passes", "final parameters"],
+            "not_reproducible": ["random state (python)"],
+            "spread": 0.0,
+        },
+        "speed": {
+            "unit": "step",
+            "original_s": 0.02,
+            "changed_s": 0.0125,
+            "ratio": 1.6,
+            "low": 1.5,
+            "high": 1.7,
+            "confidence": 0.5,
+            "noise": 1.02,
+        },
+        "original": version(3, 0.02),
+        "changed": version(0, 0.0125),
+    }
+
+
+def test_it_is_one_file_without_scripts_and_addresses() -> None:
+    reader = read(page(verified()))
+    assert not {tag for tag, _ in reader.elements} & {"script", "link", "img", "iframe", "object", "a", "image"}
+    assert not [name for _, attributes in reader.elements for name in attributes if name.startswith(("on", "src", "href"))]
+    assert "url(" not in page(verified())
+    assert "//" not in page(verified()).replace("<!--", "")
+
+
+def test_it_holds_the_figures_of_the_record() -> None:
+    text = read(page(verified())).text
+    for figure in (
+        "identical",
+        "1.60",
+        "1.50",
+        "1.70",
+        "3.00",
+        "0.00",
+        "20.00",
+        "12.50",
+        "123.4",
+        "0.125",
+        "4.0",
+        "NVIDIA H200",
+    ):
+        assert figure in text
+    for words in (
+        "losses of 4 backward passes",
+        "random state (python)",
+        "loop.py:7",
+        "item-every-step",
+        "total += loss.detach()",
+    ):
+        assert words in text
+    assert "has no GPU" not in text
+
+
+def test_each_plot_is_drawn() -> None:
+    reader = read(page(verified()))
+    labels = [attributes["aria-label"] for tag, attributes in reader.elements if tag == "svg"]
+    assert labels == [
+        "loss over backward pass",
+        "distribution of ms per step, logarithmic",
+        "ms per step of each run",
+        "waits over step",
+        "MiB over step",
+    ]
+
+
+def test_a_difference_is_shown_first_and_marked_in_the_losses() -> None:
+    record = verified()
+    record["equality"] |= {
+        "verdict": "different",
+        "differences": [{"what": "loss of backward pass 3", "original": "0.5", "changed": "0.25", "root": 2}],
+    }
+    record["blamed"] = ["item-every-step in loop.py, train"]
+    reader = read(page(record))
+    assert "loss of backward pass 3" in reader.text
+    assert "number 3" in reader.text
+    assert "because of: item-every-step in loop.py, train" in reader.text
+    assert [attributes for _, attributes in reader.elements if attributes.get("class") == "mark"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(1.1, 1.7, "faster"), (0.5, 0.9, "slower"), (0.9, 1.2, "no difference shown")]
+)
+def test_speed_is_claimed_only_when_every_pair_shows_it(low: float, high: float, said: str) -> None:
+    record = verified()
+    record["speed"] |= {"low": low, "high": high}
+    assert said in read(page(record)).text
+
+
+HOSTILE = "<script>alert('&')</script>\"><img src=x onerror=y>\x1b[31m\u202eabc\udcff"
+
+
+def _with_hostile_text(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _with_hostile_text(item) for key, item in value.items()}
+        case list():
+            return [_with_hostile_text(item) for item in value]
+        case str() if len(value) < 400 and not value.startswith("0x"):
+            return HOSTILE + value
+    return value
+
+
+def test_text_of_the_program_cannot_leave_its_place() -> None:
+    record = verified()
+    record["equality"]["differences"] = [{"what": "output", "original": "a", "changed": "b", "root": None}]
+    hostile = _with_hostile_text(record)
+    hostile["diffs"] = {HOSTILE: "--- a\n+++ b\n@@ -1 +1 @@\n-" + HOSTILE + "\n"}
+    hostile["fixed_by_rule"] = {HOSTILE: 1}
+    for part in ("original", "changed"):
+        hostile[part]["copies_per_step"] = {HOSTILE: 1.0}
+    text = page(hostile)
+    text.encode("utf-8")
+    reader = read(text)
+    assert not {tag for tag, _ in reader.elements} & {"script", "img"}
+    assert reader.text.count("<script>alert('&')</script>") > 8
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+def test_without_steps_losses_and_a_gpu() -> None:
+    record = verified()
+    record["speed"] = None
+    record["machine"] |= {"device": "cpu", "cuda": None}
+    for part in ("original", "changed"):
+        record[part] |= {
+            "step_s": [[], []],
+            "losses": [[], []],
+            "memory_mib": [],
+            "waits_by_step": [],
+            "steps": 0,
+            "batches": 0,
+        }
+        record[part] |= {"peak_memory_mib": None, "loader_s": None, "copies_per_step": {}, "copied_bytes_per_step": {}}
+    reader = read(page(record))
+    assert "svg" not in {tag for tag, _ in reader.elements}
+    assert "not measured" in reader.text
+    assert "has no GPU" in reader.text
+
+
+def test_nothing_changed() -> None:
+    record = verified()
+    record |= {"equality": None, "speed": None, "changed": None, "fixes": [], "fixed_by_rule": {}, "diffs": {}}
+    record["original"] |= {"step_s": [], "losses": [], "run_s": []}
+    assert "nothing was changed" in read(page(record)).text
+
+
+def test_a_record_without_torch() -> None:
+    record = verified()
+    record["machine"] = {"device": None, "system": "Linux", "python": "3.11.7", "torch": None, "cuda": None}
+    assert not re.search("None(?!\\.)", read(page(record)).text)
+
+
+def test_a_long_run_gives_a_small_page_that_keeps_the_peaks() -> None:
+    record = verified()
+    steps = 100_000
+    draw = random.Random(0)
+    for part in ("original", "changed"):
+        values = [1.0 + draw.random() for _ in range(steps)]
+        values[54_321] = 97.0
+        record[part] |= {
+            "losses": [[value.hex() for value in values]],
+            "step_s": [[draw.uniform(0.01, 0.5) for _ in range(steps)]] * 2,
+            "waits_by_step": [draw.randrange(5) for _ in range(steps)],
+            "memory_mib": [100 * draw.random() for _ in range(steps)],
+            "waits": [{"file": "loop.py", "line": i, "what": "item", "count": 1} for i in range(5000)],
+        }
+    record["diffs"] = {"long.py": "--- a\n+++ b\n" + "+x = 1\n" * 50_000}
+    text = page(record)
+    assert len(text) < 400_000
+    assert "80" in read(text).text  # the tick below the peak
+
+
+def test_thinning_keeps_extremes_ends_and_gaps() -> None:
+    values = [0.0] * 10_000
+    values[1234], values[8765], values[5000] = 9.0, -9.0, math.nan
+    stretches = thinned(values, 100)
+    points = [point for stretch in stretches for point in stretch]
+    assert len(points) < 150
+    assert {(1234, 9.0), (8765, -9.0), (0, 0.0), (9999, 0.0)} <= set(points)
+    assert len(stretches) == 2
+    assert thinned([math.nan, math.inf]) == []
+    assert thinned([]) == []
+
+
+@pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [-1e-30, 1e-30], [1e300, -1e300], [math.nan, 2.0], [1e-300], [3.0]])
+def test_plots_of_odd_values(values: list[float]) -> None:
+    for name in ("original", "changed"):
+        read(curves([Series(name, values)], "step", "loss"))
+    if all(math.isfinite(value) for value in values):
+        read(pairs([Series("original", values), Series("changed", values)], "ms"))
+    if any(value > 0 for value in values):
+        positive = [value for value in values if value > 0]
+        read(histogram([Series("original", positive), Series("changed", positive)], "ms"))
+
+
+def test_the_record_is_left_as_it_is() -> None:
+    record = verified()
+    before = copy.deepcopy(record)
+    page(record)
+    assert record == before
