@@ -93,8 +93,8 @@ COPIED = {
 """Files that the version tuned by hand takes over as they are."""
 
 NUMBER = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-]\d+|-?\d+\.\d+(?:e[+-]\d+)?")
-RELATIVE_TOLERANCE = 1e-5
-"""Of numbers printed with every bit. Found: at most 1e-6, where sums are rounded in another order."""
+RELATIVE_TOLERANCE = 1e-4
+"""Of numbers printed with every bit. Found: at most 5e-6, where sums are rounded in another order."""
 DECIMAL_TOLERANCE = 1.5e-4
 """Of numbers printed with four decimals."""
 
