@@ -81,6 +81,7 @@ class Recorder:
         self._modules: dict[int, torch.nn.Module] = {}
         self._marks: list[Any] = []
         self._host_marks: list[float] = []
+        self._cpu_marks: list[float] = []
         self._batch_marks: list[float] = []
         self._loader_s = 0.0
         self._memory_mib: list[float] = []
@@ -143,6 +144,7 @@ class Recorder:
         torch = self._torch
         self._optimizers.setdefault(id(optimizer), optimizer)
         self._host_marks.append(time.perf_counter())
+        self._cpu_marks.append(time.process_time())
         if self._counters is not None:
             self._counters.end_step()
             if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -169,6 +171,7 @@ class Recorder:
             "device": torch.cuda.get_device_name() if on_cuda else "cpu",
             "steps": len(self._host_marks),
             "step_s": self._step_s(),
+            "step_cpu_s": [b - a for a, b in zip(self._cpu_marks, self._cpu_marks[1:], strict=False)],
             "batches": len(self._batch_marks),
             "batch_s": [b - a for a, b in zip(self._batch_marks, self._batch_marks[1:], strict=False)],
             "loader_s": self._loader_s,
