@@ -125,10 +125,12 @@ class Recorder:
             self._counters.start()
 
     def _on_forward(self, module: Any, _: Any) -> None:
+        assert self._counters is not None
         if id(module) not in self._modules:
             self._modules[id(module)] = module
-            assert self._counters is not None
             self._counters.watch(module)
+        if self._torch.cuda.is_initialized():
+            self._counters.hear_sync_warnings()
 
     def _on_backward(self, tensors: Any) -> None:
         if os.getpid() != self._process:
@@ -147,9 +149,9 @@ class Recorder:
         self._cpu_marks.append(time.process_time())
         if self._counters is not None:
             self._counters.end_step()
-            if torch.cuda.is_available() and torch.cuda.is_initialized():
+            if torch.cuda.is_initialized():
                 self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)
-        elif torch.cuda.is_available() and torch.cuda.is_initialized():
+        elif torch.cuda.is_initialized():
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._marks.append(event)
@@ -162,7 +164,7 @@ class Recorder:
             return record | {"torch": None}
         if self._counters is not None:
             record |= self._counters.stop()
-        on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        on_cuda = torch.cuda.is_initialized()
         if on_cuda:
             torch.cuda.synchronize()
         record |= {
