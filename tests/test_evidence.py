@@ -110,13 +110,18 @@ def runs() -> Runs:
         pytest.importorskip(module)
     if not hasattr(os, "fork"):
         pytest.skip("runs are forks")
-    paths = [ROOT, *(ROOT / name for name in ("rules", "runtime", "probe"))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), *EXPECTED, *CHANGES_THE_RESULT]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    done = python("tests/evidence_runs.py", *EXPECTED, *CHANGES_THE_RESULT)
     assert done.returncode == 0, done.stderr
     records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
     return records
+
+
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of this repository, which needs the probe and the runtime."""
+    paths = os.pathsep.join(str(ROOT / name) for name in ("", "rules", "runtime", "probe"))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", "output")
@@ -194,6 +199,21 @@ def test_an_interval_that_holds_one_is_no_effect(weak: dict[str, float]) -> None
     found = Measured(**entry(**weak))
     assert found.phrase.startswith("no measurable effect here (CPU of a test, launch")
     assert "no measurable effect" in found.sentence
+
+
+def test_a_measurement_records_what_it_needs_to_be_judged(tmp_path: Path, runs: Runs) -> None:
+    options = ["--device", "cpu", "--steps", "4", "--repeats", "2", "--regime", "launch", "--output", str(tmp_path)]
+    measured = python("fixtures/measure.py", "zero-grad-to-zeros", *options)
+    assert measured.returncode == 0, measured.stderr
+    (path,) = (tmp_path / "zero-grad-to-zeros" / "measured").iterdir()
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert path.name.startswith("cpu-")
+    assert path.name.endswith("-launch.json")
+    assert (found["verdict"], found["repeats"], found["confidence"]) == ("identical", 2, 0.5)
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert [len(steps) for version in ("original", "changed") for steps in found["step_us"][version]] == [3] * 4
+    for name in ("driver", "cuda", "torch", "python", "perflint", "commit", "date", "command", "counts", "peak_memory_mib"):
+        assert name in found
 
 
 RECORDS = sorted(FIXTURES.glob("*/measured/*.json"))
