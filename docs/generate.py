@@ -54,7 +54,7 @@ def measurements() -> str:
 def summary(record: dict[str, Any]) -> dict[str, Any]:
     """The part of a record that pages show."""
     names = ("device", "torch", "date", "regime", "ratio", "low", "high", "confidence", "noise")
-    entry = {name: record[name] for name in names}
+    entry = {name: record[name] for name in names} | {"torch": record["torch"].partition("+")[0]}
     entry |= {"pairs": record["repeats"], "original_ms": record["original_ms"], "changed_ms": record["changed_ms"]}
     if record["cuda"] is not None:
         counts, peak = record["counts"], record["peak_memory_mib"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -119,8 +119,8 @@ def effect(rule: Rule) -> str:
 
 
 def as_json(rule: Rule) -> str:
-    """A rule with its page, for programs."""
-    return json.dumps({**_entry(rule), "page": page(rule)}, indent=2)
+    """A rule with its page and what was measured, for programs."""
+    return json.dumps({**_entry(rule), "measured": [asdict(found) for found in measured(rule)], "page": page(rule)}, indent=2)
 
 
 def listing(rules: Iterable[Rule]) -> str:

@@ -36,7 +36,7 @@ class Counting(AbstractContextManager[dict[str, Any]]):
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._depth = 0
-        self._modes = [_Functions(self.counts), _Operations(self.counts)]
+        self._modes: list[AbstractContextManager[Any]] = [_Functions(self.counts), _Operations(self.counts)]
         self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
 
     def __enter__(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import pytest
 from conftest import FIXTURES, ROOT
 
 from perflint.cli import run_for_tests
+from perflint.explain import Measured
 from perflint.registry import all_rules
 
 RULES = {rule.name: rule for rule in all_rules()}
@@ -107,13 +108,20 @@ def runs() -> Runs:
     """The record of each script's run, by rule and version."""
     for module in ("torch", "pandas"):
         pytest.importorskip(module)
-    paths = [ROOT, *(ROOT / name for name in ("rules", "runtime", "probe"))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "tests" / "evidence_runs.py"), *EXPECTED, *CHANGES_THE_RESULT]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    if not hasattr(os, "fork"):
+        pytest.skip("runs are forks")
+    done = python("tests/evidence_runs.py", *EXPECTED, *CHANGES_THE_RESULT)
     assert done.returncode == 0, done.stderr
     records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
     return records
+
+
+def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of this repository, which needs the probe and the runtime."""
+    paths = os.pathsep.join(str(ROOT / name) for name in ("", "rules", "runtime", "probe"))
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", "output")
@@ -169,6 +177,43 @@ def count(record: Mapping[str, Any], counter: str) -> int:
     else:
         return int(record.get(counter, 0))
     return sum(row["count"] for row in rows)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """What a rule pack's measured.json says about one measurement."""
+    place = {"device": "CPU of a test", "torch": "2.6.0", "date": "2026-01-02", "regime": "launch"}
+    figures = {"ratio": 1.5, "low": 1.4, "high": 1.6, "confidence": 0.97, "noise": 1.02, "pairs": 6}
+    return {**place, **figures, "original_ms": 3.0, "changed_ms": 2.0, **changes}
+
+
+def test_a_figure_is_shown_with_its_interval_and_where_it_comes_from() -> None:
+    on_gpu = Measured(**entry(device="Some GPU", waits=[2.0, 0.0], peak_mib=[812.3, 402.1]))
+    assert on_gpu.phrase == "1.50x, 1.40 to 1.60 (Some GPU, launch, torch 2.6.0)"
+    for part in ("1.50 times the steps per second", "97% confidence", "waits per step: 2 before, 0 after", "812 MiB before"):
+        assert part in on_gpu.sentence
+    assert "waits" not in Measured(**entry()).sentence
+
+
+@pytest.mark.parametrize("weak", [{"low": 0.99}, {"ratio": 0.9, "low": 0.8, "high": 1.0}, {"confidence": 0.5}])
+def test_an_interval_that_holds_one_is_no_effect(weak: dict[str, float]) -> None:
+    found = Measured(**entry(**weak))
+    assert found.phrase.startswith("no measurable effect here (CPU of a test, launch")
+    assert "no measurable effect" in found.sentence
+
+
+def test_a_measurement_records_what_it_needs_to_be_judged(tmp_path: Path, runs: Runs) -> None:
+    options = ["--device", "cpu", "--steps", "4", "--repeats", "2", "--regime", "launch", "--output", str(tmp_path)]
+    measured = python("fixtures/measure.py", "zero-grad-to-zeros", *options)
+    assert measured.returncode == 0, measured.stderr
+    (path,) = (tmp_path / "zero-grad-to-zeros" / "measured").iterdir()
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert path.name.startswith("cpu-")
+    assert path.name.endswith("-launch.json")
+    assert (found["verdict"], found["repeats"], found["confidence"]) == ("identical", 2, 0.5)
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert [len(steps) for version in ("original", "changed") for steps in found["step_us"][version]] == [3] * 4
+    for name in ("driver", "cuda", "torch", "python", "perflint", "commit", "date", "command", "counts", "peak_memory_mib"):
+        assert name in found
 
 
 RECORDS = sorted(FIXTURES.glob("*/measured/*.json"))

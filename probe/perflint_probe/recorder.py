@@ -83,6 +83,7 @@ class Recorder:
         self._modules: dict[int, torch.nn.Module] = {}
         self._marks: list[Any] = []
         self._host_marks: list[float] = []
+        self._cpu_marks: list[float] = []
         self._batch_marks: list[float] = []
         self._loader_s = 0.0
         self._memory_mib: list[float] = []
@@ -131,10 +132,12 @@ class Recorder:
             self._counters.start()
 
     def _on_forward(self, module: Any, _: Any) -> None:
+        assert self._counters is not None
         if id(module) not in self._modules:
             self._modules[id(module)] = module
-            assert self._counters is not None
             self._counters.watch(module)
+        if self._torch.cuda.is_initialized():
+            self._counters.hear_sync_warnings()
 
     def _on_backward(self, tensors: Any) -> None:
         if os.getpid() != self._process or self._profiling is not None:
@@ -150,13 +153,14 @@ class Recorder:
         torch = self._torch
         self._optimizers.setdefault(id(optimizer), optimizer)
         self._host_marks.append(time.perf_counter())
+        self._cpu_marks.append(time.process_time())
         if self._profiling is not None:
             self._profiling.end_step()
         elif self._counters is not None:
             self._counters.end_step()
-            if torch.cuda.is_available() and torch.cuda.is_initialized():
+            if torch.cuda.is_initialized():
                 self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)
-        elif torch.cuda.is_available() and torch.cuda.is_initialized():
+        elif torch.cuda.is_initialized():
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._marks.append(event)
@@ -171,7 +175,7 @@ class Recorder:
             record |= self._counters.stop()
         if self._profiling is not None:
             record["profile"] = self._profiling.stop()
-        on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        on_cuda = torch.cuda.is_initialized()
         if on_cuda:
             torch.cuda.synchronize()
         record |= {
@@ -180,6 +184,7 @@ class Recorder:
             "device": torch.cuda.get_device_name() if on_cuda else "cpu",
             "steps": len(self._host_marks),
             "step_s": self._step_s(),
+            "step_cpu_s": [b - a for a, b in zip(self._cpu_marks, self._cpu_marks[1:], strict=False)],
             "batches": len(self._batch_marks),
             "batch_s": [b - a for a, b in zip(self._batch_marks, self._batch_marks[1:], strict=False)],
             "loader_s": self._loader_s,

@@ -6,8 +6,7 @@ a list of device scalars.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that is about 10 us per
-element; the first read waits for the queued work in either form. Measured on the CPU: 25.8 ms against 0.5 ms for `tolist()`
-on 10,000 elements.
+element; the first read waits for the queued work in either form.
 
 ## Example
 ```python

@@ -4,9 +4,8 @@
 Finds `with torch.no_grad():` and `@torch.no_grad()` around a forward pass whose results never meet autograd again.
 
 ## Why it is slower
-`inference_mode` also skips version counters and view tracking. Measured on the CPU: 0.82 of the time of `no_grad` for a
-small network, whose time is mostly overhead. Where kernels dominate there is no difference. Under `torch.compile` it
-adds one more compilation.
+`inference_mode` also skips version counters and view tracking, a part of what each operation costs the CPU. Where kernels
+dominate there is no difference. Under `torch.compile` it adds one more compilation.
 
 ## Example
 ```python
