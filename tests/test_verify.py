@@ -185,12 +185,14 @@ def scripts(project: Project) -> Project:
 
 
 def test_two_folders_are_compared_with_arguments_for_the_script(scripts: Project) -> None:
-    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2", "--json", "record.json", "--", "--name", "me")
+    files = ("--json", "record.json", "--html", "page.html")
+    done = verify(scripts, "train.py", "--against", "other", "--repeats", "2", *files, "--", "--name", "me")
     assert done.returncode == 0, done.stderr
     assert b"Results: identical" in done.stdout
     record = json.loads((scripts.root / "record.json").read_text())
     assert record["arguments"] == ["--name", "me"]
     assert record["original"]["output"] == "hello me\n"
+    assert "identical" in (scripts.root / "page.html").read_text()
 
 
 def test_a_difference_is_exit_code_1(scripts: Project) -> None:

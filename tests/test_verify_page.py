@@ -251,6 +251,7 @@ def test_a_changed_version_that_fails() -> None:
     text = read(page(record)).text
     assert "does not run to its end" in text
     assert "it ended\nwith code 1" in text
+    assert "how the run ends: with code 1" in text
 
 
 def test_nothing_changed() -> None:

@@ -108,8 +108,14 @@ def _card(name: str, value: str, more: str, kind: str) -> str:
 
 def _summary(equality: dict[str, Any]) -> str:
     if equality["differences"]:
-        return "; ".join(row["what"] for row in equality["differences"])
+        return "; ".join(_in_short(row) for row in equality["differences"])
     return f"{counted(len(equality['compared']), 'aspect')} of the runs equal to the bit" if equality["compared"] else ""
+
+
+def _in_short(difference: dict[str, Any]) -> str:
+    """What differs; where a version ends with an error, the line that says which."""
+    said = difference["changed"].strip().splitlines()
+    return f"{difference['what']}: {said[-1]}" if len(said) > 1 else str(difference["what"])
 
 
 def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
