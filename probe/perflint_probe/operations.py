@@ -28,7 +28,8 @@ class Operations:
     def __init__(self) -> None:
         self.timeline = Timeline()
         activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_initialized():  # by the script: asking whether there is a GPU could start it
+        cuda: Any = torch.cuda  # torch 2.13 leaves the function untyped
+        if cuda.is_initialized():  # by the script: asking whether there is a GPU could start it
             activities.append(ProfilerActivity.CUDA)
         self._profile = profile(activities=activities)
         self._marks: list[tuple[int, int]] = []
