@@ -64,6 +64,13 @@ def test_the_runtime_imports_neither_linter_nor_rules(path: Path) -> None:
     assert not {m for m, _ in imported(path) if m.partition(".")[0] in {"perflint", "perflint_rules"}}
 
 
+@pytest.mark.parametrize("path", sources("probe"), ids=lambda p: p.name)
+def test_the_probe_imports_torch_only(path: Path) -> None:
+    """It runs in the user's interpreter, where perflint may not be installed."""
+    strange = {m.partition(".")[0] for m, _ in imported(path) if not is_standard(m)}
+    assert strange <= {"torch", "perflint_probe"}
+
+
 @pytest.mark.parametrize("path", sources("perflint"), ids=lambda p: str(p.relative_to(ROOT)))
 def test_heavy_packages_are_imported_inside_functions(path: Path) -> None:
     assert not {m for m, at_import in imported(path) if at_import and m.partition(".")[0] in HEAVY}

@@ -6,11 +6,10 @@ import json
 import os
 import statistics
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FIXTURES, Project, in_subprocess
+from conftest import Project, in_subprocess
 from probe_in_fork import ProgramFailed, run_in_fork
 from test_traps import PRELUDE, TRAPS
 
@@ -329,14 +328,3 @@ def test_nothing_to_fix_is_said(project: Project) -> None:
     done = verify(project, "train.py")
     assert done.returncode == 0
     assert b"Nothing was changed" in done.stdout
-
-
-def test_the_probe_needs_nothing_of_ours(tmp_path: Path) -> None:
-    """It is started by its path in the user's interpreter, where perflint may not be installed."""
-    imports = {
-        line.split()[1].partition(".")[0]
-        for path in (FIXTURES.parent / "probe/perflint_probe").glob("*.py")
-        for line in path.read_text().splitlines()
-        if line.strip().startswith(("import ", "from "))
-    }
-    assert not imports & {"perflint", "perflint_rules", "perflint_runtime", "click", "rich", "libcst"}
