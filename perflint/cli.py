@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from perflint.config import Config
     from perflint.discover import Found
+    from perflint.profile.ranking import Ranking
     from perflint.run import Result, Run
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
@@ -108,6 +109,13 @@ def _shared(command: Command) -> Command:
 @_shared
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
+@click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
+@click.option(
+    "--profile-threshold",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Hide findings at lines that cost less than this part of a step.  [default: 0.1]",
+)
 def check(fixes: bool, add_ignores: bool, **options: Any) -> int:
     """Report what is slow in PATHS.
 
@@ -200,14 +208,50 @@ def verify(**options: Any) -> int:
     return run_command(options)
 
 
+@cli.command()
+@click.argument("script", type=click.Path(exists=True, dir_okay=False))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--select", help="Look for these rules or groups only.", metavar="A,B", multiple=True)
+@click.option("--extend-select", help="Look for these rules or groups too.", metavar="A,B", multiple=True)
+@click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
+@click.option("--steps", default=20, show_default=True, help="Steps that torch's profiler records.", type=click.IntRange(0))
+@click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record, for `check --profile`.")
+@click.option("--root", type=click.Path(exists=True, file_okay=False), help="The folder to copy.  [default: the project]")
+@click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
+@click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
+@click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer.")
+@click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
+def profile(**options: Any) -> int:
+    """Run SCRIPT and rank its lines, and the findings at them, by what they cost.
+
+    It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
+    ARGUMENTS behind `--` go to the script. Exit codes: 0, or 2 if the script fails.
+    """
+    from perflint.profile.command import run_command
+
+    return run_command(options)
+
+
 class _Invocation:
     """One run of `check` or `fix`."""
 
-    def __init__(self, *, fixing: bool, paths: tuple[str, ...], add_ignores: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        fixing: bool,
+        paths: tuple[str, ...],
+        add_ignores: bool = False,
+        profile: str | None = None,
+        profile_threshold: float | None = None,
+        **options: Any,
+    ) -> None:
         self.fixing = fixing or options["diff"]
         self.add_ignores = add_ignores
         self.paths = paths or (".",)
         self.options = options
+        self.ranking = self._ranking(profile, profile_threshold)
         if add_ignores and (self.fixing or self._reads_stdin):
             raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
 
@@ -231,6 +275,21 @@ class _Invocation:
         except (ConfigError, PathError, ValueError) as error:
             raise click.ClickException(str(error)) from None
         return self._report(run, found, result)
+
+    def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
+        if profile is None:
+            if threshold_percent is not None:
+                raise click.UsageError("--profile-threshold needs --profile")
+            return None
+        if self.fixing or self.add_ignores:
+            raise click.UsageError("--profile ranks what is reported; it goes with neither fixing nor --add-ignores")
+        from perflint.profile.costs import THRESHOLD, Costs, ProfileError
+        from perflint.profile.ranking import Ranking
+
+        try:
+            return Ranking(Costs.load(profile, THRESHOLD if threshold_percent is None else threshold_percent / 100))
+        except ProfileError as error:
+            raise click.ClickException(str(error)) from None
 
     # -- setting up --------------------------------------------------------------------------------------------------
 
@@ -277,7 +336,10 @@ class _Invocation:
     def _result(self, run: Run, found: Found) -> Result:
         with _progress(len(found.files)) as on_file:
             if not self.fixing:
-                return run.check(found, on_file)
+                result = run.check(found, on_file)
+                if self.ranking is not None:
+                    self.ranking.rank(result)
+                return result
             writing = not self.options["diff"] and not self._reads_stdin
             return run.fix(found, unsafe=bool(self.options["unsafe_fixes"]), write_files=writing, on_file=on_file)
 
@@ -351,6 +413,8 @@ class _Invocation:
             return
         writing = not self.options["diff"]
         for line in text.summary(result, unsafe=bool(self.options["unsafe_fixes"]), fixing=self.fixing, writing=writing):
+            click.echo(line, err=err)
+        for line in self.ranking.notes() if self.ranking is not None else ():
             click.echo(line, err=err)
 
     def _add_ignores(self, found: Found, result: Result) -> int:

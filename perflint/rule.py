@@ -89,6 +89,7 @@ class Finding:
 
     message: one line, what happens on the machine, a semicolon, the cure. missing_proofs: why there is no fix, or why
     the fix is unsafe. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
+    measured_ms_per_step: what the place costs in a profile, if there is one; rules leave it alone.
     """
 
     rule: str
@@ -100,6 +101,7 @@ class Finding:
     fix: Fix | None = None
     missing_proofs: tuple[str, ...] = ()
     waits: tuple[int, ...] = ()
+    measured_ms_per_step: float | None = None
 
 
 Check = Callable[["Code"], Iterator[Finding]]

@@ -48,10 +48,15 @@ class Result:
     checked: list[Checked] = field(default_factory=list)
     fixed: list[FixedFile] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)
+    is_ranked: bool = False
+    """Whether the findings were joined with a profile: the costliest come first then."""
 
     @property
     def findings(self) -> list[tuple[Checked, Finding]]:
-        return [(checked, finding) for checked in self.checked for finding in checked.findings]
+        found = [(checked, finding) for checked in self.checked for finding in checked.findings]
+        if self.is_ranked:
+            found.sort(key=lambda pair: -(pair[1].measured_ms_per_step or 0.0))
+        return found
 
 
 class Run:

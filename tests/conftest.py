@@ -94,6 +94,6 @@ def in_subprocess(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run perflint as a program of its own, or other Python code with the same import path."""
     command = [sys.executable, "-m", "perflint", *arguments] if code is None else [sys.executable, "-c", code, *arguments]
-    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime"))
+    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "probe", ROOT / "rules", ROOT / "runtime"))
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, timeout=120, check=False)

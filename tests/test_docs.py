@@ -9,6 +9,7 @@ import sys
 from conftest import ROOT, Project, in_process
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = ("check", "fix", "explain", "rules", "verify", "profile")
 
 
 def test_the_generated_pages_are_fresh() -> None:
@@ -17,7 +18,7 @@ def test_the_generated_pages_are_fresh() -> None:
 
 
 def test_the_readme_names_options_that_exist() -> None:
-    shown = "".join(in_process(command, "--help").stdout for command in ("check", "fix", "explain", "rules"))
+    shown = "".join(in_process(command, "--help").stdout for command in COMMANDS)
     text = re.sub(r"^python3 -m venv .*$", "", README, flags=re.M)
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert options

@@ -242,6 +242,17 @@ def test_without_steps_losses_and_a_gpu() -> None:
     assert "has no GPU" in reader.text
 
 
+def test_a_changed_version_that_fails() -> None:
+    record = verified()
+    record |= {"speed": None, "changed": None}
+    failure = {"what": "how the run ends", "original": "without an error", "changed": "it ended\nwith code 1", "root": None}
+    record["equality"] |= {"verdict": "different", "differences": [failure], "compared": []}
+    record["original"] |= {"step_s": [], "losses": [], "run_s": []}
+    text = read(page(record)).text
+    assert "does not run to its end" in text
+    assert "it ended\nwith code 1" in text
+
+
 def test_nothing_changed() -> None:
     record = verified()
     record |= {"equality": None, "speed": None, "changed": None, "fixes": [], "fixed_by_rule": {}, "diffs": {}}

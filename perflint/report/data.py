@@ -15,7 +15,10 @@ from perflint.source import Source
 def records(result: Result) -> Iterator[dict[str, Any]]:
     """One record per finding. The keys and their meaning are a contract."""
     for checked, finding in result.findings:
-        yield record(checked, finding)
+        found = record(checked, finding)
+        if result.is_ranked:
+            found["measured_ms_per_step"] = finding.measured_ms_per_step
+        yield found
 
 
 def record(checked: Checked, finding: Finding) -> dict[str, Any]:

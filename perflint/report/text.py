@@ -11,6 +11,7 @@ import click
 from perflint.engine import Checked
 from perflint.rule import Applicability, Finding, Severity
 from perflint.run import Result
+from perflint.words import counted
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -28,7 +29,7 @@ def concise(result: Result) -> Iterator[str]:
         where = click.style(printable(checked.path), bold=True)
         mark = _mark(finding)
         name = click.style(finding.rule, fg=_COLOURS[finding.severity], bold=True)
-        yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}"
+        yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}{_measured(finding, ' (', ')')}"
 
 
 def full(result: Result) -> Iterator[str]:
@@ -50,6 +51,8 @@ def _block(checked: Checked, finding: Finding) -> Iterator[str]:
     if finding.fix is not None:
         level = "safe" if finding.fix.applicability is Applicability.SAFE else "unsafe, with --unsafe-fixes"
         yield f"  {equals} fix ({level}): {finding.fix.message}"
+    if finding.measured_ms_per_step is not None:
+        yield f"  {equals} measured: {_measured(finding)}"
     label = "why it is unsafe" if finding.fix is not None else "no fix"
     for reason in finding.missing_proofs:
         yield f"  {equals} {label}: {printable(reason)}"
@@ -92,9 +95,9 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
     left = len(findings)
     if fixing and fixed:
         verb = "Fixed" if writing else "Would fix"
-        yield f"{verb} {_count(fixed, 'finding')} in {_count(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
+        yield f"{verb} {counted(fixed, 'finding')} in {counted(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
     elif left:
-        yield f"Found {_count(left, 'finding')}."
+        yield f"Found {counted(left, 'finding')}."
     else:
         yield "All checks passed."
     safe = sum(f.fix is not None and f.fix.applicability is Applicability.SAFE for _, f in findings)
@@ -108,7 +111,7 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
         )
         yield ", ".join(parts) + "."
     elif fixing and not unsafe and opt_in:
-        yield f"{_count(opt_in, 'more fix', 'more fixes')} with `--unsafe-fixes`."
+        yield f"{counted(opt_in, 'more fix')} with `--unsafe-fixes`."
 
 
 def statistics(result: Result) -> Iterator[str]:
@@ -133,5 +136,6 @@ def _mark(finding: Finding) -> str:
     return click.style(" [*]" if finding.fix.applicability is Applicability.SAFE else " [unsafe fix]", fg="cyan")
 
 
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+def _measured(finding: Finding, before: str = "", after: str = "") -> str:
+    ms = finding.measured_ms_per_step
+    return "" if ms is None else f"{before}{ms:.3g} ms per step{after}"

@@ -43,7 +43,7 @@ def run_command(options: Mapping[str, Any]) -> int:
     except SandboxError as error:
         raise click.ClickException(str(error)) from None
     try:
-        with _progress(options["quiet"]) as on_run:
+        with progress(options["quiet"]) as on_run:
             return _verified(sandbox, plan, options, on_run)
     except (ScriptFailed, SandboxError, ConfigError) as error:
         raise click.ClickException(str(error)) from None
@@ -67,17 +67,47 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
         click.echo("to blame: " + "; ".join(made["blamed"]))
     if options["keep_faster"]:
         _keep(plan, outcome, kept)
-    _write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
-    _write(options["html_file"], lambda: page(made))
+    write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+    write(options["html_file"], lambda: page(made))
     return DIFFERENT if differs else SAME
 
 
 def _plan(options: Mapping[str, Any]) -> Plan:
+    root, program = program_of(options)
+    return Plan(
+        root=root,
+        program=program,
+        repeats=options["repeats"],
+        unsafe=options["unsafe_fixes"] or options["keep_faster"],
+        overrides=overrides_of(options),
+        against=Path(options["against"]).resolve() if options["against"] else None,
+        before=options["before"],
+    )
+
+
+def program_of(options: Mapping[str, Any]) -> tuple[Path, Program]:
+    """The project's folder and the command to run in it, of the options of `verify` and `profile`.
+
+    Raises:
+        click.UsageError: the script is not in the project.
+
+    """
     script = Path(options["script"]).resolve()
     root = Path(options["root"]).resolve() if options["root"] else Path(project_root(str(script))[0]).resolve()
     if root not in script.parents:
         raise click.UsageError(f"{options['script']} is not below {root}")
     here = Path.cwd().resolve()
+    return root, Program(
+        script=script.relative_to(root),
+        arguments=options["arguments"],
+        python=options["python"],
+        timeout_s=options["timeout"],
+        directory=here.relative_to(root) if here == root or root in here.parents else Path(),
+    )
+
+
+def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the options change in the configuration."""
     overrides: dict[str, Any] = {}
     for key in ("select", "extend_select", "ignore"):
         names = tuple(n.strip() for value in options[key] for n in value.split(",") if n.strip())
@@ -85,21 +115,7 @@ def _plan(options: Mapping[str, Any]) -> Plan:
             overrides[key] = names
     if options["runtime"] is not None:
         overrides["runtime"] = options["runtime"]
-    return Plan(
-        root=root,
-        program=Program(
-            script=script.relative_to(root),
-            arguments=options["arguments"],
-            python=options["python"],
-            timeout_s=options["timeout"],
-            directory=here.relative_to(root) if here == root or root in here.parents else Path(),
-        ),
-        repeats=options["repeats"],
-        unsafe=options["unsafe_fixes"] or options["keep_faster"],
-        overrides=overrides,
-        against=Path(options["against"]).resolve() if options["against"] else None,
-        before=options["before"],
-    )
+    return overrides
 
 
 def _keep(plan: Plan, outcome: Outcome, kept: list[Place]) -> None:
@@ -116,7 +132,8 @@ def _keep(plan: Plan, outcome: Outcome, kept: list[Place]) -> None:
     click.echo(f"changed: {', '.join(sorted(applied.changed))}")
 
 
-def _write(path: str | None, make: Callable[[], str]) -> None:
+def write(path: str | None, make: Callable[[], str]) -> None:
+    """Write what `make` returns to a file, if one is named."""
     if path is None:
         return
     try:
@@ -126,7 +143,7 @@ def _write(path: str | None, make: Callable[[], str]) -> None:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     """Say on standard error what runs: on one line of a terminal, else line by line."""
     if quiet:
         yield lambda what: None

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from perflint.verify.plots import Series, curves, escaped, histogram, pairs
+from perflint.words import counted, plural
 
 MOST_DIFF_LINES = 2000
 """A longer diff is cut: the page is for reading."""
@@ -70,7 +71,7 @@ def _what(record: dict[str, Any]) -> str:
     """Which two versions were run."""
     fixes = sum(record["fixed_by_rule"].values())
     if record["other_version"] == "fixes":
-        return f"original: the program as it is; changed: the same with {_count(fixes, 'fix', 'fixes')} of perflint"
+        return f"original: the program as it is; changed: the same with {counted(fixes, 'fix')} of perflint"
     return f"original and changed: this project against {record['other_version']}"
 
 
@@ -81,6 +82,9 @@ def _cards(record: dict[str, Any]) -> Iterator[str]:
         return
     kinds = {"identical": "good", "within the original's spread": "good", "different": "bad"}
     yield _card("Results", equality["verdict"], _summary(equality), kinds.get(equality["verdict"], "unclear"))
+    if record["changed"] is None:
+        yield _card("Speed", "not measured", "The changed version does not run to its end.", "unclear")
+        return
     if speed is None:
         yield _card("Speed", "not measured", "The program has neither two optimizer steps nor two batches.", "unclear")
     else:
@@ -105,22 +109,22 @@ def _card(name: str, value: str, more: str, kind: str) -> str:
 def _summary(equality: dict[str, Any]) -> str:
     if equality["differences"]:
         return "; ".join(row["what"] for row in equality["differences"])
-    return f"{_count(len(equality['compared']), 'aspect')} of the runs equal to the bit" if equality["compared"] else ""
+    return f"{counted(len(equality['compared']), 'aspect')} of the runs equal to the bit" if equality["compared"] else ""
 
 
 def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
-    ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} the {speed['unit']}s per second"
+    ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} the {plural(speed['unit'])} per second"
     if speed["low"] > 1:
-        value, said, kind = ratio, "faster in every pair: ", "good"
+        value, said, kind = ratio, "faster", "good"
     elif speed["high"] < 1:
-        value, said, kind = ratio, "slower in every pair: ", "bad"
+        value, said, kind = ratio, "slower", "bad"
     else:
-        value, said, kind = "no difference shown", f"{ratio}; ", "unclear"
+        value, said, kind = "no difference shown", ratio, "unclear"
     return _card(
         "Speed",
         value,
-        f"{said}{_count(number_of_pairs, 'pair')} of runs from {speed['low']:.2f} to {speed['high']:.2f}, which hold the "
-        f"median with {speed['confidence']:.0%} confidence; runs of the original alone differ by {speed['noise'] - 1:.0%}",
+        f"{said}; from {speed['low']:.2f} to {speed['high']:.2f} with {speed['confidence']:.0%} confidence "
+        f"({counted(number_of_pairs, 'pair')} of runs); runs of the original alone differ by {speed['noise'] - 1:.0%}",
         kind,
     )
 
@@ -246,7 +250,7 @@ def _not_finite(one: Series) -> str:
     found = [i for i, value in enumerate(one.values) if not math.isfinite(value)]
     if not found:
         return ""
-    return f"{one.name}: {_count(len(found), 'value')} not finite or no single number, the first at {found[0] + 1:,}"
+    return f"{one.name}: {counted(len(found), 'value')} not finite or no single number, the first at {found[0] + 1:,}"
 
 
 def _waits_left(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
@@ -321,7 +325,3 @@ def _kind_of_line(line: str) -> str:
 def _prose(text: str) -> str:
     """A message, with what stands between backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

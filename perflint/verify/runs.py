@@ -15,7 +15,7 @@ from typing import Any, Literal
 from perflint.verify.sandbox import Sandbox
 
 PROBE = "perflint_probe"
-Mode = Literal["time", "count"]
+Mode = Literal["time", "count", "profile"]
 
 
 class ScriptFailed(Exception):
@@ -63,8 +63,8 @@ class Program:
     directory: Path = Path()
 
 
-def run(sandbox: Sandbox, version: str, program: Program, mode: Mode) -> Run:
-    """Run the tree `version` of the sandbox once, from a fresh copy.
+def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: Sequence[str] = ()) -> Run:
+    """Run the tree `version` of the sandbox once, from a fresh copy. `options` go to the probe.
 
     Raises:
         ScriptFailed: it ended with an error, or ran into the timeout. The message holds the end of what it said.
@@ -77,6 +77,7 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode) -> Run:
         program.python,
         str(_probe_folder() / "__main__.py"),
         *("--record", str(record), "--mode", mode, "--project", str(place), "--not-from", str(sandbox.root)),
+        *options,
         str(place / program.script),
         *program.arguments,
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.words import plural
+
 
 def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.verify.record` made, line by line."""
@@ -50,7 +52,7 @@ def _speed(speed: dict[str, Any] | None, machine: dict[str, Any]) -> Iterator[st
     else:
         verdict = "no difference that these runs could show"
     yield (
-        f"Speed: {speed['ratio']:.2f} times the {speed['unit']}s per second ({speed['low']:.2f} to {speed['high']:.2f}, "
+        f"Speed: {speed['ratio']:.2f} times the {plural(speed['unit'])} per second ({speed['low']:.2f} to {speed['high']:.2f}, "
         f"{speed['confidence']:.0%} confidence): {verdict}"
     )
     yield (

@@ -73,7 +73,7 @@ def interval(ratios: Sequence[float], at_least: float = 0.95) -> tuple[float, fl
     n, ordered = len(ratios), sorted(ratios)
 
     def outside(k: int) -> float:
-        return 2 * sum(math.comb(n, heads) for heads in range(k)) / float(1 << n)
+        return math.ldexp(sum(math.comb(n, heads) for heads in range(k)), 1 - n)
 
     k = max((k for k in range(1, n // 2 + 1) if 1 - outside(k) >= at_least), default=1)
     return ordered[k - 1], ordered[n - k], max(0.0, 1 - outside(k))

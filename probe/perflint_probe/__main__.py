@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 if __package__ in (None, ""):  # started by its path, from another environment
     sys.path[0] = str(HERE.parent)
 
+from perflint_probe.profiling import Profiling  # noqa: E402
 from perflint_probe.recorder import Recorder, after_import_of_torch  # noqa: E402
 
 
@@ -21,13 +22,15 @@ def main() -> int:
     """Run the script under a recorder. The exit code is the script's own."""
     parser = argparse.ArgumentParser(prog="perflint_probe", description=__doc__)
     parser.add_argument("--record", required=True, type=Path)
-    parser.add_argument("--mode", required=True, choices=["time", "count"])
+    parser.add_argument("--mode", required=True, choices=["time", "count", "profile"])
     parser.add_argument("--project", type=Path, help="the folder whose loaded modules are listed")
     parser.add_argument("--not-from", type=Path, help="a folder from which nothing should be loaded")
+    parser.add_argument("--steps", type=int, default=20, help="how many steps torch's profiler records in a profile")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    recorder = Recorder(options.mode)
+    profiling = Profiling(options.project, options.steps) if options.mode == "profile" else None
+    recorder = Recorder(options.mode, profiling)
     after_import_of_torch(recorder.install)
     sys.argv = [options.script, *options.args]
     sys.path[0] = str(Path(options.script).resolve().parent)
@@ -65,7 +68,8 @@ def _loaded_from(folder: Path | None, script: str | None) -> list[str]:
             names.append(getattr(module, "__file__", None))
     root = folder.resolve()
     paths = {Path(name).resolve() for name in names if name is not None}
-    inside = {path.relative_to(root) for path in paths if path.suffix == ".py" and root in path.parents}
+    # torch.classes says that its file is `_classes.py`
+    inside = {path.relative_to(root) for path in paths if path.suffix == ".py" and root in path.parents and path.is_file()}
     return sorted(str(path) for path in inside if "site-packages" not in path.parts)
 
 

@@ -57,6 +57,7 @@ class Counters:
         self.allocations = 0
         self.reads_by_step: list[int] = []
         self._reads_before = 0
+        self._hears = False
         self._on_device = _Device()
         self._modes: list[Any] = [_Conversions(self), _Operations(self)]
 
@@ -64,8 +65,6 @@ class Counters:
         """Begin to count, in this thread and its backward passes."""
         for mode in self._modes:
             mode.__enter__()
-        if torch.cuda.is_available():
-            self._hear_sync_warnings()
 
     def watch(self, module: torch.nn.Module) -> None:
         """Take a module's parameters and buffers for values of the device."""
@@ -112,7 +111,11 @@ class Counters:
         self.copies[kind] += 1
         self.copied_bytes[kind] += source.numel() * source.element_size()
 
-    def _hear_sync_warnings(self) -> None:
+    def hear_sync_warnings(self) -> None:
+        """Count the warnings of torch's sync debug mode from now on. It would start CUDA: call this when the script has."""
+        if self._hears:
+            return
+        self._hears = True
         set_mode: Callable[[str], None] = torch.cuda.set_sync_debug_mode
         set_mode("warn")
         show = warnings.showwarning

@@ -1,7 +1,7 @@
 """Hooks in torch that note what a training script computes (losses, parameters, random states) and when its steps end.
 
 In `time` runs nothing here waits for the device: losses are cloned on it, steps are marked by events, and all is read when
-the script has ended. `count` runs are slow and are never timed: see `counters`.
+the script has ended. `count` runs are slow and are never timed: see `counters`. `profile` runs time lines: see `profiling`.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from perflint_probe.counters import Counters
+    from perflint_probe.profiling import Profiling
 
 MOST_ROOT_ELEMENTS = 4096
 """A larger root of a backward pass is recorded by its sum."""
@@ -73,8 +74,9 @@ class _ThenInstall(importlib.abc.Loader):
 class Recorder:
     """What is noted during a run, and read at its end."""
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, profiling: "Profiling | None" = None) -> None:
         self.mode = mode
+        self._profiling = profiling
         self._process = os.getpid()
         self._roots: list[torch.Tensor] = []
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
@@ -95,6 +97,8 @@ class Recorder:
         from torch.utils.data import dataloader
 
         self._torch = torch
+        if self._profiling is not None:
+            self._profiling.start()
         register_optimizer_step_post_hook(self._on_step)
         backward = torch.autograd.backward
 
@@ -108,11 +112,14 @@ class Recorder:
         def timed_fetch(iterator: Any) -> Any:
             started = time.perf_counter()
             try:
-                return fetch(iterator)
+                batch = fetch(iterator)
             finally:
                 ended = time.perf_counter()
                 self._loader_s += ended - started
                 self._batch_marks.append(ended)
+            if self._profiling is not None and os.getpid() == self._process:
+                self._profiling.end_batch()
+            return batch
 
         dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook
         if self.mode == "count":
@@ -125,13 +132,15 @@ class Recorder:
             self._counters.start()
 
     def _on_forward(self, module: Any, _: Any) -> None:
+        assert self._counters is not None
         if id(module) not in self._modules:
             self._modules[id(module)] = module
-            assert self._counters is not None
             self._counters.watch(module)
+        if self._torch.cuda.is_initialized():
+            self._counters.hear_sync_warnings()
 
     def _on_backward(self, tensors: Any) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or self._profiling is not None:
             return
         torch = self._torch
         for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
@@ -145,11 +154,13 @@ class Recorder:
         self._optimizers.setdefault(id(optimizer), optimizer)
         self._host_marks.append(time.perf_counter())
         self._cpu_marks.append(time.process_time())
-        if self._counters is not None:
+        if self._profiling is not None:
+            self._profiling.end_step()
+        elif self._counters is not None:
             self._counters.end_step()
-            if torch.cuda.is_available() and torch.cuda.is_initialized():
+            if torch.cuda.is_initialized():
                 self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)
-        elif torch.cuda.is_available() and torch.cuda.is_initialized():
+        elif torch.cuda.is_initialized():
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._marks.append(event)
@@ -162,7 +173,9 @@ class Recorder:
             return record | {"torch": None}
         if self._counters is not None:
             record |= self._counters.stop()
-        on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        if self._profiling is not None:
+            record["profile"] = self._profiling.stop()
+        on_cuda = torch.cuda.is_initialized()
         if on_cuda:
             torch.cuda.synchronize()
         record |= {
