@@ -68,8 +68,8 @@ class Measured:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether the interval leaves 1.0 out, with enough pairs to mean it."""
-        return self.confidence >= 0.95 and not self.low <= 1.0 <= self.high
+        """Whether the interval leaves 1.00 out, as it is shown, with enough pairs to mean it."""
+        return self.confidence >= 0.95 and not round(self.low, 2) <= 1.0 <= round(self.high, 2)
 
     @property
     def sentence(self) -> str:

@@ -194,7 +194,7 @@ def test_a_figure_is_shown_with_its_interval_and_where_it_comes_from() -> None:
     assert "waits" not in Measured(**entry()).sentence
 
 
-@pytest.mark.parametrize("weak", [{"low": 0.99}, {"ratio": 0.9, "low": 0.8, "high": 1.0}, {"confidence": 0.5}])
+@pytest.mark.parametrize("weak", [{"low": 0.99}, {"low": 1.004}, {"ratio": 0.9, "low": 0.8, "high": 1.0}, {"confidence": 0.5}])
 def test_an_interval_that_holds_one_is_no_effect(weak: dict[str, float]) -> None:
     found = Measured(**entry(**weak))
     assert found.phrase.startswith("no measurable effect here (CPU of a test, launch")
