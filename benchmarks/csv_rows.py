@@ -15,7 +15,6 @@ import csv
 import io
 import json
 import os
-import platform
 import random
 import sqlite3
 import statistics
@@ -24,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from perflint_runtime import CsvDataset, CsvRows
 from perflint_runtime.csv_file import RangeFile
 from perflint_runtime.csv_scan import Dialect
 from perflint_runtime.csv_sidecar import line_index
+from surroundings import commit, machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -74,7 +73,7 @@ def main() -> int:
         "command": "python " + " ".join(["benchmarks/csv_rows.py", *(arg for arg in sys.argv[1:] if not os.path.isabs(arg))]),
         "commit": commit(),
         "machine": machine(),
-        "versions": {"python": platform.python_version(), **versions("numpy", "pandas", "pyarrow", "polars")},
+        "versions": versions("numpy", "pandas", "pyarrow", "polars"),
         "results": results,
     }
     print_table(results)
@@ -296,33 +295,6 @@ def print_table(results: dict[str, Any]) -> None:
         print(f"\n{name}: {result['records']} records, {result['mb']:.0f} MB")
         print(f"resident memory: {result['resident_bytes_per_row']:.2f} bytes per row")
         print(f"CsvRows.row: {result['exact_to_pandas']:.2f} times pandas for the header and that record alone")
-
-
-def versions(*names: str) -> dict[str, str]:
-    """The versions of what is installed."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    name = platform.processor() or platform.machine()
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        models = [line.split(":", 1)[1].strip() for line in about.read_text().splitlines() if line.startswith("model name")]
-        name = models[0] if models else name
-    return {"processor": name, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def commit() -> str:
-    """The commit of this checkout, marked if files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

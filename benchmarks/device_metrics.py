@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from surroundings import commit, machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "runtime"))
@@ -135,7 +133,7 @@ def main() -> int:
             "command": "python benchmarks/device_metrics.py",
             "commit": commit(),
             "machine": machine(),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "versions": versions("torch"),
             "steps": options.steps,
             "rounds": options.rounds,
             "cpu_us_per_step": per_step_us,
@@ -150,22 +148,6 @@ def cpu_s(way: Loop, loss: Tensor, steps: int) -> float:
     start = time.process_time()
     way(loss, steps)
     return time.process_time() - start
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    name = platform.processor() or platform.machine()
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        models = [line.split(":", 1)[1].strip() for line in about.read_text().splitlines() if line.startswith("model name")]
-        name = models[0] if models else name
-    return {"processor": name, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def commit() -> str:
-    """The commit of this checkout, marked if files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

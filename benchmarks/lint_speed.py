@@ -14,15 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from surroundings import commit, machine, versions
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURE = """
@@ -61,11 +61,8 @@ def main() -> int:
         "commit": commit(),
         "machine": machine(),
         "versions": {
-            "python": platform.python_version(),
-            "perflint-torch": version("perflint-torch"),
-            "ruff": version("ruff"),
+            **versions("perflint-torch", "ruff", "libcst"),
             "torchfix": first_line([*options.torchfix, "--version"]),
-            "libcst": version("libcst"),
         },
         "corpus": {"files": len(files), "lines": lines(files)},
         "torchfix_sample": {"files": len(sample), "lines": lines(sample), "scaled_by": 1 / share},
@@ -103,21 +100,6 @@ def summary(rounds: list[dict[str, dict[str, Any]]], share: float) -> dict[str, 
         "torchfix_to_perflint": statistics.median(r["torchfix"]["user_s"] / share / r["perflint"]["user_s"] for r in rounds),
     }
     return {"median": median, "ratios": ratios}
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    name = platform.processor() or platform.machine()
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        models = [line.split(":", 1)[1].strip() for line in about.read_text().splitlines() if line.startswith("model name")]
-        name = models[0] if models else name
-    return {"processor": name, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def commit() -> str:
-    """The commit of this checkout, marked if files differ from it."""
-    return first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"])
 
 
 def first_line(command: list[str]) -> str:

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +28,7 @@ from perflint_runtime import (
     packed_collate,
     pad_collate,
 )
+from surroundings import commit, machine, versions
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,12 +71,8 @@ def main() -> int:
         record = {
             "command": "python benchmarks/loaders.py",
             "commit": commit(),
-            "machine": {
-                "processor": processor(),
-                "cores": os.cpu_count(),
-                "system": f"{platform.system()} {platform.machine()}",
-            },
-            "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "transformers")}},
+            "machine": machine(),
+            "versions": versions("torch", "numpy", "transformers"),
             "rounds": options.rounds,
             "results": results,
             "padding": padding,
@@ -197,19 +190,6 @@ def used_s() -> float:
     """CPU seconds of this process and of those of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-def processor() -> str:
-    """The name of the processor."""
-    about = Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def commit() -> str:
-    """The commit of this checkout, marked if files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

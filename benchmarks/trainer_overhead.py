@@ -15,10 +15,7 @@ import contextlib
 import io
 import json
 import logging
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +27,7 @@ from typing import Any
 
 import torch
 from perflint_runtime import Trainer, TrainingSettings
+from surroundings import commit, machine, versions
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
@@ -263,8 +261,8 @@ def main() -> int:
         record = {
             "command": "python benchmarks/trainer_overhead.py",
             "commit": commit(),
-            "machine": {"processor": processor(), "cores": os.cpu_count(), "system": platform.platform(terse=True)},
-            "versions": versions(),
+            "machine": machine(),
+            "versions": versions("torch", "accelerate", "lightning", "transformers", "tqdm"),
             "steps": [LONG, SHORT],
             "loops": rows,
             "rounds": step_us,
@@ -291,27 +289,6 @@ def is_installed(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("accelerate", "lightning", "transformers", "tqdm"):
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def commit() -> str:
-    return subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":
