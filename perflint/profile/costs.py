@@ -12,8 +12,8 @@ from perflint.rule import Category, Finding, Severity
 
 THRESHOLD = 0.001
 """The part of a step below which a finding does not matter."""
-ABOUT_MEMORY = {Category.OPTIMIZER}
-"""What gradients that live too long cost is memory, which no time shows."""
+COST_ELSEWHERE = {Category.OPTIMIZER, Category.DATA}
+"""Not at the finding's line: gradients that live too long cost memory; a loader costs time where its batches are used."""
 
 
 class ProfileError(Exception):
@@ -78,7 +78,7 @@ class Costs:
         return Cost(own["own_ms"] + own["device_ms"], most)
 
     def matters(self, finding: Finding, cost: Cost | None) -> bool:
-        """Whether a finding is worth to be shown: if nothing is known of its cost, if it is an error or about memory, too."""
-        if cost is None or finding.severity is Severity.ERROR or finding.category in ABOUT_MEMORY | {Category.ENGINE}:
+        """Whether a finding is worth to be shown: if nothing is known of its cost, or it is an error, too."""
+        if cost is None or finding.severity is Severity.ERROR or finding.category in COST_ELSEWHERE | {Category.ENGINE}:
             return True
         return cost.most_ms >= self.threshold * self.unit_ms
