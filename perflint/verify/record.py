@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from perflint.diff import patch
@@ -93,8 +94,9 @@ def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     """Rows with file names relative to the project, where they are in it."""
     named = []
     for row in rows:
-        inside = next((module for module in run.modules if row["file"].endswith(module)), None)
-        named.append({**row, "file": inside or row["file"]})
+        parts = Path(row["file"]).parts
+        tails = [module for module in run.modules if parts[-len(Path(module).parts) :] == Path(module).parts]
+        named.append({**row, "file": max(tails, key=len, default=row["file"])})
     return named
 
 
