@@ -164,7 +164,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         kwargs = kwargs or {}
         counters = self._counters
         on_device = counters.sees((args, kwargs))
-        if on_device and _reads_values(func, args, kwargs):
+        if on_device and reads_values(func, args, kwargs):
             counters.reads[asked_from(str(func))] += 1
         result = func(*args, **kwargs)
         if func in FACTORIES:
@@ -204,7 +204,7 @@ def _names_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
     return isinstance(given, (torch.device, str, int)) and not isinstance(given, bool)
 
 
-def _reads_values(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def reads_values(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operation's result, or its shape, is known to the CPU only after the device has computed its input."""
     if func in ASYNCHRONOUS_FOR_INTEGERS:
         masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]

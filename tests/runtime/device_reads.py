@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from perflint_probe.counters import CONVERSIONS, reads_values
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
@@ -29,10 +30,6 @@ from torch.utils._pytree import tree_iter
 
 TORCH = Path(torch.__file__).parent
 HERE = Path(__file__)
-aten = torch.ops.aten
-CONVERSIONS = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__repr__, Tensor.cpu}
-"""Reads that reach no operation when the tensor is on the CPU."""
-ASYNCHRONOUS_FOR_INTEGERS = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class _Operations(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         on_device = _any_on(self._device, (args, kwargs))
-        if on_device and _reads_values(func, args, kwargs):
+        if on_device and reads_values(func, args, kwargs):
             self._reads.append(Read(str(func), _asked_from()))
         result = func(*args, **kwargs)
         if on_device and self._device is not None:
@@ -109,18 +106,6 @@ class _Conversions(TorchFunctionMode):
 
 def _any_on(device: _Device | None, tree: object) -> bool:
     return device is None or any(isinstance(leaf, Tensor) and leaf in device for leaf in tree_iter(tree))
-
-
-def _reads_values(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operation's result, or its shape, is known to the CPU only after the device has computed its input."""
-    if func in ASYNCHRONOUS_FOR_INTEGERS:
-        masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
-        # A single number put under a mask becomes masked_fill, which needs no positions.
-        fills = func is not aten.index.Tensor and args[2].numel() == 1 and not (len(args) > 3 and args[3])
-        return bool(masks) and not fills
-    if func is aten.repeat_interleave.Tensor:
-        return kwargs.get("output_size") is None
-    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def _asked_from() -> str:
