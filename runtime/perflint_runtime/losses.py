@@ -64,11 +64,12 @@ class CrossEntropy:
         weights = self._weights_on(labels.device)
         if weights is None:
             return counted.sum()
-        return (weights[torch.where(counted, labels, 0)] * counted).sum()
+        return (weights.take(torch.where(counted, labels, 0)) * counted).sum()
 
     def _weights_on(self, device: torch.device) -> Tensor | None:
         if self.class_weights is not None and device not in self._weights:
-            self._weights[device] = self.class_weights.to(device, non_blocking=True)
+            with torch.inference_mode(False):  # an evaluation may come first, and training keeps them for backward
+                self._weights[device] = self.class_weights.to(device, non_blocking=True)
         return self._weights.get(device)
 
 
