@@ -57,6 +57,14 @@ class Processes:
         dist.all_gather_object(gathered, value)
         return gathered
 
+    def to_main(self, value: Any) -> list[Any]:
+        """One value from each process on the main one, in the order of their ranks; an empty list on the others."""
+        if self.world_size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size if self.is_main else []
+        dist.gather_object(value, gathered if self.is_main else None)
+        return gathered
+
     def from_main(self, value: Any) -> Any:
         """The main process's value."""
         if self.world_size == 1:
@@ -131,7 +139,11 @@ def load_full_state(model: nn.Module, optimizer: torch.optim.Optimizer, states: 
     model_state, optimizer_state = states
     if not is_sharded(model):
         model.load_state_dict(model_state)
+        # torch moves the state to the parameters' devices, but leaves a learning rate that is a tensor where it was read to
+        devices = [{key: value.device for key, value in g.items() if isinstance(value, Tensor)} for g in optimizer.param_groups]
         optimizer.load_state_dict(optimizer_state)
+        for group, places in zip(optimizer.param_groups, devices, strict=True):
+            group.update({key: torch.as_tensor(group[key], device=device) for key, device in places.items()})
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
