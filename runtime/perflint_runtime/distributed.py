@@ -43,6 +43,10 @@ class Processes:
         """Whether this process logs and writes checkpoints."""
         return self.rank == 0
 
+    def own(self, device: torch.device) -> torch.device:
+        """The card of this process: of several, torchrun's process n on a machine takes card n."""
+        return torch.device("cuda", self.local_rank) if device == torch.device("cuda") else device
+
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes, on the device: the CPU does not wait for it under NCCL."""
         if self.world_size > 1:
@@ -72,6 +76,18 @@ class Processes:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+
+def default_device() -> torch.device:
+    """The current accelerator, or the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type)
+
+
+def whole(value: Tensor) -> Tensor:
+    """A plain tensor, also of one that FSDP2 keeps in parts."""
+    plain: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return plain
 
 
 def distribute(model: nn.Module, strategy: Strategy, processes: Processes, device: torch.device) -> nn.Module:

@@ -109,7 +109,7 @@ def refuse_criterion(loss: Any) -> None:
     if isinstance(loss, nn.modules.loss._Loss):
         name = type(loss).__name__
         raise TypeError(
-            f"{name} takes outputs and targets, but the trainer calls loss(model, batch): pass this package's CrossEntropy(), or "
+            f"{name} takes outputs and targets, but the trainer calls loss(model, batch): pass CrossEntropy() from here, or "
             "lambda model, batch: criterion(model(batch[0]), batch[1])"
         )
 

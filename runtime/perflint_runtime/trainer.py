@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from perflint_runtime.callbacks import Callback, EarlyStopping
 from perflint_runtime.checkpoints import Checkpoints
-from perflint_runtime.distributed import Processes, distribute, gradient_sync, is_sharded
+from perflint_runtime.distributed import Processes, default_device, distribute, gradient_sync, is_sharded, whole
 from perflint_runtime.journal import Journal
 from perflint_runtime.loggers import Logger
 from perflint_runtime.losses import loss_and_outputs, refuse_criterion
@@ -86,10 +86,9 @@ class Trainer:
         device: str | torch.device | None = None,
     ) -> None:
         self.settings = settings or TrainingSettings()
-        wanted = torch.device(device) if device is not None else _default_device()
+        wanted = default_device() if device is None else torch.device(device)
         self.processes = Processes.join(wanted.type)
-        # of several cards, torchrun's process n takes card n
-        self.device = torch.device("cuda", self.processes.local_rank) if wanted == torch.device("cuda") else wanted
+        self.device = self.processes.own(wanted)
         self.module = model.to(self.device)
         model_settings = model_settings or ModelSettings()
         if self.settings.compile_model:
@@ -280,7 +279,7 @@ class Trainer:
     def _log(self) -> None:
         values: dict[str, Tensor | float] = {**self.window.means(self.processes)}
         if self._grad_norm is not None:
-            values["grad_norm"] = _whole(self._grad_norm)
+            values["grad_norm"] = whole(self._grad_norm)
         values |= {"lr": self.optimizer.param_groups[0]["lr"], "epoch": float(self.epoch)}
         self.journal.submit(self.step, values, self.window.losses())
 
@@ -329,14 +328,3 @@ class Trainer:
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-
-
-def _default_device() -> torch.device:
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type)
-
-
-def _whole(norm: Tensor) -> Tensor:
-    """A plain tensor, also of a norm that FSDP2 keeps as a distributed one."""
-    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return whole

@@ -219,6 +219,14 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
     assert again.results == first.results
 
 
+def test_a_run_whose_last_checkpoint_was_at_its_last_step_is_not_evaluated_again(tmp_path: Path) -> None:
+    changes = {"checkpoint_every": 7, "eval_every": None}
+    first = run(tmp_path, 0, **changes)
+    trainer = make_trainer(tmp_path, **changes)
+    trainer.fit(DataLoader(Augmented(), 7), [], resume=True)  # an empty loader could not be evaluated
+    assert trainer.results == first.results
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     run(tmp_path, 0, max_steps=5)
     with pytest.raises(
