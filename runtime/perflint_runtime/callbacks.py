@@ -56,6 +56,11 @@ class EarlyStopping:
             self.num_bad = 0
         else:
             self.num_bad += 1
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last `patience` evaluations brought no improvement."""
         return self.num_bad >= self.patience
 
     def state_dict(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Checkpoints:
             TypeError: the state holds something else; the message names the place.
 
         """
-        plain = _plain(state, "state")
+        plain = as_plain(state, "state")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
         path = self.folder / f"step-{step:09d}.pt"
@@ -96,18 +96,23 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
 
-def _plain(value: Any, where: str) -> Any:
-    """The value in types that `torch.load(weights_only=True)` reads; numpy's scalars become Python's."""
+def as_plain(value: Any, where: str) -> Any:
+    """The value in types that `torch.load(weights_only=True)` reads; numpy's scalars become Python's.
+
+    Raises:
+        TypeError: it holds something else; the message says where, beginning with `where`.
+
+    """
     if hasattr(value, "dtype") and hasattr(value, "item") and not isinstance(value, torch.Tensor) and value.ndim == 0:
         return value.item()  # numpy's float64 is a float, too
     if value is None or isinstance(value, (torch.Tensor, str, bytes, int, float, torch.dtype, torch.device)):
         return value
     if isinstance(value, Mapping):
-        plain = {key: _plain(item, f"{where}[{key!r}]") for key, item in value.items()}
+        plain = {key: as_plain(item, f"{where}[{key!r}]") for key, item in value.items()}
         # a state dict's own type carries more than its items
         return value if all(plain[key] is item for key, item in value.items()) else plain
     if isinstance(value, (list, tuple)):
-        items = [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        items = [as_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return items if isinstance(value, list) else tuple(items)
     raise TypeError(f"{where} is a {type(value).__name__}: a checkpoint holds tensors, numbers, strings, lists and dicts only")
 

@@ -43,6 +43,10 @@ class Processes:
         """Whether this process logs and writes checkpoints."""
         return self.rank == 0
 
+    def own(self, device: torch.device) -> torch.device:
+        """The card of this process: of several, torchrun's process n on a machine takes card n."""
+        return torch.device("cuda", self.local_rank) if device == torch.device("cuda") else device
+
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes, on the device: the CPU does not wait for it under NCCL."""
         if self.world_size > 1:
@@ -57,6 +61,14 @@ class Processes:
         dist.all_gather_object(gathered, value)
         return gathered
 
+    def to_main(self, value: Any) -> list[Any]:
+        """One value from each process on the main one, in the order of their ranks; an empty list on the others."""
+        if self.world_size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.world_size if self.is_main else []
+        dist.gather_object(value, gathered if self.is_main else None)
+        return gathered
+
     def from_main(self, value: Any) -> Any:
         """The main process's value."""
         if self.world_size == 1:
@@ -64,6 +76,18 @@ class Processes:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+
+def default_device() -> torch.device:
+    """The current accelerator, or the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type)
+
+
+def whole(value: Tensor) -> Tensor:
+    """A plain tensor, also of one that FSDP2 keeps in parts."""
+    plain: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return plain
 
 
 def distribute(model: nn.Module, strategy: Strategy, processes: Processes, device: torch.device) -> nn.Module:
@@ -131,7 +155,11 @@ def load_full_state(model: nn.Module, optimizer: torch.optim.Optimizer, states: 
     model_state, optimizer_state = states
     if not is_sharded(model):
         model.load_state_dict(model_state)
+        # torch moves the state to the parameters' devices, but leaves a learning rate that is a tensor where it was read to
+        devices = [{key: value.device for key, value in g.items() if isinstance(value, Tensor)} for g in optimizer.param_groups]
         optimizer.load_state_dict(optimizer_state)
+        for group, places in zip(optimizer.param_groups, devices, strict=True):
+            group.update({key: torch.as_tensor(group[key], device=device) for key, device in places.items()})
         return
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from perflint_runtime.feature_cache import FeatureCache, FeatureFile
 from perflint_runtime.fingerprint import fingerprint_data, fingerprint_function, fingerprint_model
 from perflint_runtime.prefetch import DevicePrefetcher
+from perflint_runtime.state import inference
 
 Pooling = Literal["mean", "cls"] | Callable[[Tensor, Tensor | None], Tensor] | None
 COPIES_IN_FLIGHT = 8
@@ -75,7 +75,7 @@ def extract_features(
     target = torch.device(device) if device is not None else next((p.device for p in model.parameters()), torch.device("cpu"))
     settings = _Settings(mode, pooling, forward)
     if cache is None:
-        with _eval_mode(model):
+        with inference(model, mode="no_grad"):
             chunks = list(_features(model, loader, settings, target))
         if not chunks:
             raise ValueError("the loader yielded no batch, so there are no features")
@@ -90,7 +90,7 @@ def extract_features(
     found = store.get(key)
     if found is not None:
         return found
-    with store.writing(key) as file, _eval_mode(model):
+    with store.writing(key) as file, inference(model, mode="no_grad"):
         _write(file, _features(model, loader, settings, target))
     written = store.get(key)
     assert written is not None
@@ -148,18 +148,6 @@ def _arrived(host: Tensor, arrived: torch.cuda.Event | None) -> npt.NDArray[np.g
         arrived.synchronize()  # the CPU waits here, for a copy that was queued COPIES_IN_FLIGHT batches ago
     array: npt.NDArray[np.generic] = host.numpy()
     return array
-
-
-@contextlib.contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode; each module's training flag is put back, also where they differed."""
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, flag in training:
-            module.training = flag
 
 
 def _pooled(model: nn.Module, batch: object, settings: _Settings) -> Tensor:

@@ -22,7 +22,7 @@ class Journal:
     def __init__(
         self,
         loggers: Sequence[Logger],
-        on_log: Sequence[Callable[[int, Mapping[str, float]], None]],
+        on_log: Callable[[int, Mapping[str, float]], None],
         *,
         check_finite: bool,
         skips_allowed: bool,
@@ -70,7 +70,9 @@ class Journal:
             logger.log(step, values)
 
     def resume(self, step: int) -> None:
-        """Tell the loggers that training goes on after this step."""
+        """Tell the loggers that training goes on after this step; what was on its way belongs to steps that come again."""
+        self._reads = AsyncScalars()
+        self._waiting.clear()
         for logger in self._loggers:
             logger.resume(step)
 
@@ -80,8 +82,7 @@ class Journal:
             if not math.isfinite(record.values["loss"]):
                 self.refuse_non_finite(record.step, losses)
             self.write(record.step, record.values)
-            for on_log in self._on_log:
-                on_log(record.step, record.values)
+            self._on_log(record.step, record.values)
             if self._bar is not None:
                 self._bar.set_postfix(loss=f"{record.values['loss']:.4g}", refresh=False)
 

@@ -32,10 +32,15 @@ class JsonlLogger:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        self._of_resumed_step: set[str] = set()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append a record. NaN and infinity are written as Python's json does (`NaN`, `Infinity`)."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        line = json.dumps({"step": step, **values}) + "\n"
+        if line in self._of_resumed_step:  # written after the checkpoint, before the kill
+            self._of_resumed_step.remove(line)
+            return
+        self._file.write(line)
         self._file.flush()
 
     def resume(self, step: int) -> None:
@@ -49,6 +54,8 @@ class JsonlLogger:
                 continue
             if line.endswith("\n") and record["step"] <= step:
                 kept.append(line)
+                if record["step"] == step:
+                    self._of_resumed_step.add(line)
         aside = self.path.with_name(f".{self.path.name}.unfinished")
         aside.write_text("".join(kept), encoding="utf-8")
         os.replace(aside, self.path)

@@ -64,11 +64,12 @@ class CrossEntropy:
         weights = self._weights_on(labels.device)
         if weights is None:
             return counted.sum()
-        return (weights[torch.where(counted, labels, 0)] * counted).sum()
+        return (weights.take(torch.where(counted, labels, 0)) * counted).sum()
 
     def _weights_on(self, device: torch.device) -> Tensor | None:
         if self.class_weights is not None and device not in self._weights:
-            self._weights[device] = self.class_weights.to(device, non_blocking=True)
+            with torch.inference_mode(False):  # an evaluation may come first, and training keeps them for backward
+                self._weights[device] = self.class_weights.to(device, non_blocking=True)
         return self._weights.get(device)
 
 
@@ -80,6 +81,37 @@ def accuracy(logits: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
     labels = _labels(batch)
     right = (logits.argmax(-1) == labels) & (labels >= 0)
     return right.sum(), (labels >= 0).sum()
+
+
+def loss_and_outputs(result: Any) -> tuple[Tensor, Any]:
+    """What a loss function returned, as a pair: the loss, and outputs or None.
+
+    Raises:
+        TypeError: the loss is no tensor.
+        ValueError: the loss is not one number.
+
+    """
+    loss, outputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"the loss function returned {type(loss).__name__}, not the loss as a tensor, or (loss, outputs)")
+    if loss.dim():
+        raise ValueError(f"the loss has the shape {tuple(loss.shape)}: return the mean over the batch, loss.mean()")
+    return loss, outputs
+
+
+def refuse_criterion(loss: Any) -> None:
+    """Say how a criterion of torch is turned into a loss of model and batch.
+
+    Raises:
+        TypeError: the loss is a criterion.
+
+    """
+    if isinstance(loss, nn.modules.loss._Loss):
+        name = type(loss).__name__
+        raise TypeError(
+            f"{name} takes outputs and targets, but the trainer calls loss(model, batch): pass CrossEntropy() from here, or "
+            "lambda model, batch: criterion(model(batch[0]), batch[1])"
+        )
 
 
 def _labels(batch: Any) -> Tensor:

@@ -54,6 +54,23 @@ def make_optimizer(
     return kinds[name](parameters, lr=lr, weight_decay=weight_decay, **options)
 
 
+def refuse_foreign(optimizer: torch.optim.Optimizer, scheduler: Any, model: nn.Module) -> None:
+    """See that the optimizer trains the model, and that the scheduler is of the optimizer.
+
+    Raises:
+        ValueError: one of them belongs to something else.
+
+    """
+    own = {id(parameter) for parameter in model.parameters()}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise ValueError(
+            "the optimizer holds none of the model's parameters (fsdp2 replaces them): pass a function that makes it from the "
+            "model"
+        )
+    if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise ValueError("the scheduler is of another optimizer: pass a function that makes it from the optimizer")
+
+
 class ExponentialMovingAverage:
     """An exponential moving average of a model's trainable floating-point parameters, kept on their devices.
 

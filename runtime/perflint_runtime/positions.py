@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from perflint_runtime.resumable import ResumableLoader
 from perflint_runtime.state import RandomState, random_state, set_random_state
+from perflint_runtime.tensor_loader import BatchedTensorLoader
 
 
 class DataPosition:
@@ -17,6 +18,10 @@ class DataPosition:
     After a kill the epoch is begun again from that state, and the batches that were trained on are read once more and
     passed over: this repeats the shuffling and, in worker processes and in the main process, the random augmentations. A
     `ResumableLoader` (`make_loader(..., seed=...)`) knows each batch by its number, and reads none of them again.
+
+    Out of reach: an iterable dataset or a sampler that, in the main process and batch by batch, decides about the *order* by
+    random numbers of a generator from which the model (dropout on the CPU) or an evaluation draws in between. Give it a
+    generator of its own, as `loader.generator` or `sampler.generator`.
     """
 
     def __init__(self) -> None:
@@ -37,6 +42,7 @@ class DataPosition:
             _restore(loader, self._start)
         else:
             self._start = _capture(loader)
+            self.num_batches = 0  # an epoch that was broken off in this process begins anew
         num_passed_over = self.num_batches
         if isinstance(loader, ResumableLoader) and self.num_batches:
             loader.load_state_dict({**loader.state_dict(), "next_batch": self.num_batches})
@@ -124,4 +130,7 @@ def _generators(loader: Any) -> list[torch.Generator]:
 
 
 def _has_state(part: Any) -> bool:
+    # its state is that of its last iteration, which may have been broken off; its random numbers are all that an epoch needs
+    if isinstance(part, BatchedTensorLoader):
+        return False
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")

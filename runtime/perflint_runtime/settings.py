@@ -42,6 +42,9 @@ class ModelSettings:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them: less memory, one more forward pass of each block."""
 
+    def __post_init__(self) -> None:
+        _check_choices(self)
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -49,7 +52,7 @@ class TrainingSettings:
 
     epochs: int = 1
     max_steps: int | None = None
-    """Stop after this many optimizer steps, also within an epoch."""
+    """Stop after this many optimizer steps, also within an epoch; or after `epochs`, whichever comes first."""
     batch_size: int = 16
     """Samples per micro-batch and process: for `make_loader`; the trainer takes batches as they come."""
     eval_batch_size: int | None = None
@@ -85,6 +88,7 @@ class TrainingSettings:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
+        _check_choices(self)
         for name in ("epochs", "batch_size", "accumulation_steps", "log_every", "keep_checkpoints"):
             _at_least(name, getattr(self, name), 1)
         for name in ("max_steps", "eval_batch_size", "eval_every", "checkpoint_every", "early_stopping_patience"):
@@ -99,7 +103,15 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class DataSettings:
-    """How batches are loaded: the arguments of `make_loader`; unset ones are chosen for the machine."""
+    """How batches are loaded; what is unset, `make_loader` chooses for the machine.
+
+    ```python
+    settings = load_settings("config.yaml")
+    training, options = settings.training, settings.data.loader_options()
+    train_loader = make_loader(train_set, training.batch_size, shuffle=True, seed=training.seed, **options)
+    val_loader = make_loader(val_set, training.eval_batch_size or training.batch_size, **{**options, "drop_last": False})
+    ```
+    """
 
     path: str = ""
     """Where the data is: your program reads it, the runtime does not."""
@@ -109,6 +121,11 @@ class DataSettings:
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
     drop_last: bool = False
+
+    def loader_options(self) -> dict[str, Any]:
+        """The keyword arguments of `make_loader` among the settings."""
+        names = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -206,6 +223,12 @@ def _checked(value: Any, kind: Any, key: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"`{key}` is {value!r}; it has to be of type {kind.__name__}")
     return value
+
+
+def _check_choices(section: Any) -> None:
+    for name, kind in _types_of(type(section)).items():
+        if typing.get_origin(kind) is Literal:
+            _checked(getattr(section, name), kind, name)
 
 
 def _number(value: Any, key: str) -> float:

@@ -8,7 +8,6 @@ trainer.fit(train_loader, val_loader, resume=True)
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import math
 import os
@@ -21,16 +20,18 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from perflint_runtime.callbacks import Callback, EarlyStopping
 from perflint_runtime.checkpoints import Checkpoints
-from perflint_runtime.distributed import Processes, distribute, gradient_sync, is_sharded
+from perflint_runtime.distributed import Processes, default_device, distribute, gradient_sync, is_sharded, whole
 from perflint_runtime.journal import Journal
 from perflint_runtime.loggers import Logger
+from perflint_runtime.losses import loss_and_outputs, refuse_criterion
 from perflint_runtime.models import prepare_model
-from perflint_runtime.optimizers import ExponentialMovingAverage
+from perflint_runtime.optimizers import ExponentialMovingAverage, refuse_foreign
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
+from perflint_runtime.prefetch import DevicePrefetcher
 from perflint_runtime.settings import ModelSettings, TrainingSettings
 from perflint_runtime.state import inference
 from perflint_runtime.training_state import open_checkpoints, save_checkpoint
-from perflint_runtime.windows import Window, as_wide, samples_in
+from perflint_runtime.windows import Window, samples_in, shares
 
 Loss = Callable[[nn.Module, Any], "Tensor | tuple[Tensor, Any]"]
 """Model and batch (on the device) to the mean loss over the batch (0-d), alone or with outputs for the metrics."""
@@ -47,10 +48,12 @@ class Trainer:
         loss: `loss(model, batch)`, the mean over the batch, or `(loss, outputs)`; `CrossEntropy()` is one.
         settings: see `TrainingSettings`. Batch sizes, learning rate, seed and the like are for what you build the rest with.
         model_settings: gradient checkpointing and compilation, applied to the model in place.
-        scheduler: a scheduler, or a function that makes one from the optimizer.
+        scheduler: a scheduler, or a function that makes one from the optimizer. `ReduceLROnPlateau` sees the evaluations'
+            `early_stopping_metric`.
         metrics: by name, on training and evaluation batches; they have to stay on the device.
         count: how many items a batch's mean loss is over (samples by default; for a mean over tokens count the tokens), so
-            that accumulated gradients are exact. If the loss has a method `count`, that is taken.
+            that accumulated gradients are exact. If the loss has a method `count`, that is taken. The loss of a batch whose
+            count is 0 is left out of the means.
         checkpoints: a folder; none are written without it.
         device: by default the current accelerator, or the CPU.
 
@@ -61,7 +64,8 @@ class Trainer:
     are; the last window of an epoch may be shorter, and is neither dropped nor carried over.
 
     Raises:
-        ValueError: settings that exclude each other.
+        ValueError: settings that exclude each other, or an optimizer or scheduler of something else than the model.
+        TypeError: the loss is a criterion of outputs and targets.
 
     """
 
@@ -82,37 +86,42 @@ class Trainer:
         device: str | torch.device | None = None,
     ) -> None:
         self.settings = settings or TrainingSettings()
-        wanted = torch.device(device) if device is not None else _default_device()
+        wanted = default_device() if device is None else torch.device(device)
         self.processes = Processes.join(wanted.type)
-        # of several cards, torchrun's process n takes card n
-        self.device = torch.device("cuda", self.processes.local_rank) if wanted == torch.device("cuda") else wanted
+        self.device = self.processes.own(wanted)
         self.module = model.to(self.device)
         model_settings = model_settings or ModelSettings()
         if self.settings.compile_model:
             model_settings = dataclasses.replace(model_settings, use_torch_compile=True)
         prepare_model(self.module, model_settings)
-        self._is_compiled = model_settings.use_torch_compile
         self.model = distribute(self.module, self.settings.strategy, self.processes, self.device)
         self.optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer(self.module)
         self.scheduler = scheduler(self.optimizer) if callable(scheduler) else scheduler
+        refuse_foreign(self.optimizer, self.scheduler, self.module)
+        refuse_criterion(loss)
         self.loss = loss
         self.metrics = dict(metrics or {})
         self.count: Callable[[Any], Tensor | int] = getattr(loss, "count", samples_in) if count is None else count
         self.callbacks = list(callbacks)
         self.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, self.settings.keep_checkpoints)
-        self.early_stopping = _early_stopping(self.settings)
+        patience = self.settings.early_stopping_patience
+        self.early_stopping = None if patience is None else EarlyStopping(patience, self.settings.early_stopping_mode)
+        self._decides = self.early_stopping is not None or isinstance(self.scheduler, ReduceLROnPlateau)
+        decisive, known = self.settings.early_stopping_metric, [f"val_{name}" for name in ("loss", *self.metrics)]
+        if self._decides and decisive not in known:
+            raise ValueError(f"early_stopping_metric `{decisive}` is none of {', '.join(known)}")
         self.ema = None if self.settings.ema_decay is None else ExponentialMovingAverage(self.module, self.settings.ema_decay)
         self.scaler = torch.amp.GradScaler(self.device.type) if self.settings.precision == "fp16" else None
         if self.scaler is not None and any(group.get("fused") for group in self.optimizer.param_groups):
             raise ValueError("a fused optimizer hides the steps that fp16 skips from the scheduler; make it with fused=False")
         self.step = 0
         self.should_stop = False
-        """Set it to end training after the present step."""
+        """Set it to end training after the present step. A run that is resumed goes on, unless early stopping ended it."""
         self.results: dict[str, float] = {}
         """The values of the last evaluation."""
         self.journal = Journal(
             list(loggers) if self.processes.is_main else [],
-            [functools.partial(c.on_log, self) for c in self.callbacks],
+            self._on_log,
             check_finite=self.settings.check_finite,
             skips_allowed=self.scaler is not None,
             batches_per_step=self.settings.accumulation_steps,
@@ -121,8 +130,7 @@ class Trainer:
         self.window = Window()
         self._grad_norm: Tensor | None = None
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[self.settings.precision]
-        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
-        self._on_step = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
+        self._parameters = list(self.module.parameters())
         self._stepped = True
         self.saved_step = self.evaluated_step = -1
         if self.scaler is not None:
@@ -140,23 +148,29 @@ class Trainer:
 
         `resume=True` goes on from the newest checkpoint, if there is one: with the same program, data and number of
         processes the losses are bit for bit those of an uninterrupted run. The interrupted epoch's batches are read once
-        more and passed over.
+        more and passed over. The whole model is put in train mode; layers that are to stay in eval mode override `train`.
 
         Raises:
+            ValueError: the training loader is empty, or no `val_loader` for early stopping or `ReduceLROnPlateau`.
             NonFiniteError: a loss was not finite (with fp16: all losses between two log steps), and `check_finite` is on.
             FileExistsError: the checkpoint folder holds another run's checkpoints, and `resume` is off.
             RuntimeError: a checkpoint does not fit this model, data or number of processes.
 
         """
+        if self._decides and val_loader is None:
+            raise ValueError("early stopping and ReduceLROnPlateau decide by evaluations: pass a val_loader")
         open_checkpoints(self, resume)
         if self.checkpoints is not None:
             warn_of_lasting_workers(train_loader)
         self.model.train()
         self.optimizer.zero_grad()
         shows_progress = self.settings.progress and self.processes.is_main
+        first_step = self.step
         with self.journal.progress(self._num_steps(train_loader), self.step) if shows_progress else _NOTHING:
             while not self._is_finished():
                 self._run_epoch(train_loader, val_loader)
+            if len(self.window) and self.step > first_step:
+                self._log()  # the steps since the last record; the window is kept, in case that training goes on later
             self.journal.deliver_all()
         if val_loader is not None and self.evaluated_step != self.step:
             self._evaluate_and_decide(val_loader)
@@ -176,11 +190,13 @@ class Trainer:
         window = Window()
         averaged = contextlib.nullcontext() if self.ema is None else self.ema.applied()
         # FSDP2 gathers and frees its shards by hooks that inference mode does not let through
-        mode = inference(self.module, mode="no_grad" if is_sharded(self.module) else "inference")
-        with averaged, mode:
+        mode = torch.no_grad if is_sharded(self.module) else torch.inference_mode
+        with averaged, inference(self.module, mode="no_grad"):
             for batch in self._on_device(loader):
-                loss, outputs = self._forward(self.module, batch)
-                self._record(window, loss, self.count(batch), outputs, batch)
+                # not around the loader: a dataset may keep what it loads, and inference tensors cannot be trained on
+                with mode():
+                    loss, outputs = self._forward(self.module, batch)
+                    self._record(window, loss, self.count(batch), outputs, batch)
             if not len(window):
                 raise ValueError("the evaluation loader gave no batch")
             means = window.means(self.processes)
@@ -194,18 +210,20 @@ class Trainer:
     def _run_epoch(self, train_loader: Iterable[Any], val_loader: Iterable[Any] | None) -> None:
         settings = self.settings
         batches = self.position.batches(self._on_device(train_loader), train_loader)
+        on_steps = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
         while window := list(itertools.islice(batches, settings.accumulation_steps)):
             self._train_step(window)
             self.journal.tick()
             if self.step % settings.log_every == 0:
                 self._log()
-            for on_step in self._on_step:
+                self.window.clear()
+            for on_step in on_steps:
                 on_step(self)
             if settings.eval_every and val_loader is not None and self.step % settings.eval_every == 0:
                 self._evaluate_and_decide(val_loader)
             if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
                 self.save()
-            if self.should_stop or self.step == settings.max_steps:
+            if self._is_finished():
                 return
         if self.position.num_batches == 0:
             raise ValueError("the training loader gave no batch")
@@ -215,21 +233,20 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_epoch_end(self)
         self.position.end_epoch()
-        if settings.checkpoint_every is None:
+        if settings.checkpoint_every is None or self.saved_step == self.step:  # that one was before the epoch's end
             self.save()
 
     def _train_step(self, window: list[Any]) -> None:
         """One optimizer step over the window's micro-batches. Nothing here waits for the device, but for fp16's scaler."""
         counts = [self.count(batch) for batch in window]
-        shares = self._shares(counts)
+        parts = shares(counts, self.processes, self.device)
         for i, batch in enumerate(window):
             is_last = i == len(window) - 1
             with gradient_sync(self.model, is_last) if self.processes.world_size > 1 else _NOTHING:
                 loss, outputs = self._forward(self.model, batch)
-                part = loss if shares is None else loss * shares[i]
+                part = loss if parts is None else loss * parts[i]
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
-            # a compiled model may write its next loss to the same memory (CUDA graphs)
-            self._record(self.window, loss.detach().clone() if self._is_compiled else loss.detach(), counts[i], outputs, batch)
+            self._record(self.window, loss, counts[i], outputs, batch)
         if self.settings.max_grad_norm is not None:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
@@ -247,28 +264,13 @@ class Trainer:
                 self.ema.update()
             self._step_scheduler("step")
 
-    def _shares(self, counts: Sequence[Tensor | int]) -> list[Any] | None:
-        """What each micro-batch's mean counts for in the mean of the window over all processes; None: it is the whole."""
-        processes = self.processes
-        if processes.world_size == 1 and len(counts) == 1:
-            return None
-        wide = [as_wide(count) for count in counts]
-        if processes.world_size == 1:
-            return [count / sum(wide) for count in wide]
-        total = sum(wide)
-        # a fill is queued like any kernel; a copy of a Python number would wait for the device
-        whole = total.to(self.device) if isinstance(total, Tensor) else torch.full((), total, device=self.device)
-        whole = processes.sum(as_wide(whole))
-        # DDP and FSDP2 divide the sum of the gradients by the number of processes
-        return [count * processes.world_size / whole for count in wide]
-
     def _forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Any]:
         with torch.autocast(self.device.type, self._dtype) if self._dtype is not None else _NOTHING:
             result = self.loss(model, batch)
-        return result if isinstance(result, tuple) else (result, None)
+        return loss_and_outputs(result)
 
     def _record(self, window: Window, loss: Tensor, count: Tensor | int, outputs: Any, batch: Any) -> None:
-        window.add(loss, count)
+        window.add(loss.detach().clone(), count)  # a compiled model may write its next loss to the same memory (CUDA graphs)
         if self.metrics:
             with torch.no_grad():
                 for name, metric in self.metrics.items():
@@ -277,27 +279,25 @@ class Trainer:
     def _log(self) -> None:
         values: dict[str, Tensor | float] = {**self.window.means(self.processes)}
         if self._grad_norm is not None:
-            values["grad_norm"] = _whole(self._grad_norm)
+            values["grad_norm"] = whole(self._grad_norm)
         values |= {"lr": self.optimizer.param_groups[0]["lr"], "epoch": float(self.epoch)}
         self.journal.submit(self.step, values, self.window.losses())
-        self.window.clear()
+
+    def _on_log(self, step: int, values: Mapping[str, float]) -> None:
+        for callback in self.callbacks:
+            callback.on_log(self, step, values)
 
     def _evaluate_and_decide(self, val_loader: Iterable[Any]) -> None:
+        self.journal.deliver_all()  # so that records come in the order of their steps
         self.results = self.evaluate(val_loader)
         self.evaluated_step = self.step
         self.journal.write(self.step, self.results)
         for callback in self.callbacks:
             callback.on_evaluate(self, self.results)
         if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(self._decisive_result())
+            self.scheduler.step(self.results[self.settings.early_stopping_metric])
         if self.early_stopping is not None:
-            self.should_stop |= self.early_stopping.should_stop(self._decisive_result())
-
-    def _decisive_result(self) -> float:
-        name = self.settings.early_stopping_metric
-        if name not in self.results:
-            raise ValueError(f"early_stopping_metric `{name}` is none of {', '.join(self.results)}")
-        return self.results[name]
+            self.should_stop |= self.early_stopping.should_stop(self.results[self.settings.early_stopping_metric])
 
     def _step_scheduler(self, interval: str) -> None:
         if self.scheduler is not None and interval == self.settings.scheduler_interval:
@@ -306,14 +306,13 @@ class Trainer:
 
     def _is_finished(self) -> bool:
         settings = self.settings
-        return self.should_stop or self.epoch >= settings.epochs or self.step == settings.max_steps
+        is_last = settings.max_steps is not None and self.step >= settings.max_steps
+        return self.should_stop or is_last or self.epoch >= settings.epochs
 
     def _on_device(self, loader: Iterable[Any]) -> Iterable[Any]:
         if self.device.type == "cpu":
             return loader
         # without workers, loading ahead would change which random numbers the dataset and the model draw
-        from perflint_runtime.prefetch import DevicePrefetcher
-
         depth = 2 if getattr(loader, "num_workers", 0) else 0
         return DevicePrefetcher(loader, self.device, depth=depth)
 
@@ -329,20 +328,3 @@ class Trainer:
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-
-
-def _default_device() -> torch.device:
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type)
-
-
-def _early_stopping(settings: TrainingSettings) -> EarlyStopping | None:
-    if settings.early_stopping_patience is None:
-        return None
-    return EarlyStopping(settings.early_stopping_patience, settings.early_stopping_mode)
-
-
-def _whole(norm: Tensor) -> Tensor:
-    """A plain tensor, also of a norm that FSDP2 keeps as a distributed one."""
-    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    return whole

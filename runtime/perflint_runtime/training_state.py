@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perflint_runtime.checkpoints import as_plain
 from perflint_runtime.distributed import full_state, is_sharded, load_full_state
+from perflint_runtime.prefetch import to_device
 
 if TYPE_CHECKING:
     from perflint_runtime.trainer import Trainer
@@ -22,7 +24,7 @@ def save_checkpoint(trainer: "Trainer") -> None:
     if trainer.checkpoints is None:
         return
     trainer.journal.deliver_all()
-    if len(trainer.window):
+    if len(trainer.window) and trainer.scaler is None:  # with fp16 the steps of such losses are skipped
         trainer.journal.refuse_non_finite(trainer.step, trainer.window.losses())  # a checkpoint of lost weights helps nobody
     model, optimizer = full_state(trainer.module, trainer.optimizer)
     averages = None if trainer.ema is None else trainer.ema.state_dict()
@@ -36,12 +38,13 @@ def save_checkpoint(trainer: "Trainer") -> None:
         "model": model,
         "optimizer": optimizer,
         "averages": None if sharded else averages,
+        "kinds": _kinds(trainer),
         "parts": [part.state_dict() for part in _stateful(trainer)],
         "step": trainer.step,
         "results": trainer.results,
         "evaluated_step": trainer.evaluated_step,
-        "should_stop": trainer.should_stop,
-        "processes": trainer.processes.gather(own),
+        # on the host: a process that unpickles another one's CUDA tensor would start that card, too
+        "processes": trainer.processes.to_main(to_device(own, "cpu")),
     }
     trainer.saved_step = trainer.step
     if trainer.processes.is_main:
@@ -63,6 +66,8 @@ def open_checkpoints(trainer: "Trainer", resume: bool) -> None:
         if resume:
             raise ValueError("resume=True needs a folder: pass checkpoints= to the Trainer")
         return
+    for part in _stateful(trainer):
+        as_plain(part.state_dict(), f"the state of {type(part).__name__}")  # now, not after an hour
     if not resume:
         if trainer.step == 0 and trainer.processes.from_main(bool(trainer.checkpoints.paths())):
             raise FileExistsError(f"{trainer.checkpoints.folder} holds checkpoints: pass resume=True, or another folder")
@@ -85,21 +90,28 @@ def _restore(trainer: "Trainer", path: Path, state: dict[str, Any]) -> None:
             "cannot be divided anew"
         )
     own = state["processes"][processes.rank]
-    parts = _stateful(trainer)
-    if len(parts) != len(state["parts"]) or (trainer.ema is None) != (own["averages"] is None and state["averages"] is None):
-        raise RuntimeError(f"{path} is of a run with another scheduler, precision, averaging or callbacks")
-    load_full_state(trainer.module, trainer.optimizer, (state["model"], state["optimizer"]))
+    if state["kinds"] != _kinds(trainer):
+        raise RuntimeError(f"{path} is of a run with {', '.join(state['kinds'])}; this one has {', '.join(_kinds(trainer))}")
+    try:
+        load_full_state(trainer.module, trainer.optimizer, (state["model"], state["optimizer"]))
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise RuntimeError(f"{path} does not fit the model and optimizer: {' '.join(str(error).split())}") from error
     if trainer.ema is not None:
         trainer.ema.load_state_dict(own["averages"] or state["averages"])
-    for part, part_state in zip(parts, state["parts"], strict=True):
+    for part, part_state in zip(_stateful(trainer), state["parts"], strict=True):
         part.load_state_dict(part_state)
     trainer.step = trainer.saved_step = state["step"]
     trainer.results = state["results"]
     trainer.evaluated_step = state["evaluated_step"]
-    trainer.should_stop = state["should_stop"]
+    trainer.should_stop = trainer.early_stopping is not None and trainer.early_stopping.is_over
     trainer.window.load_state_dict(own["window"], trainer.device)
     trainer.position.load_state_dict(own["position"])
     trainer.journal.resume(trainer.step)
+
+
+def _kinds(trainer: "Trainer") -> list[str]:
+    parts = [trainer.optimizer, trainer.ema, *_stateful(trainer)]
+    return [type(part).__name__ for part in parts if part is not None]
 
 
 def _stateful(trainer: "Trainer") -> list[Any]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from perflint_runtime.distributed import Processes
+from perflint_runtime.prefetch import to_device
 
 
 class Window:
@@ -35,20 +36,21 @@ class Window:
 
     def means(self, processes: Processes) -> dict[str, Tensor]:
         """Each mean over the window and all processes: 0-d float64 tensors on the device (float32 on MPS)."""
-        losses = _stacked(self._losses)
+        losses = self.losses()
         weights = _weights(self._counts, losses)
         sums = {"loss": ((losses * weights).sum(), weights.sum())}
         for name, parts in self._metrics.items():
-            values = _stacked([value.detach() for value, _ in parts])
-            sums[name] = (values.sum(), _weights([count for _, count in parts], values).sum())
+            values, counts = zip(*parts, strict=True)
+            sums[name] = (_weights(values, losses).sum(), _weights(counts, losses).sum())
         if processes.world_size > 1:
             together = processes.sum(torch.stack([number for pair in sums.values() for number in pair]))
             sums = {name: (together[2 * i], together[2 * i + 1]) for i, name in enumerate(sums)}
         return {name: total / count for name, (total, count) in sums.items()}
 
     def losses(self) -> Tensor:
-        """The losses in the order of their batches: 1-d, on the device."""
-        return torch.stack(self._losses)
+        """The losses in the order of their batches: 1-d, on the device. 0 for those of nothing, whose mean is nan."""
+        losses = as_wide(torch.stack(self._losses))
+        return torch.where(_weights(self._counts, losses) != 0, losses, 0)
 
     def clear(self) -> None:
         """Forget all batches."""
@@ -66,12 +68,9 @@ class Window:
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Take over a `state_dict`, with its tensors on `device`."""
-        self._losses = [loss.to(device) for loss in state["losses"]]
-        self._counts = [_on(count, device) for count in state["counts"]]
-        self._metrics = {
-            name: [(_on(value, device), _on(count, device)) for value, count in parts]
-            for name, parts in state["metrics"].items()
-        }
+        self._losses = to_device(state["losses"], device)
+        self._counts = to_device(state["counts"], device)
+        self._metrics = {name: [(a, b) for a, b in parts] for name, parts in to_device(state["metrics"], device).items()}
 
 
 def samples_in(batch: Any) -> int:
@@ -104,22 +103,30 @@ def as_wide(number: Any) -> Any:
     return number.float() if number.device.type == "mps" else number.double()
 
 
-def _stacked(values: Sequence[Tensor]) -> Tensor:
-    stacked: Tensor = as_wide(torch.stack([value if value.dim() == 0 else value.reshape(()) for value in values]))
-    return stacked
+def shares(counts: Sequence[Tensor | int], processes: Processes, device: torch.device) -> list[Any] | None:
+    """What each micro-batch's mean counts for in the mean of a window over all processes; None: it is the whole.
+
+    Multiplied by the number of processes, since DDP and FSDP2 divide the sum of the gradients by it. Reads nothing.
+    """
+    if processes.world_size == 1 and len(counts) == 1:
+        return None
+    wide = [as_wide(count) for count in counts]
+    total = sum(wide)
+    if processes.world_size > 1:
+        # a fill is queued like any kernel; a copy of a Python number would wait for the device
+        total = total.to(device) if isinstance(total, Tensor) else torch.full((), total, device=device)
+        total = processes.sum(as_wide(total))
+    return [count * processes.world_size / total for count in wide]
 
 
-def _weights(counts: Sequence[Tensor | int], like: Tensor) -> Tensor:
-    """The counts as a vector on the device of `like`, without a copy that waits."""
+def _weights(counts: Sequence[Tensor | float], like: Tensor) -> Tensor:
+    """The numbers as a vector on the device of `like` and with its dtype, without a copy that waits."""
     if any(isinstance(count, Tensor) for count in counts):
-        return torch.stack([torch.as_tensor(count).to(like.device, like.dtype, non_blocking=True) for count in counts])
+        tensors = [torch.as_tensor(count).detach().reshape(()) for count in counts]
+        return torch.stack([tensor.to(like.device, like.dtype, non_blocking=True) for tensor in tensors])
     if len(set(counts)) == 1:
         return torch.full_like(like, counts[0])  # type: ignore[arg-type]  # no tensor is among them here
     host = torch.tensor(counts, dtype=like.dtype)
     if like.is_cuda:
         host = host.pin_memory()
     return host.to(like.device, non_blocking=True)
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value

@@ -7,13 +7,26 @@ import os
 import random
 import signal
 import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import Callback, CrossEntropy, JsonlLogger, Trainer, TrainingSettings, accuracy, make_loader, set_seed
+from perflint_runtime import (
+    BatchedTensorLoader,
+    Callback,
+    CrossEntropy,
+    JsonlLogger,
+    Trainer,
+    TrainingSettings,
+    accuracy,
+    make_loader,
+    set_seed,
+)
+from perflint_runtime.distributed import load_full_state
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -116,7 +129,6 @@ def test_a_run_that_ended_at_any_step_goes_on_exactly(step: int, num_workers: in
     expected = outcome(tmp_path / "whole", run(tmp_path / "whole", num_workers))
     interrupted = make_trainer(tmp_path / "killed")
     interrupted.callbacks.append(KillAt(step))
-    interrupted._on_step.append(interrupted.callbacks[-1].on_step)
     with pytest.raises(Killed):
         interrupted.fit(DataLoader(Augmented(), 7, shuffle=True, num_workers=num_workers), DataLoader(Augmented(20), 7))
     assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", num_workers)), expected)
@@ -136,7 +148,7 @@ def test_a_loader_with_a_seed_reads_no_batch_again(tmp_path: Path) -> None:
     def fit(folder: Path, dataset: Dataset[Any], stop_at: int | None) -> Trainer:
         trainer = make_trainer(folder, epochs=2)
         if stop_at is not None:
-            trainer._on_step.append(KillAt(stop_at).on_step)
+            trainer.callbacks.append(KillAt(stop_at))
         batches = make_loader(dataset, 7, shuffle=True, seed=1, num_workers=0)
         trainer.fit(batches, DataLoader(Augmented(20), 7), resume=True)
         return trainer
@@ -154,7 +166,7 @@ def test_checkpoints_at_the_ends_of_epochs_and_fp16_go_on_exactly(tmp_path: Path
     changes = {"checkpoint_every": None, "precision": "fp16", "eval_every": None}
     expected = outcome(tmp_path / "whole", run(tmp_path / "whole", 0, **changes))
     interrupted = make_trainer(tmp_path / "killed", **changes)
-    interrupted._on_step.append(KillAt(16).on_step)
+    interrupted.callbacks.append(KillAt(16))
     with pytest.raises(Killed):
         interrupted.fit(DataLoader(Augmented(), 7, shuffle=True), DataLoader(Augmented(20), 7))
     assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", 0, **changes)), expected)
@@ -197,7 +209,7 @@ def test_random_kills_during_training_and_saving(tmp_path: Path) -> None:
 def test_a_new_run_does_not_overwrite_an_old_one(tmp_path: Path) -> None:
     run(tmp_path, 0, epochs=1)
     with pytest.raises(FileExistsError, match="pass resume=True, or another folder"):
-        make_trainer(tmp_path).fit(DataLoader(Augmented(), 7))
+        make_trainer(tmp_path).fit(DataLoader(Augmented(), 7), DataLoader(Augmented(20), 7))
 
 
 def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
@@ -207,16 +219,205 @@ def test_a_finished_run_stays_finished(tmp_path: Path) -> None:
     assert again.results == first.results
 
 
+def test_a_run_whose_last_checkpoint_was_at_its_last_step_is_not_evaluated_again(tmp_path: Path) -> None:
+    changes = {"checkpoint_every": 7, "eval_every": None}
+    first = run(tmp_path, 0, **changes)
+    trainer = make_trainer(tmp_path, **changes)
+    trainer.fit(DataLoader(Augmented(), 7), [], resume=True)  # an empty loader could not be evaluated
+    assert trainer.results == first.results
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     run(tmp_path, 0, max_steps=5)
-    with pytest.raises(RuntimeError, match="another scheduler, precision, averaging or callbacks"):
+    with pytest.raises(
+        RuntimeError,
+        match="with AdamW, ExponentialMovingAverage, OneCycleLR, EarlyStopping; this one has AdamW, One",
+    ):
         run(tmp_path, 0, ema_decay=None)
     trainer = make_trainer(tmp_path)
     with pytest.raises(RuntimeError, match="is it the same data"):
-        trainer.fit(DataLoader(Augmented(10), 7), resume=True)
+        trainer.fit(DataLoader(Augmented(10), 7), DataLoader(Augmented(20), 7), resume=True)
 
 
 def test_persistent_workers_are_named_as_an_obstacle(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, max_steps=1)
     with pytest.warns(UserWarning, match="persistent_workers=False"):
-        trainer.fit(DataLoader(Augmented(), 7, num_workers=1, persistent_workers=True))
+        trainer.fit(DataLoader(Augmented(), 7, num_workers=1, persistent_workers=True), DataLoader(Augmented(20), 7))
+
+
+def test_a_loader_that_was_peeked_into_goes_on_exactly(tmp_path: Path) -> None:
+    def fit(folder: Path, stop_at: int | None, with_generator: bool) -> Trainer:
+        trainer = make_trainer(folder, accumulation_steps=1, epochs=2)
+        x, y = torch.randn(45, 6, generator=torch.Generator().manual_seed(0)), torch.arange(45) % 3
+        generator = torch.Generator().manual_seed(1) if with_generator else None
+        batches = BatchedTensorLoader(x, y, batch_size=7, shuffle=True, generator=generator)
+        next(iter(batches))  # as programs do to see a shape
+        if stop_at is not None:
+            trainer.callbacks.append(KillAt(stop_at))
+        trainer.fit(batches, DataLoader(Augmented(20), 7), resume=True)
+        return trainer
+
+    for with_generator in (False, True):
+        folder = tmp_path / str(with_generator)
+        expected = outcome(folder / "whole", fit(folder / "whole", None, with_generator))
+        with pytest.raises(Killed):
+            fit(folder / "killed", 6, with_generator)
+        assert_same(outcome(folder / "killed", fit(folder / "killed", None, with_generator)), expected)
+
+
+def test_a_checkpoint_at_the_last_step_of_an_epoch_repeats_no_record(tmp_path: Path) -> None:
+    changes = {"checkpoint_every": 7, "eval_every": None}
+    expected = outcome(tmp_path / "whole", run(tmp_path / "whole", 0, **changes))
+    assert [r["step"] for r in expected[0] if "val_loss" in r] == [7, 14, 21]
+
+    class KillAtEvaluation(Callback):
+        def on_evaluate(self, trainer: Trainer, values: Any) -> None:
+            if trainer.step == 14:
+                raise Killed
+
+    trainer = make_trainer(tmp_path / "killed", **changes)
+    trainer.callbacks.append(KillAtEvaluation())
+    with pytest.raises(Killed):
+        trainer.fit(DataLoader(Augmented(), 7, shuffle=True), DataLoader(Augmented(20), 7))
+    assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", 0, **changes)), expected)
+    assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", 0, **changes)), expected)
+
+
+def test_going_on_in_the_same_process_forgets_what_was_on_its_way(tmp_path: Path) -> None:
+    expected = outcome(tmp_path / "whole", run(tmp_path / "whole", 0))
+    trainer = make_trainer(tmp_path / "killed")
+    trainer.callbacks.append(KillAt(6))  # the record of step 6 is submitted, and not delivered
+    train_loader, val_loader = DataLoader(Augmented(), 7, shuffle=True), DataLoader(Augmented(20), 7)
+    with pytest.raises(Killed):
+        trainer.fit(train_loader, val_loader)
+    trainer.callbacks.pop()
+    trainer.fit(train_loader, val_loader, resume=True)
+    assert_same(outcome(tmp_path / "killed", trainer), expected)
+
+
+def test_an_epoch_that_was_broken_off_begins_anew_without_a_resume(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.callbacks.append(KillAt(3))
+    with pytest.raises(Killed):
+        trainer.fit(DataLoader(Augmented(), 7), DataLoader(Augmented(20), 7))
+    trainer.callbacks[-1] = KillAt(5)
+    with pytest.raises(Killed):
+        trainer.fit(DataLoader(Augmented(), 7), DataLoader(Augmented(20), 7))
+    assert trainer.position.num_batches == 4
+
+
+def test_a_run_that_a_callback_ended_goes_on_and_one_that_stopped_early_does_not(tmp_path: Path) -> None:
+    class Preempted(Callback):
+        def on_step(self, trainer: Trainer) -> None:
+            trainer.should_stop = trainer.step == 6
+
+    trainer = make_trainer(tmp_path / "ended")
+    trainer.callbacks.append(Preempted())
+    trainer.fit(DataLoader(Augmented(), 7), DataLoader(Augmented(20), 7))
+    assert trainer.step == 6
+    assert run(tmp_path / "ended", 0).step == 21
+
+    def patient() -> Trainer:
+        trainer = make_trainer(tmp_path / "early", early_stopping_patience=1, early_stopping_mode="max", eval_every=2)
+        trainer.fit(DataLoader(Augmented(), 7), [(torch.zeros(2, 6), torch.tensor([0, 1]))], resume=True)
+        return trainer
+
+    stopped = patient().step
+    assert stopped < 21
+    assert patient().step == stopped
+
+
+def test_a_checkpoint_of_something_else_is_one_line(tmp_path: Path) -> None:
+    def fit(width: int, optimizer: Any, resume: bool = True) -> None:
+        model = nn.Sequential(nn.Linear(6, width), nn.Linear(width, 3))
+        trainer = Trainer(
+            model, optimizer, CrossEntropy(), TrainingSettings(progress=False), checkpoints=tmp_path, device="cpu"
+        )
+        trainer.fit(DataLoader(Augmented(), 7), resume=resume)
+
+    sgd = lambda model: torch.optim.SGD(model.parameters(), lr=0.1)
+    fit(4, sgd, resume=False)
+    with pytest.raises(
+        RuntimeError, match=r"step-000000013\.pt does not fit the model and optimizer: .*size mismatch"
+    ) as caught:
+        fit(5, sgd)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RuntimeError, match=r"is of a run with SGD; this one has Adam$"):
+        fit(4, lambda model: torch.optim.Adam(model.parameters()))
+    with pytest.raises(RuntimeError, match="different number of parameter groups"):
+        fit(4, lambda model: torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.1))
+
+
+def test_a_state_that_cannot_be_saved_is_named_before_training(tmp_path: Path) -> None:
+    class Seen(Callback):
+        def state_dict(self) -> dict[str, Any]:
+            return {"seen": {1, 2}}
+
+        def load_state_dict(self, state: Any) -> None: ...
+
+    trainer = make_trainer(tmp_path)
+    trainer.callbacks.append(Seen())
+    with pytest.raises(TypeError, match=r"the state of Seen\['seen'\] is a set: a checkpoint holds"):
+        trainer.fit(DataLoader(Augmented(), 7), DataLoader(Augmented(20), 7))
+    assert trainer.step == 0
+
+
+def test_an_fp16_overflow_just_before_a_checkpoint_does_not_end_training(tmp_path: Path) -> None:
+    calls = iter(range(100))
+    model = nn.Linear(6, 3)
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        value = nn.functional.cross_entropy(model(batch[0]).float(), batch[1])
+        return value * float("inf") if next(calls) == 3 else value
+
+    settings = TrainingSettings(precision="fp16", log_every=3, checkpoint_every=4, progress=False)
+    trainer = Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, settings, checkpoints=tmp_path, device="cpu")
+    trainer.fit(DataLoader(Augmented(), 7))
+    assert trainer.step == 13
+
+
+def test_a_learning_rate_that_is_a_tensor_stays_on_its_device() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    saved = {**optimizer.state_dict()}
+    saved["param_groups"] = [{**saved["param_groups"][0], "lr": torch.tensor(0.1)}]
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.1, device="meta")  # in place of a card
+    load_full_state(model, optimizer, (model.state_dict(), saved))
+    assert optimizer.param_groups[0]["lr"].is_meta
+
+
+class Lookahead:
+    """Fetches two batches ahead, as DevicePrefetcher does where there is a card."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        waiting: deque[Any] = deque()
+        for batch in self.loader:
+            waiting.append(batch)
+            if len(waiting) > 2:
+                yield waiting.popleft()
+        yield from waiting
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("step", [9, 13])
+def test_batches_that_were_fetched_ahead_are_not_lost(
+    seed: int | None, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint stands where the loop stands, at 8 and at 12 of 13 batches: there the loader is at its end already."""
+
+    def fit(folder: Path, stop_at: int | None) -> Trainer:
+        trainer = make_trainer(folder, accumulation_steps=1, epochs=2)
+        if stop_at is not None:
+            trainer.callbacks.append(KillAt(stop_at))
+        batches = make_loader(Augmented(), 7, shuffle=True, seed=seed, num_workers=1, persistent_workers=False)
+        trainer.fit(batches, DataLoader(Augmented(20), 7), resume=True)
+        return trainer
+
+    expected = outcome(tmp_path / "whole", fit(tmp_path / "whole", None))
+    monkeypatch.setattr(Trainer, "_on_device", lambda self, loader: Lookahead(loader))
+    with pytest.raises(Killed):
+        fit(tmp_path / "killed", step)
+    assert_same(outcome(tmp_path / "killed", fit(tmp_path / "killed", None)), expected)
