@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -227,8 +228,8 @@ def changes(files: Files) -> tuple[list[str], Counter[str], set[str], bool]:
     return [], applied, rules, True
 
 
-def tried(seeds: range) -> Tally:
-    """Try the programs of some seeds."""
+def tried(seeds: range, failures: Path | None = None) -> Tally:
+    """Try the programs of some seeds, and write those that change to a folder."""
     torch.set_num_threads(1)
     gc.disable()
     tally = Tally()
@@ -244,6 +245,8 @@ def tried(seeds: range) -> Tally:
         tally.fixed.update(applied.keys())
         if differences:
             tally.changed[seed] = differences
+            if failures is not None:
+                write(failures, seed, differences)
     gc.collect()
     return tally
 
@@ -251,6 +254,7 @@ def tried(seeds: range) -> Tally:
 def smallest(files: Files) -> dict[str, str]:
     """A program without the statements that its failure does not need."""
     current = dict(files)
+    error = _kind_of_error(files)
     shrinking = True
     while shrinking:
         shrinking = False
@@ -258,10 +262,16 @@ def smallest(files: Files) -> dict[str, str]:
             for shorter in _shorter(current[name]):
                 candidate = {**current, name: shorter}
                 with contextlib.suppress(Exception):
-                    if changes(candidate)[0]:
+                    if _kind_of_error(candidate) == error and changes(candidate)[0]:
                         current, shrinking = candidate, True
                         break
     return current
+
+
+def _kind_of_error(files: Files) -> str | None:
+    """The type of the exception that ends a program."""
+    error = outcome(files).error
+    return error and error.partition(":")[0]
 
 
 def _shorter(text: str) -> Iterator[str]:
@@ -301,43 +311,34 @@ def main() -> int:
     parser.add_argument("--failures", type=Path, help="write each changed program, and what is left of it, to this folder")
     parser.add_argument("--json", type=Path, help="write what was counted to this file")
     options = parser.parse_args()
-    tally, seconds, cpu_s = run(options.programs, options.seed, options.minutes, options.processes)
-    print(table(tally, seconds, cpu_s))
+    tally, seconds = Tally(), 0.0
+    for tally, seconds in run(options.programs, options.seed, options.minutes, options.processes, options.failures):
+        if sys.stderr.isatty():
+            print(f"\r{tally.programs} programs, {len(tally.changed)} changed", end="", file=sys.stderr)
+    print(table(tally, seconds))
     for seed, differences in sorted(tally.changed.items()):
         print(f"program {seed}: {'; '.join(differences)[:300]}")
-        if options.failures is not None:
-            write(options.failures, seed, differences)
     if options.json is not None:
         options.json.write_text(json.dumps(record(options, tally, seconds), indent=2) + "\n", encoding="utf-8")
     return 1 if tally.changed else 0
 
 
-def run(programs: int, seed: int, minutes: float | None, processes: int) -> tuple[Tally, float, float]:
-    """Try programs in processes of their own; what was counted, and the seconds on the wall and of the processor."""
+def run(
+    programs: int, seed: int, minutes: float | None, processes: int, failures: Path | None
+) -> Iterator[tuple[Tally, float]]:
+    """Try programs in processes of their own; after each chunk, what was counted so far, and the seconds."""
     tally = Tally()
     chunks = [range(at, min(at + CHUNK, seed + programs)) for at in range(seed, seed + programs, CHUNK)]
     begin = time.monotonic()
-    cpu = sum(times_of_children())
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=5) as pool:
-        for done in pool.imap_unordered(tried, chunks):
+        for done in pool.imap_unordered(functools.partial(tried, failures=failures), chunks):
             tally.add(done)
-            if sys.stderr.isatty():
-                print(f"\r{tally.programs} programs, {len(tally.changed)} changed", end="", file=sys.stderr)
+            yield tally, time.monotonic() - begin
             if minutes is not None and time.monotonic() - begin > minutes * 60:
-                pool.terminate()
-                break
-    return tally, time.monotonic() - begin, sum(times_of_children()) - cpu
+                return
 
 
-def times_of_children() -> tuple[float, float]:
-    """User and system seconds of the processes that have ended."""
-    import os
-
-    times = os.times()
-    return times.children_user, times.children_system
-
-
-def table(tally: Tally, seconds: float, cpu_s: float) -> str:
+def table(tally: Tally, seconds: float) -> str:
     """The counts in lines."""
     rows = [
         f"{tally.programs} programs in {seconds:.0f} s ({tally.programs / seconds:.0f} per second)",

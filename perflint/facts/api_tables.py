@@ -56,6 +56,21 @@ MAY_ALIAS: Final = words(
 )
 """The result may be the receiver itself or share its memory."""
 
+ALIASING_FUNCTIONS: Final = words(
+    """
+    as_tensor asarray from_numpy from_dlpack to_dlpack frombuffer broadcast_tensors meshgrid einsum Variable Parameter
+    cartesian_prod chain_matmul
+    """
+)
+"""Torch functions, apart from those named like a method, whose result may be the argument or share its memory."""
+
+ALIASING_MODULES: Final = words(
+    """
+    Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
+    """
+)
+"""Layers that may hand on their input itself."""
+
 SCALAR_DIMENSION_KEEPERS: Final = words(
     """
     abs exp log sqrt neg sigmoid tanh clone detach float double half cpu cuda to item clamp add sub mul div round

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import (
+    ALIASING_MODULES,
     BINARY_METHODS,
     BOOLEAN_RESULTS,
     CONSTANT_FACTORIES,
@@ -503,8 +504,16 @@ def call_object(inference: Inference, callee: Object, node: ast.Call, frame: Fra
     if callee.qualname in ("torch.nn.Module", "torch.nn.Sequential", "torch.nn.DataParallel") or "parallel" in callee.qualname:
         return one(Output(place))
     if callee.qualname.startswith("torch.nn."):
-        return one(Tensor(place, dtype="float", fresh=last not in ("Identity", "Flatten", "Dropout")))
+        built = callee.site[1] if isinstance(callee.site, tuple) else None
+        fresh = last not in ALIASING_MODULES and isinstance(built, ast.Call) and not works_in_place(built)
+        return one(Tensor(place, dtype="float", fresh=fresh))
     return one(Output(place))
+
+
+def works_in_place(call: ast.Call) -> bool:
+    """Whether a call of a torch function or layer asks for `inplace`, by keyword or, maybe, by position."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("inplace", None))]
+    return any(isinstance(a, ast.Constant) and a.value is True for a in given)
 
 
 # -- functions -----------------------------------------------------------------------------------------------------------
