@@ -69,12 +69,14 @@ class Outcome:
         found = []
         if self.printed != other.printed:
             pairs = zip([*self.printed.splitlines(), None], [*other.printed.splitlines(), None], strict=False)
-            found.append(next(f"printed {a!r} -> {b!r}" for a, b in pairs if a != b) if self.printed else "printed something")
+            found.append(next((f"printed {a!r} -> {b!r}" for a, b in pairs if a != b), "printed something else"))
         if self.error != other.error:
             found.append(f"error {self.error!r} -> {other.error!r}")
-        for name in sorted({*self.variables, *other.variables}):
-            if self.variables.get(name) != other.variables.get(name):
-                found.append(f"`{name}` {self.variables.get(name)!r:.300} -> {other.variables.get(name)!r:.300}")
+        found += [
+            f"`{name}` {self.variables.get(name)!r:.300} -> {other.variables.get(name)!r:.300}"
+            for name in sorted({*self.variables, *other.variables})
+            if self.variables.get(name) != other.variables.get(name)
+        ]
         if self.generators != other.generators:
             found.append("a random generator, or the mode of autograd")
         return found
@@ -167,15 +169,20 @@ def _too_long(number: int, frame: object) -> None:
 
 def _reset() -> None:
     torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - programs use it
+    np.random.seed(0)
     random.seed(0)
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
 
 
 def _generators() -> object:
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_enabled("cpu")
-    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()[1:]), random.getstate(), modes  # noqa: NPY002
+    modes = (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_autocast_enabled("cpu"),
+    )
+    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()[1:]), random.getstate(), modes
 
 
 def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
@@ -192,7 +199,7 @@ def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
             gradient = _observed(value.grad, seen, False) if with_gradients and value.is_leaf else None
             held = value.detach().cpu()
             bits = (held.float() if held.dtype is torch.bfloat16 else held).numpy().tobytes()
-            kind = type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad, value.is_inference()
+            kind = type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad
             return *kind, bits, held.tolist(), gradient
         case np.ndarray():
             return "ndarray", str(value.dtype), value.shape, value.tobytes()
@@ -205,13 +212,17 @@ def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
         case list() | tuple():
             return type(value).__name__, [_observed(item, seen, with_gradients) for item in value]
         case dict():
-            return [(_observed(key, seen, with_gradients), _observed(item, seen, with_gradients)) for key, item in value.items()]
+            return [
+                (_observed(key, seen, with_gradients), _observed(item, seen, with_gradients)) for key, item in value.items()
+            ]
         case torch.optim.Optimizer():
             return _observed(value.state_dict(), seen, with_gradients)
         case torch.utils.data.DataLoader() | BaseException() | types.FunctionType() | types.MethodType() | types.ModuleType():
             return type(value).__name__
     held = getattr(value, "__dict__", {})
-    return type(value).__name__, [(name, _observed(item, seen, with_gradients)) for name, item in held.items() if name[:3] != "_ba"]
+    return type(value).__name__, [
+        (name, _observed(item, seen, with_gradients)) for name, item in held.items() if name[:3] != "_ba"
+    ]
 
 
 # -- looking for changes -------------------------------------------------------------------------------------------------
@@ -286,7 +297,9 @@ def _shorter(text: str) -> Iterator[str]:
     ]
     for block, k in blocks:
         statement = block[k]
-        options: list[list[ast.stmt]] = [[], getattr(statement, "body", [])] if not isinstance(statement, ast.ClassDef) else [[]]
+        options: list[list[ast.stmt]] = (
+            [[], getattr(statement, "body", [])] if not isinstance(statement, ast.ClassDef) else [[]]
+        )
         for option in options:
             if isinstance(option, list) and option != [statement]:
                 block[k : k + 1] = option
@@ -312,7 +325,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write what was counted to this file")
     options = parser.parse_args()
     tally, seconds = Tally(), 0.0
-    for tally, seconds in run(options.programs, options.seed, options.minutes, options.processes, options.failures):
+    for counted, now in run(options.programs, options.seed, options.minutes, options.processes, options.failures):
+        tally, seconds = counted, now
         if sys.stderr.isatty():
             print(f"\r{tally.programs} programs, {len(tally.changed)} changed", end="", file=sys.stderr)
     print(table(tally, seconds))
@@ -342,7 +356,7 @@ def table(tally: Tally, seconds: float) -> str:
     """The counts in lines."""
     rows = [
         f"{tally.programs} programs in {seconds:.0f} s ({tally.programs / seconds:.0f} per second)",
-        f"{tally.with_fixes} with safe fixes ({tally.with_fixes / tally.programs:.0%}), {tally.raising} of them end in an exception",
+        f"{tally.with_fixes} with safe fixes ({tally.with_fixes / tally.programs:.0%}), of which {tally.raising} raise",
         f"{len(tally.changed)} changed their meaning",
         "",
         f"{'rule':40} {'found in':>10} {'safely fixed in':>16}",

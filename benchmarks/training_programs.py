@@ -8,45 +8,23 @@ Nearly all programs run to their end; those that raise do so on a value, and mus
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import random
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 
+_LIBRARY = (Path(__file__).parent / "training_helpers.py").read_text(encoding="utf-8")
 HELPERS = {
-    "show": "def show(value):\n    print(f'{float(value):.6f}')\n    return value\n",
-    "same": "def same(value):\n    return value\n",
-    "flat": "def flat(value):\n    return value.reshape(-1)[0]\n",
-    "double_": "def double_(value):\n    with torch.no_grad():\n        value.data.mul_(2)\n",
-    "keep": "def keep(value):\n    KEPT.append(value)\n    return value\n",
-    "shake": "def shake():\n    for value in KEPT:\n        value.data.add_(1)\n",
-    "grads": "def grads(model):\n    return [None if p.grad is None else round(p.grad.abs().sum().item(), 6) for p in model.parameters()]\n",
-    "clear": "def clear(model):\n    for p in model.parameters():\n        p.grad = None\n",
-    "penalise": "def penalise(model):\n    sum(p.pow(2).sum() for p in model.parameters()).mul(0.01).backward()\n",
-    "watch": "def watch(value, limit=3.0):\n    if value > limit:\n        raise ValueError(f'too large: {float(value):.4f}')\n",
-    "mean_square": "def mean_square(out, y):\n    return (out - y).pow(2).mean()\n",
-    "kept_square": "def kept_square(out, y):\n    loss = (out - y).pow(2).mean()\n    KEPT.append(loss)\n    return loss\n",
-    "two_losses": "def two_losses(out, y):\n    first = F.mse_loss(out, y)\n    second = F.l1_loss(out, y)\n    return first, second\n",
-    "apply": "def apply(function, *arguments):\n    return function(*arguments)\n",
-    "pairs": "def pairs(x, y, size):\n    for start in range(0, len(x), size):\n        yield x[start : start + size], y[start : start + size]\n",
-    "zero_state": "def zero_state(layers, batch, width):\n    return torch.zeros(layers, batch, width)\n",
-    "moved_state": "def moved_state(layers, batch, width, device):\n    return torch.zeros(layers, batch, width).to(device)\n",
-    "counted_state": "def counted_state(layers, batch, width):\n    KEPT.append(torch.ones(()))\n    return torch.zeros(layers, batch, width)\n",
-    "Meter": (
-        "class Meter:\n    def __init__(self):\n        self.sum, self.count, self.last = 0.0, 0, None\n\n"
-        "    def update(self, value, n=1):\n        self.sum += value * n\n        self.count += n\n        self.last = value\n\n"
-        "    @property\n    def mean(self):\n        return self.sum / max(self.count, 1)\n"
-    ),
-    "Box": "class Box:\n    def __init__(self, value):\n        self.value = value\n\n    def bump(self):\n        self.value.data.add_(1)\n",
-    "train_once": (
-        "def train_once(model, optimizer, x, y):\n    optimizer.zero_grad()\n    loss = F.mse_loss(model(x), y)\n"
-        "    loss.backward()\n    optimizer.step()\n    return loss\n"
-    ),
-    "forward_loss": "def forward_loss(model, x, y):\n    return F.mse_loss(model(x), y)\n",
+    node.name: f"{ast.get_source_segment(_LIBRARY, node)}\n"
+    for node in ast.parse(_LIBRARY).body
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef))
 }
 """Functions and classes that programs import from their second module, or define themselves."""
 
@@ -168,7 +146,11 @@ class Author:
         ]
         if env.models:
             m = self.pick(env.models)
-            forms += [f"sum(p.sum() for p in {m}.parameters())", f"next({m}.parameters()).sum()", f"next({m}.parameters()).view(-1)[0]"]
+            forms += [
+                f"sum(p.sum() for p in {m}.parameters())",
+                f"next({m}.parameters()).sum()",
+                f"next({m}.parameters()).view(-1)[0]",
+            ]
         return self.pick(forms)
 
     def read(self, env: Env, scalar: str | None = None) -> str:
@@ -212,9 +194,18 @@ class Author:
         )
 
     def condition(self, env: Env) -> str:
-        forms = [f"{self.read(env)} > {self.pick(['0', '0.5', '2.0', '1e3'])}", "len(KEPT) % 2 == 0", "torch.cuda.is_available()"]
+        forms = [
+            f"{self.read(env)} > {self.pick(['0', '0.5', '2.0', '1e3'])}",
+            "len(KEPT) % 2 == 0",
+            "torch.cuda.is_available()",
+        ]
         if env.step:
-            forms += [f"{env.step} % 2 == {self.pick('01')}", f"({env.step} + 1) % 3 == 0", f"{env.step} == 1", f"{env.step} > 1"] * 2
+            forms += [
+                f"{env.step} % 2 == {self.pick('01')}",
+                f"({env.step} + 1) % 3 == 0",
+                f"{env.step} == 1",
+                f"{env.step} > 1",
+            ] * 2
         if env.scalars:
             s = self.pick(env.scalars)
             forms += [f"{s} > {self.pick(['0', '1'])}", f"torch.isnan({s})", f"not torch.isfinite({s})"]
@@ -231,6 +222,9 @@ class Author:
         n = env.size or "2"
         forms: list[Callable[[], None]] = [
             lambda: self.line(f"print({self.formatted(env)})"),
+            lambda: self.line(f"print({s})"),
+            lambda: self.line(f"KEPT.append(str({s}))"),
+            lambda: self.line(f"print({read}, {env.tensors[-1] if env.tensors else 'inputs'}.requires_grad)"),
             lambda: self.line(f"print('step', {env.step or 0}, {self.formatted(env)})"),
             lambda: self.line(f"{self.helper('show')}({s})"),
             lambda: self.line(f"{self.helper('watch')}({read})"),
@@ -256,14 +250,21 @@ class Author:
             number = self.pick(env.numbers)
             forms.append(lambda: self.line(f"{number} = {self.pick(['min', 'max'])}({number}, {read})"))
         if env.owner:
-            forms += [lambda: self.line(f"{env.owner}.total += {read}"), lambda: self.line(f"{env.owner}.last = {self.pick([read, s])}")]
+            forms += [
+                lambda: self.line(f"{env.owner}.total += {read}"),
+                lambda: self.line(f"{env.owner}.last = {self.pick([read, s])}"),
+            ]
         if env.is_loop:
             exit_ = self.pick(["break", "continue", "raise ValueError('diverged')"] + ["return None"] * env.is_function)
-            forms.append(lambda: self.guarded(env, lambda inner: self.line(exit_), f"{read} > {self.pick(['0.9', '1.5', '50'])}"))
+            forms.append(
+                lambda: self.guarded(env, lambda inner: self.line(exit_), f"{read} > {self.pick(['0.9', '1.5', '50'])}")
+            )
         self.pick(forms)()
 
     def show_total(self, env: Env, total: str) -> None:
-        self.line(self.pick([f"print('mean', {total} / 3)", f"print(f'{{{total}:.5f}}')", f"print({total})", f"KEPT.append({total})"]))
+        self.line(
+            self.pick([f"print('mean', {total} / 3)", f"print(f'{{{total}:.5f}}')", f"print({total})", f"KEPT.append({total})"])
+        )
         if self.chance(0.6):
             self.line(f"{total} = {self.pick(['0.0', '0', '0.0', '1.0'])}")
 
@@ -312,6 +313,28 @@ class Author:
                 f"setattr({s}, 'data', {s}.data * 2)",
                 f"torch.Tensor.add_({s}.detach(), 1)",
                 f"operator.iadd({s}.detach(), 1)",
+                f"write = {s}.detach().mul_; write(2)",
+                f"[{s} for _ in range(1)][0].data.mul_(2)",
+                f"{{0: {s} for _ in range(1)}}[0].data.mul_(2)",
+                f"(+{s}.detach()).mul_(2)",
+                f"nn.Identity()({s}.detach()).add_(1)",
+                f"{s}.detach().requires_grad_(False).mul_(2)",
+                f"torch.from_numpy({s}.detach().numpy()).zero_()",
+                f"torch.squeeze({s}.detach()).mul_(2)",
+                f"{self.helper('Scale')}(2) * {s}",
+                f"{s} * {self.helper('Scale')}(2)",
+                f"(lambda v={s}: v.data.mul_(2))()",
+                f"list(map({self.helper('double_')}, [{s}]))",
+                f"max({s}, key=lambda v: {s}.data.mul_(2)) if {s}.dim() else 0",
+                f"print({s}.data.mul_(2).item())",
+                f"(doubled := {s}.detach()).mul_(2)",
+                f"first = second_name = {s}.detach(); second_name.mul_(2)",
+                f"functools.partial({self.helper('double_')}, {s})()",
+                f"{self.helper('writing')}({s}).__enter__()",
+                f"with {self.helper('writing')}({s}): pass",
+                f"for item in [{s}]: item.data.mul_(2)",
+                f"KEPT[:] = [{s}]; KEPT[0].data.mul_(2)",
+                f"vars(KEPT)['x'] = {s}" if self.chance(0.05) else f"KEPT.extend([{s}]); {self.helper('shake')}()",
             ]
         )
         forms: list[Callable[[], None]] = [lambda: self.line(in_place)] * 4
@@ -338,6 +361,12 @@ class Author:
                 lambda: self.line(f"{m}.{self.pick(['train', 'eval'])}()"),
                 lambda: self.line(f"print(next({m}.parameters()).grad is None)"),
                 lambda: self.line(f"{self.helper('penalise')}({m})"),
+                lambda: self.line(f"{m}.apply({self.helper('report')})"),
+                lambda: self.line(f"print(list(map({self.helper('norm')}, {m}.parameters())))"),
+                lambda: self.line(f"print(sum({self.helper('norm')}(p) for p in {m}.parameters()))"),
+                lambda: self.line(f"predicted = {m}({t}[:, :3]).argmax(1)") if t == "x" else None,
+                lambda: self.line(f"accuracy = ({m}({t}[:, :3]).argmax(1) == 0).float().mean().item()") if t == "x" else None,
+                lambda: self.line(f"for p in {m}.parameters(): p.grad = None if p.grad is None else p.grad * 0.5"),
             ]
         if env.optimizers:
             o = self.pick(env.optimizers)
@@ -362,7 +391,18 @@ class Author:
 
     def alias(self, env: Env, alias: str, s: str) -> None:
         form = self.pick(
-            ["{}", "{}.detach()", "{}.data", "{}.view(-1)", "{}[...]", "{}.reshape(1)", "{}.detach().numpy()", "{}.T", "[{}]", "{}.expand(1)"]
+            [
+                "{}",
+                "{}.detach()",
+                "{}.data",
+                "{}.view(-1)",
+                "{}[...]",
+                "{}.reshape(1)",
+                "{}.detach().numpy()",
+                "{}.T",
+                "[{}]",
+                "{}.expand(1)",
+            ]
         )
         self.line(f"{alias} = {form.format(s)}")
         if self.chance(0.3):
@@ -411,9 +451,13 @@ class Author:
         """Tensors that are built on the host and moved."""
         c = self.name("const")
         n = env.size or "3"
-        dtype = self.pick(["", "", "", ", dtype=torch.float64", ", dtype=torch.int64", ", dtype=torch.float16", ", dtype=torch.uint8"])
+        dtype = self.pick(
+            ["", "", "", ", dtype=torch.float64", ", dtype=torch.int64", ", dtype=torch.float16", ", dtype=torch.uint8"]
+        )
         number = self.pick(["0.0", "1", "-1.5", "3", "True", "1e-8", "300", "-2", "65504", "0.1", "2.5"])
-        move = self.pick([".to(device)", ".to(device)", ".to(inputs.device)", ".to(device, non_blocking=True)", ".to(device=device)"])
+        move = self.pick(
+            [".to(device)", ".to(device)", ".to(inputs.device)", ".to(device, non_blocking=True)", ".to(device=device)"]
+        )
         made = self.pick(
             [
                 f"torch.zeros({n}, 2{dtype}){move}",
@@ -434,7 +478,9 @@ class Author:
             ]
         )
         self.line(f"{c} = {made}")
-        self.line(self.pick([f"print({c}.dtype, {c}.tolist())", f"KEPT.append({c})", f"print({c}.float().sum().item(), {c}.shape)"]))
+        self.line(
+            self.pick([f"print({c}.dtype, {c}.tolist())", f"KEPT.append({c})", f"print({c}.float().sum().item(), {c}.shape)"])
+        )
         if self.chance(0.5) and "dtype" not in made and "tensor(" in made and "[" not in made:
             env.scalars.append(c)
 
@@ -500,7 +546,9 @@ class Author:
     def elements(self, env: Env) -> None:
         t = self.pick(env.tensors) if env.tensors else "inputs"
         name = self.name("values")
-        source = self.pick([f"{t}[0]", f"{t}.sum(0)", f"{t}.mean(1)", f"{t}.argmax(1)", f"{t}.flatten()", f"{t}.sum(0).half()", f"{t}[:, 0]"])
+        source = self.pick(
+            [f"{t}[0]", f"{t}.sum(0)", f"{t}.mean(1)", f"{t}.argmax(1)", f"{t}.flatten()", f"{t}.sum(0).half()", f"{t}[:, 0]"]
+        )
         if self.chance(0.5):
             vector = self.name("vector")
             self.line(f"{vector} = {source}")
@@ -528,7 +576,7 @@ class Author:
                 [
                     "nn.Linear(3, 2)",
                     "nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))",
-                    "nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(4, 2))",
+                    "nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 2))",
                     "nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 2))",
                 ]
             )
@@ -552,10 +600,18 @@ class Author:
             self.line("")
             with self.block("def forward(self, x):"):
                 if self.chance(0.4):
-                    self.line(self.pick(["mask = torch.ones(x.size(0), 3).to(x.device)", "mask = torch.ones(x.shape).to(device)", "mask = torch.full((x.size(0), 3), 0.5).to(x.device)"]))
+                    self.line(
+                        self.pick(
+                            [
+                                "mask = torch.ones(x.size(0), 3).to(x.device)",
+                                "mask = torch.ones(x.shape).to(device)",
+                                "mask = torch.full((x.size(0), 3), 0.5).to(x.device)",
+                            ]
+                        )
+                    )
                     self.line("x = x * mask")
                 self.line("h = torch.relu(self.first(x))")
-                if extra and not extra == "mean":
+                if extra and extra != "mean":
                     self.line("h = self.extra(h)")
                 if extra.endswith("mean"):
                     self.line("self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)")
@@ -565,7 +621,14 @@ class Author:
                     self.network_quirk(env)
                 if self.chance(0.15):
                     self.statement(env)
-                self.line(self.pick(["return self.second(h)", "out = self.second(h)\n        return out".replace("        ", "    " * self.depth)]))
+                self.line(
+                    self.pick(
+                        [
+                            "return self.second(h)",
+                            "out = self.second(h)\n        return out".replace("        ", "    " * self.depth),
+                        ]
+                    )
+                )
         self.line("")
         self.line("")
         return f"{cls}()"
@@ -581,16 +644,27 @@ class Author:
                     "h = h + torch.zeros(4).to(device)",
                     "h = h * torch.tensor(0.5, device=x.device)",
                     "h = h * torch.tensor(2, device=device)",
-                    "if self.last is not None and self.last.shape == h.shape:\n" + "    " * (self.depth + 1) + "h = h + 0.1 * self.last",
+                    "if self.last is not None and self.last.shape == h.shape:\n"
+                    + "    " * (self.depth + 1)
+                    + "h = h + 0.1 * self.last",
                     "print('grad', torch.is_grad_enabled())",
                     "h = h + torch.randn(4).to(x.device) * 0.1",
                     "if self.training:\n" + "    " * (self.depth + 1) + "h = h * 1.5",
                     "print(self.first.weight.grad is None)",
                     "self.total += h.sum().item()",
                     "if h.requires_grad:\n" + "    " * (self.depth + 1) + "h.register_hook(lambda g: g * 2)",
-                    "self.cache = self.__dict__.get('cache', h.detach() * 0 + 1)[:1]\n" + "    " * self.depth + "h = h * self.cache",
+                    "self.cache = self.__dict__.get('cache', h.detach() * 0 + 1)[:1]\n"
+                    + "    " * self.depth
+                    + "h = h * self.cache",
                     "self.first.weight.data.mul_(0.99)",
                     "h.add_(0.1)",
+                    "keep(h)",
+                    "h = h + len(KEPT)",
+                    "h = F.dropout(h, 0.5, self.training)",
+                    "print(h.mean())",
+                    "h[:, 0] = 0.5",
+                    "watch(h.max(), 1.5)",
+                    "watch(x.abs().max(), 2.0)",
                 ]
             )
         )
@@ -604,7 +678,9 @@ class Author:
         width = 4
         pair = kind.startswith("LSTM")
         states = layers * (2 if both else 1)
-        style = self.pick(["zeros", "zeros", "moved", "moved", "helper", "method", "none", "kept", "randn", "new_zeros", "cuda"])
+        style = self.pick(
+            ["zeros", "zeros", "moved", "moved", "helper", "method", "none", "kept", "randn", "new_zeros", "cuda"]
+        )
         cell = kind.endswith("Cell")
         with self.block(f"class {cls}(nn.Module):"):
             with self.block("def __init__(self):"):
@@ -637,7 +713,7 @@ class Author:
                     with self.block("for t in range(3):"):
                         target = "h, c" if pair else "h"
                         if style == "none" or not given:
-                            self.line(f"state = self.rnn(sequence[:, t])")
+                            self.line("state = self.rnn(sequence[:, t])")
                             self.line("h = state[0]" if pair else "h = state")
                         elif self.chance(0.2):
                             self.line(f"outs = self.rnn(sequence[:, t], {'(h, c)' if pair else 'h'})")
@@ -653,10 +729,18 @@ class Author:
                     self.line(f"{out} = self.rnn(sequence{argument})")
                     if style == "kept":
                         name = out.partition(", ")[2]
-                        self.line(f"self.h, self.c = {name}[0].detach(), {name}[1].detach()" if pair else f"self.h = {name}.detach()")
+                        self.line(
+                            f"self.h, self.c = {name}[0].detach(), {name}[1].detach()" if pair else f"self.h = {name}.detach()"
+                        )
                     self.line("feature = " + ("out[:, -1]" if first else "out[-1]"))
                     if given and self.chance(0.15):
-                        self.line(self.pick(["feature = feature + h.sum()", "print(h.sum().item())", "self.last = h", "KEPT.append(h)"]) if "h" in given.strip("()").split(", ") else "pass")
+                        self.line(
+                            self.pick(
+                                ["feature = feature + h.sum()", "print(h.sum().item())", "self.last = h", "KEPT.append(h)"]
+                            )
+                            if "h" in given.strip("()").split(", ")
+                            else "pass"
+                        )
                 self.line("return self.head(feature)")
         self.line("")
         self.line("")
@@ -671,7 +755,9 @@ class Author:
                 return ""
         if style == "kept" and cell:
             style = "moved"
-        where = self.pick([".to(x.device)", ".to(device)", ".to(device)", ".to(x.device, non_blocking=True)", ".to(device=device)"])
+        where = self.pick(
+            [".to(x.device)", ".to(device)", ".to(device)", ".to(x.device, non_blocking=True)", ".to(device=device)"]
+        )
         zeros = {
             "zeros": f"torch.zeros({shape}{self.pick(['', ', device=x.device', ', dtype=x.dtype'])})",
             "moved": f"torch.zeros({shape}{self.pick(['', '', ', dtype=x.dtype', ', dtype=torch.float32'])}){where}",
@@ -723,7 +809,18 @@ class Author:
             return
         self.line(
             self.pick(
-                ["h += 0.5", "h.fill_(0.25)", "h[0] = 1", "nn.init.ones_(h)", "print(h.sum().item())", "self.last = h", "KEPT.append(h)", "h = h + 0", "h.requires_grad_()", "h.data.add_(1)"]
+                [
+                    "h += 0.5",
+                    "h.fill_(0.25)",
+                    "h[0] = 1",
+                    "nn.init.ones_(h)",
+                    "print(h.sum().item())",
+                    "self.last = h",
+                    "KEPT.append(h)",
+                    "h = h + 0",
+                    "h.requires_grad_()",
+                    "h.data.add_(1)",
+                ]
             )
         )
 
@@ -807,7 +904,11 @@ class Author:
             for _ in range(self.pick([1, 1, 2, 2, 3, 4])):
                 if correct and self.chance(0.3):
                     t = inner.tensors[-1]
-                    self.line(f"correct += ({t}.argmax(1) == y.argmax(1)).sum().item()" if t in ("out", "pred") else f"correct += ({t} > 0).sum().item()")
+                    self.line(
+                        f"correct += ({t}.argmax(1) == y.argmax(1)).sum().item()"
+                        if t in ("out", "pred")
+                        else f"correct += ({t} > 0).sum().item()"
+                    )
                 elif has_meter and self.chance(0.3):
                     self.line(f"meter.update({self.read(inner)}, {inner.size})")
                 else:
@@ -830,7 +931,8 @@ class Author:
                 self.line(self.pick([f"print({total} / 3)", f"print(f'{{{total} / 3:.5f}}')", f"print('epoch', {total})"]))
         for values in env.lists:
             if self.chance(0.5):
-                self.line(f"print({self.pick([f'sum({values}) / max(len({values}), 1)', f'{values}[-1:]', f'np.mean({values} or [0])'])})")
+                mean = self.pick([f"sum({values}) / max(len({values}), 1)", f"{values}[-1:]", f"np.mean({values} or [0])"])
+                self.line(f"print({mean})")
 
     def leave(self, env: Env, results: list[str]) -> None:
         if env.is_function and results and self.chance(0.85):
@@ -840,7 +942,10 @@ class Author:
 
     def step(self, env: Env, model: str, optimizer: str) -> None:
         """Forward, backward, step, in one of the usual orders."""
-        clear = self.pick([f"{optimizer}.zero_grad()"] * 6 + [f"{model}.zero_grad()", f"{optimizer}.zero_grad(set_to_none=True)", f"{optimizer}.zero_grad(set_to_none=False)"])
+        clear = self.pick(
+            [f"{optimizer}.zero_grad()"] * 6
+            + [f"{model}.zero_grad()", f"{optimizer}.zero_grad(set_to_none=True)", f"{optimizer}.zero_grad(set_to_none=False)"]
+        )
         place = self.pick(["first", "late", "late", "late", "before_backward", "end", "accumulate"])
         if place == "first":
             self.line(clear)
@@ -885,13 +990,16 @@ class Author:
         env.scalars.append("extra")
 
     def forward(self, env: Env, model: str) -> None:
-        form = self.pick(["out", "out", "out", "direct", "square", "helper", "kept", "two", "whole", "branch", "walrus", "noisy"])
+        form = self.pick(
+            ["out", "out", "out", "direct", "square", "helper", "kept", "two", "whole", "branch", "walrus", "noisy"]
+        )
         if form in ("out", "kept", "two", "branch"):
             self.line(f"out = {model}(x)")
             env.tensors.append("out")
             self.disturb(env)
         if form == "out":
-            self.line(f"loss = {self.pick(['F.mse_loss(out, y)', 'criterion(out, y)', 'F.cross_entropy(out, y.argmax(1))', 'F.l1_loss(out, y) + 0.1 * out.pow(2).mean()'])}")
+            losses = ["F.mse_loss(out, y)", "criterion(out, y)", "F.cross_entropy(out, y.argmax(1))"]
+            self.line(f"loss = {self.pick([*losses, 'F.l1_loss(out, y) + 0.1 * out.pow(2).mean()'])}")
         elif form == "direct":
             self.line(f"loss = F.mse_loss({model}(x), y)")
         elif form == "square":
@@ -919,7 +1027,16 @@ class Author:
         if form == "two":
             env.scalars += ["first", "second"]
         if self.chance(0.08):
-            self.line(self.pick(["loss += 0.1", "loss = loss / 2", "loss *= 0.5", "loss = loss + 0.01 * sum(p.pow(2).sum() for p in " + model + ".parameters())"]))
+            self.line(
+                self.pick(
+                    [
+                        "loss += 0.1",
+                        "loss = loss / 2",
+                        "loss *= 0.5",
+                        "loss = loss + 0.01 * sum(p.pow(2).sum() for p in " + model + ".parameters())",
+                    ]
+                )
+            )
 
     def train_scene(self) -> None:
         """A function that trains, and its call."""
@@ -1015,13 +1132,30 @@ class Author:
                     self.line("x, y = x.to(device), y.to(device)")
                     self.step(inner, "self.model", "self.optimizer")
                     self.statement(inner)
-                    self.line(self.pick(["return loss", "return loss.item()", "return loss.detach()", "self.last = loss\n        return self.last"]))
+                    self.line(
+                        self.pick(
+                            [
+                                "return loss",
+                                "return loss.item()",
+                                "return loss.detach()",
+                                "self.last = loss\n        return self.last",
+                            ]
+                        )
+                    )
                 self.line("")
                 with self.block("def fit(self):"):
                     self.line(f"total = {self.pick(['0.0', '0'])}")
                     with self.block("for x, y in self.loader:"):
                         self.line("loss = self.training_step(x, y)")
-                        self.line(self.pick(["total += float(loss)", "total += loss.item() if torch.is_tensor(loss) else loss", "total += loss"]))
+                        self.line(
+                            self.pick(
+                                [
+                                    "total += float(loss)",
+                                    "total += loss.item() if torch.is_tensor(loss) else loss",
+                                    "total += loss",
+                                ]
+                            )
+                        )
                         if self.chance(0.3):
                             self.line("print(f'{float(loss):.4f}')")
                     self.line("return total")
@@ -1076,7 +1210,8 @@ class Author:
                 elif form == "total":
                     self.line(f"total += loss.item(){self.pick(['', ' * len(x)'])}")
                 elif form == "collect" and env.lists:
-                    self.line(f"outputs.append({self.pick(['out', 'out.detach()', 'out.cpu().detach().numpy()', 'out.tolist()', 'out.argmax(1)', 'loss', 'loss.item()', 'out[0]', 'x'])})")
+                    kept = ["out", "out.detach()", "out.cpu().detach().numpy()", "out.tolist()", "out.argmax(1)", "loss", "x"]
+                    self.line(f"outputs.append({self.pick([*kept, 'loss.item()', 'out[0]', 'str(loss)'])})")
                 else:
                     self.statement(inner)
                 self.disturb(inner)
@@ -1085,8 +1220,21 @@ class Author:
         if self.chance(0.3):
             self.line(f"{model}.train()")
         if self.chance(0.1):
-            self.line(self.pick(["KEPT.append(out)", "print(out.requires_grad)", "print(loss.item())", "out.detach().add_(1)", "KEPT.append(loss.detach())"]))
-        self.leave(outer, ["total", "correct", *env.lists, *(["out"] if self.chance(0.1) else []), *(["loss"] if self.chance(0.05) else [])])
+            self.line(
+                self.pick(
+                    [
+                        "KEPT.append(out)",
+                        "print(out.requires_grad)",
+                        "print(loss.item())",
+                        "out.detach().add_(1)",
+                        "KEPT.append(loss.detach())",
+                    ]
+                )
+            )
+        self.leave(
+            outer,
+            ["total", "correct", *env.lists, *(["out"] if self.chance(0.1) else []), *(["loss"] if self.chance(0.05) else [])],
+        )
 
     def evaluate_scene(self) -> None:
         network = self.network()
@@ -1099,7 +1247,12 @@ class Author:
         if self.chance(0.5):
             self.line(f"print({self.helper('train_once')}(model, optimizer, inputs, targets).item())")
         if self.chance(0.3):
-            self.line(self.pick(["for kept in KEPT:\n    if torch.is_tensor(kept) and kept.requires_grad:\n        kept.sum().backward()", "if getattr(model, 'last', None) is not None:\n    (next(model.parameters()).sum() * model.last.sum()).backward()"]))
+            if self.chance(0.5):
+                with self.block("for kept in KEPT:"), self.block("if torch.is_tensor(kept) and kept.requires_grad:"):
+                    self.line("kept.sum().backward()")
+            else:
+                with self.block("if getattr(model, 'last', None) is not None:"):
+                    self.line("(next(model.parameters()).sum() * model.last.sum()).backward()")
 
     def teacher_scene(self) -> None:
         """A student that learns from a teacher."""
@@ -1113,10 +1266,19 @@ class Author:
                 with self.block(f"with torch.{mode}():"):
                     self.line("target = teacher(x)")
                     if self.chance(0.4):
-                        self.line(self.pick(["soft = target.softmax(-1)", "target = target * 2", "print(target.mean().item())"]))
+                        self.line(
+                            self.pick(["soft = target.softmax(-1)", "target = target * 2", "print(target.mean().item())"])
+                        )
                 env.tensors.append("target")
                 self.disturb(env)
-                use = self.pick(["F.mse_loss(student(x), target)", "(student(x) * target).mean()", "(student(x) - target).pow(2).mean()", "F.mse_loss(student(x), target.clone())"])
+                use = self.pick(
+                    [
+                        "F.mse_loss(student(x), target)",
+                        "(student(x) * target).mean()",
+                        "(student(x) - target).pow(2).mean()",
+                        "F.mse_loss(student(x), target.clone())",
+                    ]
+                )
                 self.line(f"loss = {use}")
                 env.scalars.append("loss")
                 self.line("optimizer.zero_grad()")
@@ -1149,7 +1311,17 @@ class Author:
                     self.line("host.data.mul_(2)")
                 if self.chance(0.2):
                     self.line("print(out.sum().item())")
-                self.line(self.pick(["rows.append(host.detach().numpy())", "rows.append(host.tolist())", "print(host.sum().item())", "rows.append(host.mean().item())", "total += host.sum().item()"]))
+                self.line(
+                    self.pick(
+                        [
+                            "rows.append(host.detach().numpy())",
+                            "rows.append(host.tolist())",
+                            "print(host.sum().item())",
+                            "rows.append(host.mean().item())",
+                            "total += host.sum().item()",
+                        ]
+                    )
+                )
             self.line("return rows, total")
         self.line("")
         self.line("")
@@ -1178,9 +1350,17 @@ class Author:
             outer = env.inner()
             inner = env.inner()
             inner.is_loop, inner.step = True, "i"
-            header = self.pick(["for i in range(rounds):", "for i, row in enumerate(data):", "for i in [3, 1, 2]:", "for i in range(len(data)):"])
+            header = self.pick(
+                [
+                    "for i in range(rounds):",
+                    "for i, row in enumerate(data):",
+                    "for i in [3, 1, 2]:",
+                    "for i in range(len(data)):",
+                ]
+            )
             with self.block(header):
-                self.line(f"value = {self.scalar(env)}" if self.chance(0.3) else f"value = {self.pick(['(data * i).mean()', 'data[i % 3].sum() / 3', '(data + i).pow(2).sum()', '(data > i * 0.1).sum()'])}")
+                plain = ["(data * i).mean()", "data[i % 3].sum() / 3", "(data + i).pow(2).sum()", "(data > i * 0.1).sum()"]
+                self.line(f"value = {self.scalar(env) if self.chance(0.3) else self.pick(plain)}")
                 inner.scalars.append("value")
                 for _ in range(self.pick([2, 3, 3, 4, 5])):
                     self.statement(inner)
@@ -1198,14 +1378,22 @@ class Author:
         self.line("TABLE = 'a,b,c\\n' + ''.join(f'{k},{k * 2},{k % 3}\\n' for k in range(6))")
         self.line("")
         self.line("")
-        skip = self.pick(["skiprows=i, nrows=1, header=None", "skiprows=range(1, i + 1), nrows=1", "skiprows=i + 1, nrows=1, names=['a', 'b', 'c']"])
+        skip = self.pick(
+            [
+                "skiprows=i, nrows=1, header=None",
+                "skiprows=range(1, i + 1), nrows=1",
+                "skiprows=i + 1, nrows=1, names=['a', 'b', 'c']",
+            ]
+        )
         with self.block("class Rows(torch.utils.data.Dataset):"):
             with self.block("def __len__(self):"):
                 self.line("return 4")
             self.line("")
             with self.block("def __getitem__(self, i):"):
                 self.line(f"row = pd.read_csv(io.StringIO(TABLE), {skip})")
-                self.line("values = torch.tensor(pd.to_numeric(row.iloc[0], errors='coerce').fillna(0).to_numpy(dtype='float32'))")
+                self.line(
+                    "values = torch.tensor(pd.to_numeric(row.iloc[0], errors='coerce').fillna(0).to_numpy(dtype='float32'))"
+                )
                 self.line("return values, values[:2]")
         self.line("")
         self.line("")
@@ -1218,9 +1406,11 @@ class Author:
 
     def dead_scene(self) -> None:
         """A context manager that is not called raises, so it stands where it is not reached."""
-        with self.block("def frozen(model):"):
-            with self.block(f"with torch.{self.pick(['no_grad', 'enable_grad', 'inference_mode'])}:"):
-                self.line("return model(inputs).sum().item()")
+        with (
+            self.block("def frozen(model):"),
+            self.block(f"with torch.{self.pick(['no_grad', 'enable_grad', 'inference_mode'])}:"),
+        ):
+            self.line("return model(inputs).sum().item()")
         self.line("")
         self.line("")
         with self.block("if torch.cuda.device_count() > 64:"):
@@ -1237,6 +1427,8 @@ class Author:
             scenes = [self.rows_scene]
         chosen = self.pick(scenes)
         chosen()
+        if self.chance(0.15):  # all of it in a function, whose own functions are closures
+            self.lines = ["def main():", *textwrap.indent("\n".join(self.lines), "    ").split("\n"), "", "", "main()"]
         body = "\n".join(self.lines)
         used = [name for name in HELPERS if re.search(rf"\b{name}\b", body)]
         library = "\n\n".join(["KEPT = []\n", *(HELPERS[name] for name in used)])
@@ -1246,6 +1438,7 @@ class Author:
             f"import {module}\n"
             for module, mark in (
                 ("contextlib", "contextlib."),
+                ("functools", "functools."),
                 ("io", "io."),
                 ("operator", "operator."),
                 ("time", "time."),
@@ -1254,11 +1447,18 @@ class Author:
             )
             if mark in body
         ]
-        main = "".join(optional) + "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+        main = "".join(optional) + "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+        main += "from torch.utils.data import DataLoader, TensorDataset\n"
         if self.has_module:
             main += f"\nfrom helpers import {names}\n"
         main += '\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
         main += "criterion = nn.MSELoss()\ninputs, targets = torch.randn(6, 3), torch.randn(6, 2)\n\n\n"
+        if self.chance(0.08):
+            main = main.replace("import torch\n", "import torch as th\n", 1)
+            body, library = re.sub(r"\btorch\.", "th.", body), library if self.has_module else library.replace("torch.", "th.")
+            main = (
+                main.replace("torch.device(", "th.device(").replace("torch.cuda", "th.cuda").replace("torch.randn", "th.randn")
+            )
         if not self.has_module:
             return {"main.py": f"{main}{library}\n\n{body}\n"}
         return {"main.py": f"{main}{body}\n", "helpers.py": f"{head}\n{library}"}

@@ -130,6 +130,23 @@ for value in KEPT:
     value.sum().backward()
 """
 
+EVALUATING = """
+def evaluate(model, report):
+    total = 0
+    for x in inputs.split(2):
+        out = model(x)
+        {}
+        total += out.sum().item()
+    return total
+
+
+model = nn.Linear(3, 2).to(device)
+try:
+    print(evaluate(model, print))
+except (AssertionError, ValueError) as error:
+    print(error)
+"""
+
 CALL = "train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), optimizer)"
 
 TRAPS = {
@@ -142,6 +159,21 @@ TRAPS = {
     ),
     "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
     "forward pass that keeps a tensor in a global": EVALUATE.replace("{}", "KEPT.append(self.layer(x))"),
+    "numpy() that raises for a graph": EVALUATING.format(
+        "try:\n            total += out.numpy().sum()\n        except RuntimeError as error:\n            print(error)"
+    ),
+    "tensor in an assertion": EVALUATING.format("assert total < 0 or out.sum() > 100, out"),
+    "tensor in an exception": EVALUATING.format("if total == 0:\n            raise ValueError(out)"),
+    "print that is passed": EVALUATING.format("report(out)"),
+    "inference tensor that a function writes to": (
+        "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"
+        "    with torch.no_grad():\n        target = model(x)\n        print(target.sum().item())\nlater()\n"
+    ),
+    "inference mode for some steps": (
+        "def train(model):\n    total = 0.0\n    for i, x in enumerate(inputs.split(2)):\n"
+        "        with torch.inference_mode(i == 0):\n            loss = model(x.to(device)).sum()\n"
+        "            total += loss.item()\n    return total\n\n\nprint(train(nn.Linear(3, 2).to(device)))\n"
+    ),
     "integer that does not fit": (
         "def train(loader):\n    for x, y in loader:\n        print(x.sum().item())\n"
         "        torch.tensor(300, dtype=torch.uint8, device=device)\n\n\n"
@@ -173,8 +205,10 @@ def test_random_programs() -> None:
 def test_a_change_is_seen_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     import benchmarks.fuzz_meaning
 
-    files = {"main.py": "import torch\n\nunused = 3\nfor i in range(2):\n    noise = torch.rand(1)\n    print(noise.item() * 2)\n"}
-    worse = lambda files: ({"main.py": files["main.py"].replace("* 2", "* 3")}, {}, set())  # noqa: E731
+    files = {
+        "main.py": "import torch\n\nunused = 3\nfor i in range(2):\n    noise = torch.rand(1)\n    print(noise.item() * 2)\n"
+    }
+    worse = lambda files: ({"main.py": files["main.py"].replace("* 2", "* 3")}, {}, set())
     monkeypatch.setattr(benchmarks.fuzz_meaning, "safely_fixed", worse)
     assert "printed" in changes(files)[0][0]
     assert smallest(files)["main.py"] == "import torch\nnoise = torch.rand(1)\nprint(noise.item() * 2)"

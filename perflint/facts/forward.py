@@ -113,7 +113,7 @@ def _has_fused(facts: Facts, function: Scope) -> bool:
 
 
 def _keeps_globally(facts: Facts, function: Scope) -> bool:
-    """Whether a function stores something where others find it: in a global, in what a global or a closure holds, in a cache."""
+    """Whether a function stores something where others find it: in a global, in what a global holds, in a cache."""
     if any("cache" in ast.unparse(decorator) for decorator in function.decorators):
         return True
     flow = flow_of(function)

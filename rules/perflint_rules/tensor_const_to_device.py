@@ -25,20 +25,34 @@ and tensors give other types or shapes.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises. Integers that do not fit raise in both, with other words. `torch.tensor(value)` with a variable is not reported.
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words.
+`torch.tensor(value)` with a variable is not reported.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity, argument, change_call, device_place, dtype_of, rule
+from perflint.api import (
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Import,
+    Place,
+    Severity,
+    argument,
+    change_call,
+    device_place,
+    dtype_of,
+    rule,
+)
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
 _LARGEST_INT64 = 2**63 - 1
 _RANGES = {
-    **{name: (-_LARGEST_HALF, _LARGEST_HALF) for name in ("float16", "bfloat16", "float32", "float64")},
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), (-_LARGEST_HALF, _LARGEST_HALF)),
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     "uint8": (0, 255),
 }
