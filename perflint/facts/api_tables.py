@@ -51,10 +51,26 @@ MAY_ALIAS: Final = words(
     """
     reshape contiguous flatten ravel to cpu cuda float double half bfloat16 long int bool type type_as reshape_as
     broadcast_to requires_grad_ resolve_conj byte short positive conj atleast_1d atleast_2d atleast_3d to_dense
-    dropout alpha_dropout feature_dropout
+    dropout alpha_dropout feature_dropout feature_alpha_dropout dropout1d dropout2d dropout3d resolve_neg dequantize
+    conj_physical
     """
 )
 """The result may be the receiver itself or share its memory."""
+
+ALIASING_FUNCTIONS: Final = words(
+    """
+    as_tensor asarray from_numpy from_dlpack to_dlpack frombuffer broadcast_tensors meshgrid einsum Variable Parameter
+    cartesian_prod chain_matmul unsafe_split unsafe_chunk
+    """
+)
+"""Torch functions, apart from those named like a method, whose result may be the argument or share its memory."""
+
+ALIASING_MODULES: Final = words(
+    """
+    Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
+    """
+)
+"""Layers that may hand on their input itself."""
 
 SCALAR_DIMENSION_KEEPERS: Final = words(
     """

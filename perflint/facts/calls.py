@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import (
+    ALIASING_FUNCTIONS,
+    ALIASING_MODULES,
     BINARY_METHODS,
     BOOLEAN_RESULTS,
     CONSTANT_FACTORIES,
@@ -227,7 +229,8 @@ def _computed(
         dtype = receiver.dtype if "float" in receiver.dtype else "float"
     else:
         dtype = receiver.dtype
-    return Tensor(place, ndim, dtype, fresh=name not in MAY_ALIAS, grad=receiver.grad, guessed=receiver.guessed)
+    fresh = name not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS and not works_in_place(node)
+    return Tensor(place, ndim, dtype, fresh=fresh, grad=receiver.grad, guessed=receiver.guessed)
 
 
 def _flattens(name: str, node: ast.Call) -> bool:
@@ -503,8 +506,18 @@ def call_object(inference: Inference, callee: Object, node: ast.Call, frame: Fra
     if callee.qualname in ("torch.nn.Module", "torch.nn.Sequential", "torch.nn.DataParallel") or "parallel" in callee.qualname:
         return one(Output(place))
     if callee.qualname.startswith("torch.nn."):
-        return one(Tensor(place, dtype="float", fresh=last not in ("Identity", "Flatten", "Dropout")))
+        built = callee.site[1] if isinstance(callee.site, tuple) else None
+        fresh = last not in ALIASING_MODULES and isinstance(built, ast.Call) and not works_in_place(built)
+        return one(Tensor(place, dtype="float", fresh=fresh))
     return one(Output(place))
+
+
+def works_in_place(call: ast.Call) -> bool:
+    """Whether a call of a torch function or layer may ask for `inplace`, by keyword or, maybe, by position."""
+    asked = [k.value for k in call.keywords if k.arg == "inplace"]
+    if any(not isinstance(a, ast.Constant) or a.value for a in asked):
+        return True
+    return any(isinstance(a, ast.Constant) and a.value is True for a in call.args)
 
 
 # -- functions -----------------------------------------------------------------------------------------------------------
@@ -718,7 +731,11 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
                 else UNKNOWN
             )
         )
-        return Value(result.alternatives) if result.alternatives else one(Tensor(place, fresh=True))
+        return (
+            Value(result.alternatives)
+            if result.alternatives
+            else one(Tensor(place, fresh=last not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS))
+        )
     if last in TENSOR_METHODS or last in FLOAT_RESULTS or last in BOOLEAN_RESULTS or node.args:
         result = _tensor_method(inference, Tensor(place), last, rest, frame)
         return result

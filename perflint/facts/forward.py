@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perflint.facts import classes
 from perflint.facts.facts import Facts
-from perflint.facts.flow import flow_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text
 from perflint.syntax import Class, Scope, SyntaxProblem
 
@@ -33,6 +33,7 @@ _KEEPS = re.compile(
 )
 
 
+_COLLECTING = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put"))
 _ROUNDS = "has a layer of torch that rounds differently without autograd"
 
 
@@ -77,6 +78,9 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             if isinstance(reached, Class) and function.name != "__init__" and _KEEPS.search(text):
                 yield f"`{name}` keeps something of each forward pass"
                 return
+            if function.name != "__init__" and _keeps_globally(facts, function):
+                yield f"`{name}` keeps something of each forward pass, in `{function.name}`"
+                return
             if _has_fused(facts, function):
                 yield f"`{name}` {_ROUNDS}"
                 return
@@ -106,6 +110,33 @@ def _has_fused(facts: Facts, function: Scope) -> bool:
         if not value.must(lambda a: isinstance(a, ClassRef)):
             return True
     return False
+
+
+def _keeps_globally(facts: Facts, function: Scope) -> bool:
+    """Whether a function stores something where others find it: in a global, in what a global holds, in a cache."""
+    if any("cache" in ast.unparse(decorator) for decorator in function.decorators):
+        return True
+    flow = flow_of(function)
+    if flow.outer_names:
+        return True
+    stores = [s.value for s in flow.stores if isinstance(s, (ast.Attribute, ast.Subscript))]
+    for call in flow.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING and call.args:
+            if not facts.inference.value(function, call.func.value).must_be(External) and not all(
+                facts.inference.value(function, given).must_be(Number, Literal, Text) for given in call.args
+            ):
+                stores.append(call.func.value)
+    return any(_outlives(flow, store) for store in stores)
+
+
+def _outlives(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression starts at a name that the function does not bind, or at a parameter's default."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    if not isinstance(node, ast.Name):
+        return False
+    definitions = flow.reaching.get(node, frozenset())
+    return not definitions or any(d.kind == "parameter" and d.value is not None for d in definitions)
 
 
 def _is_understood(qualname: str) -> bool:

@@ -110,6 +110,9 @@ class _Walk:
                 case ast.FormattedValue(format_spec=None) if not self.detached and not self._is_scalar(node):
                     yield GradEnd(GradUse.UNKNOWN, parent, "it is printed")
                     return
+                case ast.Assert(msg=shown) if shown is node:
+                    yield GradEnd(GradUse.LEAVES, parent, "it is raised")
+                    return
                 case ast.Compare() | ast.FormattedValue() | ast.If() | ast.While() | ast.Assert() | ast.Expr():
                     return
                 case ast.Subscript(slice=key) if key is node and not self.detached:
@@ -139,7 +142,10 @@ class _Walk:
                 case ast.Lambda():
                     yield GradEnd(GradUse.LEAVES, parent, "a lambda returns it")
                     return
-                case ast.withitem() | ast.Raise() | ast.Delete():
+                case ast.Raise():
+                    yield GradEnd(GradUse.LEAVES, parent, "it is raised")
+                    return
+                case ast.withitem() | ast.Delete():
                     return
                 case _:
                     node = parent
@@ -216,9 +222,9 @@ class _Walk:
             return None
         if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
             return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
-        if name in _SHOWS_GRAPH and not self.detached:
-            if self.facts.inference.value(self.scope, call.func).may_be(External):
-                return iter((GradEnd(GradUse.UNKNOWN, call, _SHOWS_GRAPH[name]),))
+        shown = None if self.detached else self._shows(call, name)
+        if shown is not None:
+            return iter((GradEnd(GradUse.UNKNOWN, call, shown),))
         if name in self.free_calls or name in ("append", "extend", "insert", "appendleft", "add"):
             if name in self.free_calls:
                 return iter(())
@@ -242,6 +248,15 @@ class _Walk:
             if receiver.alternatives and not receiver.open:
                 return None
         return iter((GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it"),))
+
+    def _shows(self, call: ast.Call, name: str) -> str | None:
+        """What a call shows of the graph, under its own name or as a function that was passed."""
+        for alternative in self.facts.inference.value(self.scope, call.func).alternatives:
+            if isinstance(alternative, External):
+                known = name if name in _SHOWS_GRAPH else alternative.qualname.removeprefix("builtins.")
+                if known in _SHOWS_GRAPH:
+                    return _SHOWS_GRAPH[known]
+        return None
 
     def _is_scalar(self, node: ast.AST) -> bool:
         """Whether an f-string shows nothing but a number, and not `grad_fn=...`."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
-from perflint.facts.calls import argument, transfer_target
+from perflint.facts.api_tables import ALIASING_FUNCTIONS, ALIASING_MODULES, HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
+from perflint.facts.calls import argument, transfer_target, works_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.inference import decorator_name
@@ -20,6 +20,7 @@ from perflint.facts.values import (
     Elements,
     External,
     FunctionRef,
+    Instance,
     Literal,
     Loader,
     Mapping,
@@ -101,6 +102,8 @@ def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> str | None:
 def _is_new(facts: Facts, scope: Scope, value: ast.expr | None, depth: int) -> bool:
     """Whether an expression computes its result, and no function of the project that it calls keeps it."""
     match value:
+        case ast.UnaryOp(op=ast.UAdd()):
+            return False
         case ast.BinOp() | ast.UnaryOp() | ast.Compare():
             return True
         case ast.IfExp(body=body, orelse=orelse):
@@ -204,8 +207,14 @@ class _Tampering:
                 return self._bound(node, [target], node) or self.carried(parent)
             case ast.IfExp() if parent.test is not node:
                 return self.carried(parent)
-            case ast.BoolOp() | ast.Starred():
+            case ast.BoolOp() | ast.Starred() | ast.UnaryOp(op=ast.UAdd()):
                 return self.carried(parent)
+            case ast.BinOp(left=left, right=right):
+                return self._operated(node, right if left is node else left)
+            case ast.AugAssign(target=target):
+                return self._operated(node, target)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return f"`{ast.unparse(node)}` is kept in a container"
             case ast.Tuple() | ast.List() | ast.Set() | ast.Dict():
                 return self._contained(parent, node)
             case ast.Yield() | ast.YieldFrom() | ast.Await():
@@ -216,13 +225,19 @@ class _Tampering:
                 return f"a `match` may give `{ast.unparse(node)}` another name"
         return None
 
+    def _operated(self, node: ast.expr, other: ast.expr) -> str | None:
+        """What an operator does to one operand: a class of the project may define it for the other one."""
+        if self.facts.inference.value(self.scope, other).may_be(Instance):
+            return f"the operator of `{ast.unparse(other)}` may change `{ast.unparse(node)}`"
+        return None
+
     def _member(self, node: ast.Attribute) -> str | None:
         if isinstance(node.ctx, ast.Store):
             return f"`{ast.unparse(node)}` is assigned"
         call = self.flow.parent.get(node)
         if isinstance(call, ast.Call) and call.func is node:
-            if node.attr in ("requires_grad_", "retain_grad"):
-                return None
+            if node.attr == "requires_grad_":
+                return self.carried(call)
             if node.attr.endswith("_") and not node.attr.startswith("__"):
                 return f"`{node.attr}` works in place"
             if any(k.arg == "out" for k in call.keywords):
@@ -232,8 +247,10 @@ class _Tampering:
             if node.attr in HARMLESS_METHODS or node.attr in READING_METHODS:
                 return None
             return f"`{node.attr}` may change it"
-        if node.attr in ("data", "T", "mT", "H", "real", "imag"):
+        if node.attr in ("data", "T", "mT", "H", "mH", "real", "imag"):
             return self.carried(node)
+        if node.attr.endswith("_") or node.attr in VIEWS or node.attr in MAY_ALIAS:
+            return f"the method `{ast.unparse(node)}` may be called later"
         return None
 
     def _argument(self, call: ast.Call, node: ast.expr) -> str | None:
@@ -247,18 +264,20 @@ class _Tampering:
             last = callee.qualname.rpartition(".")[2]
             if callee.qualname.startswith("torch.distributed"):
                 return f"`{ast.unparse(func)}` writes to it"
-            if last.endswith("_") or _works_in_place(call):
+            if last.endswith("_") or works_in_place(call):
                 return f"`{ast.unparse(call)}` works in place"
             if last == "checkpoint":
                 return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
-            if last in VIEWS or last in MAY_ALIAS or last in ("as_tensor", "asarray", "Variable"):
+            if last in VIEWS or last in MAY_ALIAS or last in ALIASING_FUNCTIONS:
                 return self.carried(call)
             return None
         if isinstance(callee, Object) and callee.qualname.startswith("torch.nn."):
             if callee.qualname.rpartition(".")[2] in _CONTAINERS:
                 return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
             made = callee.site[1] if isinstance(callee.site, tuple) else None
-            return f"`{ast.unparse(func)}` works in place" if isinstance(made, ast.Call) and _works_in_place(made) else None
+            if isinstance(made, ast.Call) and works_in_place(made):
+                return f"`{ast.unparse(func)}` works in place"
+            return self.carried(call) if callee.qualname.rpartition(".")[2] in ALIASING_MODULES else None
         if isinstance(func, ast.Attribute):
             receiver = inference.value(self.scope, func.value)
             if receiver.must(lambda a: isinstance(a, Object) and func.attr in _HARMLESS_OBJECTS.get(a.qualname, ())):
@@ -334,6 +353,8 @@ class _HostWrites(_Tampering):
             case ast.For() | ast.comprehension() if parent.iter is node:
                 targets = [d for d in self.flow.definitions if d.kind == "for" and d.value is node]
                 return next(filter(None, map(self.of, targets)), None)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return None if isinstance(parent, ast.DictComp) and parent.key is node else self.carried(parent)
             case ast.Subscript(ctx=ast.Store(), slice=key) if parent.value is node:
                 if self.facts.inference.value(self.scope, key).must(_is_text):
                     return None  # binds an item of a dict
@@ -346,9 +367,12 @@ class _HostWrites(_Tampering):
                 return self.carried(call)
             if node.attr == "keys":
                 return None
-            if node.attr in MAY_ALIAS and self.facts.inference.value(self.scope, call).must(
-                lambda a: place_of(a).may_be_device
-            ):
+            inference = self.facts.inference
+            if node.attr in MAY_ALIAS and inference.value(self.scope, call).must(lambda a: place_of(a).may_be_device):
+                return None
+            if node.attr == "cuda":
+                return None
+            if node.attr == "to" and device_place(transfer_target(inference, call, inference.frame(self.scope))).may_be_device:
                 return None
         return super()._member(node)
 
@@ -449,12 +473,6 @@ def _loops_around(flow: Flow, block: object) -> Iterator[object]:
 
     assert isinstance(block, Block)
     return block.loop.ancestry() if block.loop is not None else iter(())
-
-
-def _works_in_place(call: ast.Call) -> bool:
-    """Whether a call of a torch function or layer asks for `inplace`, by keyword or, maybe, by position."""
-    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("inplace", None))]
-    return any(isinstance(a, ast.Constant) and a.value is True for a in given)
 
 
 _PURE_FUNCTIONS = words(

@@ -263,8 +263,11 @@ def _other_graphs(code: Code) -> Iterator[str]:
             yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
     if _GRAD_SWITCH.search(code.scope.text):
         yield "the function looks at what requires gradients"
+    if b".numpy(" in code.scope.text and _CATCHES.search(code.scope.text):
+        yield "`numpy()` raises for a tensor of a graph, which may be caught here"
 
 
+_CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
 

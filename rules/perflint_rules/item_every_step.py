@@ -217,6 +217,8 @@ class _Kept:
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield "an error of the device would no longer be handled where it is now"
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
+        if any(call.args or call.keywords for call in calls if code.is_external(call.func, "torch.inference_mode")):
+            yield "the loop switches `inference_mode` on and off, and cannot add to an inference tensor outside of it"
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         yield from self.unproven()

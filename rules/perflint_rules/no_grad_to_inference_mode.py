@@ -181,8 +181,12 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
             continue
         outside = [u for u in flow.uses[definition] if id(u) not in inside]
         added = definition.kind == "augmented"
-        if not outside or not _holds_tensor(code.value(definition.value) if added else code.bound(definition)):
+        if not (outside or code.scope.is_module) or not _holds_tensor(
+            code.value(definition.value) if added else code.bound(definition)
+        ):
             continue
+        if _is_read_by_functions(code, definition.name):
+            yield f"a function may read the global `{definition.name}`"
         if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):
             yield None
     made = [
@@ -201,6 +205,11 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
                 yield None
             else:
                 yield "a tensor is returned"
+
+
+def _is_read_by_functions(code: Code, name: str) -> bool:
+    """Whether a function of the file names a variable of its module."""
+    return code.scope.is_module and any(name.encode() in function.text for function in code.scope.module.functions())
 
 
 def _is_part_of_network(code: Code) -> bool:

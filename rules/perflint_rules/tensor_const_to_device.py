@@ -25,18 +25,37 @@ and tensors give other types or shapes.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises. `torch.tensor(value)` with a variable is not reported.
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words.
+`torch.tensor(value)` with a variable is not reported.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Edit, Finding, Import, Place, Severity, argument, change_call, device_place, rule
+from perflint.api import (
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Import,
+    Place,
+    Severity,
+    argument,
+    change_call,
+    device_place,
+    dtype_of,
+    rule,
+)
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
 _LARGEST_INT64 = 2**63 - 1
+_RANGES = {
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), (-_LARGEST_HALF, _LARGEST_HALF)),
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
+    "uint8": (0, 255),
+}
 
 _LITERAL = re.compile(rb"tensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
 
@@ -52,7 +71,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(call)]
+        missing = [_too_large(code, call)]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
@@ -64,13 +83,17 @@ def _is_literal_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float, bool)
 
 
-def _too_large(call: ast.Call) -> str | None:
-    """`torch.tensor` makes infinity of a number that its type cannot hold, `torch.full` raises."""
+def _too_large(code: Code, call: ast.Call) -> str | None:
+    """`torch.tensor` makes infinity of a float that its type cannot hold, `torch.full` raises; both raise for integers, each
+    with its own words. Without a known type, what every type holds.
+    """
     value = ast.literal_eval(call.args[0])
-    typed = argument(call, None, "dtype") is not None
-    if abs(value) <= (_LARGEST_HALF if typed or isinstance(value, float) else _LARGEST_INT64):
-        return None
-    return "the number may be too large for its type"
+    dtype = argument(call, None, "dtype")
+    if dtype is None:
+        low, high = (-_LARGEST_HALF, _LARGEST_HALF) if isinstance(value, float) else (-_LARGEST_INT64, _LARGEST_INT64)
+    else:
+        low, high = _RANGES.get(dtype_of(code.value(dtype)), (0, 127))
+    return None if low <= value <= high else "the number may be too large for its type"
 
 
 def _filled(code: Code, call: ast.Call) -> Iterator[Edit | Import]:

@@ -221,6 +221,8 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
     for block in flow.block[zero].ancestry():
         if block.kind == "try" and getattr(block.node, "handlers", []):
             yield "an exception in between is caught, and old gradients may be used then"
+    if _caught_by_caller(code, code.scope):
+        yield "a caller handles exceptions and uses gradients, which may be old ones then"
     if not code.value(zero.func.value).must(_has_plain_zero_grad):
         yield f"`{ast.unparse(zero.func.value)}` may do more than clear gradients"
     for call in flow.calls:
@@ -238,6 +240,18 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
     loop: Loop | None = flow.loop(zero)
     if loop is None and not flow.calls_named["step"]:
         yield "the step of this optimizer is elsewhere"
+
+
+def _caught_by_caller(code: Code, scope: Scope, depth: int = 3) -> bool:
+    """Whether an exception of the forward pass reaches a handler in a function that works with gradients itself."""
+    for site in code.facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
+        blocks = flow_of(site.scope).block[site.node].ancestry()
+        if any(block.kind == "try" and getattr(block.node, "handlers", []) for block in blocks):
+            if _USES_GRADIENTS.search(site.scope.text):
+                return True
+        if _caught_by_caller(code, site.scope, depth - 1):
+            return True
+    return False
 
 
 def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bool:
@@ -270,6 +284,10 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
     targets = code.facts.loops.targets(scope, call)
     if any(_reaches_gradients(code, target, depth) for target in targets):
         return True
+    for given in (*call.args, *(k.value for k in call.keywords)):  # `model.apply(f)` and `map(f, ...)` call what they get
+        for alternative in inference.value(scope, given).alternatives:
+            if isinstance(alternative, FunctionRef) and _reaches_gradients(code, alternative.scope, depth):
+                return True
     if isinstance(call.func, ast.Attribute):
         if call.func.attr in TENSOR_METHODS and call.func.attr not in code.facts.loops.helper_names():
             return False

@@ -115,8 +115,8 @@ def run(x):
 @pytest.mark.parametrize(
     ("text", "kept", "graph"),
     [
-        ("pass", False, False), ("y = x * 2", False, False), ("self.y = x", True, True), ("store.append(x)", True, False),
-        ("global g; g = x", True, False), ("unknown(x)", True, False), ("torch.autograd.grad(x, x)", False, True),
+        ("pass", False, False), ("y = x * 2", False, False), ("self.y = x", True, True), ("store.append(x)", True, True),
+        ("global g; g = x", True, True), ("unknown(x)", True, False), ("torch.autograd.grad(x, x)", False, True),
         ("x.requires_grad", False, True), ("self.cache['a'] = x", True, True), ("zs = []; zs.append(x)", False, False),
     ],
 )  # fmt: skip

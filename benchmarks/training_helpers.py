@@ -1,0 +1,159 @@
+"""Functions and classes that random training programs import from their second module, or define themselves.
+
+Some are harmless, some write to what they are given, keep it or clear gradients. See training_programs.py.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+import torch
+import torch.nn.functional as F
+
+KEPT = []
+
+
+def show(value):
+    print(f"{float(value):.6f}")
+    return value
+
+
+def same(value):
+    return value
+
+
+def flat(value):
+    return value.reshape(-1)[0]
+
+
+def double_(value):
+    with torch.no_grad():
+        value.data.mul_(2)
+
+
+def keep(value):
+    KEPT.append(value)
+    return value
+
+
+def shake():
+    for value in KEPT:
+        value.data.add_(1)
+
+
+def grads(model):
+    return [None if p.grad is None else round(p.grad.abs().sum().item(), 6) for p in model.parameters()]
+
+
+def clear(model):
+    for p in model.parameters():
+        p.grad = None
+
+
+def penalise(model):
+    sum(p.pow(2).sum() for p in model.parameters()).mul(0.01).backward()
+
+
+def watch(value, limit=3.0):
+    if value > limit:
+        raise ValueError(f"too large: {float(value):.4f}")
+
+
+def mean_square(out, y):
+    return (out - y).pow(2).mean()
+
+
+def kept_square(out, y):
+    loss = (out - y).pow(2).mean()
+    KEPT.append(loss)
+    return loss
+
+
+def two_losses(out, y):
+    first = F.mse_loss(out, y)
+    second = F.l1_loss(out, y)
+    return first, second
+
+
+def apply(function, *arguments):
+    return function(*arguments)
+
+
+def pairs(x, y, size):
+    for start in range(0, len(x), size):
+        yield x[start : start + size], y[start : start + size]
+
+
+def zero_state(layers, batch, width):
+    return torch.zeros(layers, batch, width)
+
+
+def moved_state(layers, batch, width, device):
+    return torch.zeros(layers, batch, width).to(device)
+
+
+def counted_state(layers, batch, width):
+    KEPT.append(torch.ones(()))
+    return torch.zeros(layers, batch, width)
+
+
+class Meter:
+    def __init__(self):
+        self.sum, self.count, self.last = 0.0, 0, None
+
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+        self.last = value
+
+    @property
+    def mean(self):
+        return self.sum / max(self.count, 1)
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+    def bump(self):
+        self.value.data.add_(1)
+
+
+def train_once(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def forward_loss(model, x, y):
+    return F.mse_loss(model(x), y)
+
+
+def report(module):
+    if getattr(module, "weight", None) is not None:
+        print(module.weight.grad is None or round(module.weight.grad.sum().item(), 6))
+
+
+def norm(parameter):
+    return 0.0 if parameter.grad is None else round(parameter.grad.norm().item(), 6)
+
+
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __mul__(self, tensor):
+        tensor.data.mul_(self.factor)
+        return tensor
+
+    __rmul__ = __mul__
+
+
+class writing:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __enter__(self):
+        self.tensor.data.add_(0.5)
+
+    def __exit__(self, *error):
+        self.tensor.data.add_(0.25)

@@ -1,0 +1,227 @@
+"""Safe fixes do not change what programs compute: random programs, and the smallest forms of those that once changed.
+
+The long run by hand is benchmarks/fuzz_meaning.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+
+from benchmarks.fuzz_meaning import changes, outcome, safely_fixed, smallest
+from benchmarks.training_programs import program
+
+SECONDS = 15
+"""What the random programs may take: the fixed seeds always run, more as long as there is time."""
+
+HEAD = """
+import functools
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+inputs, targets = torch.randn(6, 3), torch.randn(6, 2)
+KEPT = []
+
+
+class Halves:
+    def __add__(self, tensor):
+        tensor.data.mul_(0.5)
+        return self
+
+    __radd__ = __iadd__ = __add__
+
+
+def kept(value):
+    KEPT.append(value)
+    return value
+
+
+def show_gradient(layer):
+    print(layer.weight.grad is None)
+
+
+"""
+
+READ_TWICE = """
+def train(model, loader, optimizer):
+    meter = Halves()
+    for x, y in loader:
+        loss = F.mse_loss(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+        {}
+        print(loss.item())
+
+
+model = nn.Linear(3, 2).to(device)
+train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+
+WRITES = {
+    "bound method": "write = loss.detach().mul_; write(2)",
+    "bound method in a partial": "functools.partial(loss.data.mul_, 2)()",
+    "element of a comprehension": "[loss for _ in range(1)][0].data.mul_(2)",
+    "value of a dict comprehension": "{0: loss for _ in range(1)}[0].data.mul_(2)",
+    "generator expression": "next(loss for _ in range(1)).data.mul_(2)",
+    "operator of a class, in place": "meter += loss",
+    "operator of a class": "meter + loss",
+    "reflected operator of a class": "loss + meter",
+    "unary plus": "(+loss.detach()).mul_(2)",
+    "requires_grad_ gives its receiver": "loss.detach().requires_grad_(False).mul_(2)",
+    "from_numpy": "torch.from_numpy(loss.detach().numpy()).zero_()",
+    "dlpack": "torch.from_dlpack(loss.detach()).zero_()",
+    "layer that hands on its input": "nn.Identity()(loss.detach()).mul_(2)",
+    "dropout in evaluation": "nn.Dropout(0.5).eval()(loss.detach()).mul_(2)",
+    "parameter of the same memory": "nn.Parameter(loss.detach()).data.mul_(2)",
+    "broadcast_tensors": "torch.broadcast_tensors(loss.detach(), loss.detach())[0].mul_(2)",
+    "meshgrid": "torch.meshgrid(loss.detach().view(1), indexing='ij')[0].mul_(2)",
+    "einsum": "torch.einsum('i->i', loss.detach().view(1)).mul_(2)",
+}
+"""Ways to write to a tensor between two reads of it that the analysis once missed."""
+
+STEP = """
+def train(model, loader, optimizer):
+    for x, y in loader:
+        out = model(x)
+        {}
+        loss = F.mse_loss(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+model = nn.Linear(3, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{}
+"""
+
+EVALUATE = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        {}
+        return self.layer(x)
+
+
+def evaluate(model, loader):
+    model.eval()
+    total = 0.0
+    for x, y in loader:
+        total += F.mse_loss(model(x), y).item()
+    return total
+
+
+model = Net().to(device)
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+for value in KEPT:
+    value.sum().backward()
+"""
+
+EVALUATING = """
+def evaluate(model, report):
+    total = 0
+    for x in inputs.split(2):
+        out = model(x)
+        {}
+        total += out.sum().item()
+    return total
+
+
+model = nn.Linear(3, 2).to(device)
+try:
+    print(evaluate(model, print))
+except (AssertionError, ValueError) as error:
+    print(error)
+"""
+
+CALL = "train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), optimizer)"
+
+TRAPS = {
+    **{name: READ_TWICE.replace("{}", write) for name, write in WRITES.items()},
+    "function that a module applies": STEP.format("model.apply(show_gradient)", CALL),
+    "function that is mapped": STEP.format("list(map(show_gradient, [model]))", CALL),
+    "caller that goes on after an exception": STEP.format(
+        "assert optimizer.state_dict()['state'].get(0) is None and model(x).sum() < 1",
+        f"try:\n    {CALL}\nexcept AssertionError:\n    optimizer.step()",
+    ),
+    "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
+    "forward pass that keeps a tensor in a global": EVALUATE.replace("{}", "KEPT.append(self.layer(x))"),
+    "numpy() that raises for a graph": EVALUATING.format(
+        "try:\n            total += out.numpy().sum()\n        except RuntimeError as error:\n            print(error)"
+    ),
+    "tensor in an assertion": EVALUATING.format("assert total < 0 or out.sum() > 100, out"),
+    "tensor in an exception": EVALUATING.format("if total == 0:\n            raise ValueError(out)"),
+    "print that is passed": EVALUATING.format("report(out)"),
+    "inference tensor that a function writes to": (
+        "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"
+        "    with torch.no_grad():\n        target = model(x)\n        print(target.sum().item())\nlater()\n"
+    ),
+    "inference mode for some steps": (
+        "def train(model):\n    total = 0.0\n    for i, x in enumerate(inputs.split(2)):\n"
+        "        with torch.inference_mode(i == 0):\n            loss = model(x.to(device)).sum()\n"
+        "            total += loss.item()\n    return total\n\n\nprint(train(nn.Linear(3, 2).to(device)))\n"
+    ),
+    "integer that does not fit": (
+        "def train(loader):\n    for x, y in loader:\n        print(x.sum().item())\n"
+        "        torch.tensor(300, dtype=torch.uint8, device=device)\n\n\n"
+        "train(DataLoader(TensorDataset(inputs, targets)))\n"
+    ),
+}
+"""Programs whose meaning a safe fix once changed."""
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_trap(name: str) -> None:
+    assert changes({"main.py": HEAD + TRAPS[name]})[0] == []
+
+
+def test_random_programs() -> None:
+    begin = time.monotonic()
+    changed, fixed = {}, 0
+    for seed in itertools.chain(range(40), itertools.count(time.time_ns() % 10**9)):
+        if seed >= 40 and time.monotonic() - begin > SECONDS:
+            break
+        differences, applied, _, _ = changes(program(seed))
+        fixed += bool(applied)
+        if differences:
+            changed[seed] = differences
+    assert changed == {}
+    assert fixed >= 20, "the programs no longer show what fixes do"
+
+
+def test_a_change_is_seen_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    import benchmarks.fuzz_meaning
+
+    files = {
+        "main.py": "import torch\n\nunused = 3\nfor i in range(2):\n    noise = torch.rand(1)\n    print(noise.item() * 2)\n"
+    }
+    worse = lambda files: ({"main.py": files["main.py"].replace("* 2", "* 3")}, {}, set())
+    monkeypatch.setattr(benchmarks.fuzz_meaning, "safely_fixed", worse)
+    assert "printed" in changes(files)[0][0]
+    assert smallest(files)["main.py"] == "import torch\nnoise = torch.rand(1)\nprint(noise.item() * 2)"
+
+
+def test_all_that_can_be_observed_is() -> None:
+    first = "import torch\nw = torch.zeros(2, requires_grad=True)\nclass A: pass\na = A()\na.x = [1.0]\n"
+    ways = ["w.sum().backward()", "w.data[0] = 1", "a.x.append(2)", "torch.rand(1)", "print(1)", "raise ValueError(3)", "v = 0"]
+    for way in [*ways, "w.requires_grad_(False)", "torch.set_grad_enabled(False)", "a.x[0] = -0.0", "a.x[0] = 1"]:
+        assert outcome({"main.py": first}).differences(outcome({"main.py": first + way})), way
+    assert not outcome({"main.py": first}).differences(outcome({"main.py": first}))
+
+
+def test_programs_are_the_same_for_a_seed() -> None:
+    assert program(7) == program(7)
+    assert safely_fixed(program(7))[0] == safely_fixed(program(7))[0]
