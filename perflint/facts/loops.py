@@ -103,11 +103,11 @@ class Loops:
         outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
         ruled_out = set(outer)
         for call in flow.calls:
-            innermost = _statement_loop(flow, call)
+            innermost = _outside_displays(_statement_loop(flow, call), kinds)
             if innermost is None or innermost in kinds or innermost in ruled_out:
                 continue
             if self._is_forward(scope, call):
-                if self._holds_step_loop(scope, innermost):
+                if self._holds_step_loop(scope, innermost.block):
                     ruled_out.add(innermost)
                 else:
                     kinds[innermost] = LoopKind.EVALUATE
@@ -182,13 +182,15 @@ class Loops:
             return False
         return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
 
-    def _holds_step_loop(self, scope: Scope, loop: Loop) -> bool:
-        """Whether a loop's body holds a step loop, here or in a function that it calls: then it is an epoch loop."""
+    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = HOT_DEPTH) -> bool:
+        """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
+        if depth == 0:
+            return False
         flow = flow_of(scope)
         for call in flow.calls:
-            if flow.within(call, loop.block):
+            if body is None or flow.within(call, body):
                 for target in self.targets(scope, call):
-                    if self.kinds(target):
+                    if self.kinds(target) or self._holds_step_loop(target, None, depth - 1):
                         return True
         return False
 
@@ -321,6 +323,37 @@ def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
     while loop is not None and loop.statement is None:
         loop = loop.parent
     return loop
+
+
+def _outside_displays(loop: Loop | None, kinds: dict[Loop, LoopKind]) -> Loop | None:
+    """The innermost loop that is a step loop or iterates over more than a few values that are written out.
+
+    `for kind in ("LSTM", "GRU")` runs a handful of times: what it holds belongs to the loop around it.
+    """
+    while loop is not None and loop not in kinds and _is_display(loop.iterated):
+        loop = _outer_statement(loop)
+    return loop
+
+
+def _outer_statement(loop: Loop) -> Loop | None:
+    outer = loop.parent
+    while outer is not None and outer.statement is None:
+        outer = outer.parent
+    return outer
+
+
+def _is_display(node: ast.expr | None) -> bool:
+    """Whether an expression is a literal tuple, list, set or dict, or an `enumerate` or `zip` of one."""
+    match node:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return not any(isinstance(part, ast.Starred) for part in parts)
+        case ast.Dict(keys=keys):
+            return None not in keys
+        case ast.Call(func=ast.Attribute(value=ast.Dict() as inner, attr="items" | "keys" | "values")):
+            return _is_display(inner)
+        case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted" | "zip"), args=args):
+            return any(_is_display(argument) for argument in args)
+    return False
 
 
 _BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)

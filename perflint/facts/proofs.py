@@ -77,6 +77,58 @@ def single_definition(flow: Flow, *uses: ast.expr) -> Definition | None:
     return definition
 
 
+def step_definitions(flow: Flow, *uses: ast.expr) -> list[Definition]:
+    """The definitions that reach all uses in one iteration (D1): one, or one for each branch; empty when that is not certain.
+
+    Each path through the iteration comes through one of them before the first use, so no older value reaches the uses.
+    """
+    single = single_definition(flow, *uses)
+    if single is not None:
+        return [single]
+    found = {flow.reaching.get(use, frozenset()) for use in uses}
+    if len(found) != 1:
+        return []
+    (definitions,) = found
+    first = min(uses, key=flow.order.__getitem__)
+    low = flow.order[first]
+    if not definitions or not all(d.kind == "assign" and d.order < low for d in definitions):
+        return []
+    targets = {id(d.node) for d in definitions}
+    for block in flow.block[first].ancestry():
+        if not all(flow.within(use, block) for use in uses):
+            continue
+        top = flow.top(first, block)
+        before = [s for s in flow.siblings(top) if flow.order[s] < flow.order[top]] if top is not None else []
+        if _binds(flow, before, targets):
+            return sorted(definitions, key=lambda d: d.order)
+        if block.kind in ("loop", "loop-else"):
+            return []  # what is bound further out is older than the iteration
+    return []
+
+
+def _binds(flow: Flow, statements: list[ast.stmt], targets: set[int]) -> bool:
+    """Whether whoever comes through the statements comes through one of the targets."""
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=assigned):
+                if any(id(part) in targets for target in assigned for part in ast.walk(target)):
+                    return True
+            case ast.With(body=body) if Flow.always(flow.block[body[0]]) is Flow.always(flow.block[statement]):
+                if _binds(flow, body, targets):
+                    return True
+            case ast.If(body=body, orelse=orelse):
+                if all(_binds(flow, arm, targets) for arm in (body, orelse)):
+                    return True
+            case ast.Try(body=body, handlers=handlers, finalbody=final):
+                if all(_binds(flow, part, targets) for part in (body, *(h.body for h in handlers))):
+                    return True
+                if _binds(flow, final, targets):
+                    return True
+            case ast.Continue() | ast.Break() | ast.Return() | ast.Raise():
+                return True
+    return False
+
+
 def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST) -> str | None:
     """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6): every use of it is harmless."""
     flow = flow_of(scope)
@@ -279,7 +331,7 @@ class _Tampering:
                 return f"`{ast.unparse(func)}` works in place"
             return self.carried(call) if callee.qualname.rpartition(".")[2] in ALIASING_MODULES else None
         if isinstance(func, ast.Attribute):
-            receiver = inference.value(self.scope, func.value)
+            receiver = inference.value(self.scope, func.value).without(_is_none)
             if receiver.must(lambda a: isinstance(a, Object) and func.attr in _HARMLESS_OBJECTS.get(a.qualname, ())):
                 return self.carried(call)
             if receiver.must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
@@ -375,6 +427,10 @@ class _HostWrites(_Tampering):
             if node.attr == "to" and device_place(transfer_target(inference, call, inference.frame(self.scope))).may_be_device:
                 return None
         return super()._member(node)
+
+
+def _is_none(alternative: Alternative) -> bool:
+    return alternative == Literal(None)  # has no methods, so a call of one raises
 
 
 def _is_text(alternative: Alternative) -> bool:

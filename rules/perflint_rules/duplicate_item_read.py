@@ -34,7 +34,7 @@ For reads in branches that exclude each other, for tensors that change in betwee
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`).
 
 ## Fix safety
-Safe when one definition reaches all reads, the tensor is new memory that no function of the project keeps or holds under
+Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of the project keeps or holds under
 another name, nothing that runs in between can write to it, the
 first read comes before the others on every path (or another one always runs, so that no read is added), no clock is
 read in between and no asynchronous copy is in flight. Reads of attributes and items are reported without these proofs,
@@ -64,7 +64,7 @@ from perflint.api import (
     path_of,
     replace,
     rule,
-    single_definition,
+    step_definitions,
     suspends,
     unshared,
     untimed,
@@ -187,11 +187,11 @@ def _changed(code: Code, reads: list[HostRead]) -> bool:
         low, high = code.flow.order[reads[0].node], code.flow.order[reads[-1].node]
         root = path.split(".")[0].split("[")[0]
         return any(d.name in (path, root) and low < d.order < high for d in code.flow.definitions)
-    definition = single_definition(code.flow, *_names(reads))
-    if definition is None:
+    definitions = step_definitions(code.flow, *_names(reads))
+    if not definitions:
         return True
-    reason = untouched(code.facts, code.scope, definition, reads[-1].node)
-    return reason is not None and ("in place" in reason or "assigned" in reason or "writes" in reason)
+    reasons = [untouched(code.facts, code.scope, definition, reads[-1].node) or "" for definition in definitions]
+    return any("in place" in reason or "assigned" in reason or "writes" in reason for reason in reasons)
 
 
 def _names(reads: list[HostRead]) -> list[ast.expr]:
@@ -205,14 +205,17 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
     if not isinstance(tensor, ast.Name):
         yield f"`{ast.unparse(tensor)}` is an attribute or an item, which may be another object at each access"
     else:
-        definition = single_definition(flow, *_names(reads))
-        if definition is None:
+        definitions = step_definitions(flow, *_names(reads))
+        if not definitions:
             yield f"several definitions of `{tensor.id}` reach the reads"
-        else:
+        for definition in definitions:
             yield untouched(code.facts, code.scope, definition, reads[-1].node)
-        backwarded = definition is not None and any(
-            isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
-            for use in flow.uses[definition]
+        backwarded = all(
+            any(
+                isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
+                for use in flow.uses[definition]
+            )
+            for definition in definitions
         )
         yield unshared(code.facts, code.scope, tensor)
         if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
