@@ -164,6 +164,7 @@ TRAPS = {
     ),
     "tensor in an assertion": EVALUATING.format("assert total < 0 or out.sum() > 100, out"),
     "tensor in an exception": EVALUATING.format("if total == 0:\n            raise ValueError(out)"),
+    "parameters that are printed": EVALUATING.format("print(sum(p.sum() for p in model.parameters()))"),
     "print that is passed": EVALUATING.format("report(out)"),
     "inference tensor that a function writes to": (
         "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"
