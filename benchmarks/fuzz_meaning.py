@@ -145,7 +145,7 @@ def outcome(files: Files) -> Outcome:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                for name, module in reversed(modules.items()):
+                for name, module in sorted(modules.items(), key=lambda item: item[0] == "main"):
                     sys.modules[name] = module
                     exec(compile(files[f"{name}.py"], f"{name}.py", "exec"), module.__dict__)
             except Exception as problem:
