@@ -158,6 +158,8 @@ TRAPS = {
         f"try:\n    {CALL}\nexcept AssertionError:\n    optimizer.step()",
     ),
     "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
+    "forward pass that shows a tensor": EVALUATE.replace("{}", "print(self.layer(x).sum())"),
+    "forward pass that formats a tensor": EVALUATE.replace("{}", "h = self.layer(x); print(f'{h}')"),
     "forward pass that keeps a tensor in a global": EVALUATE.replace("{}", "KEPT.append(self.layer(x))"),
     "numpy() that raises for a graph": EVALUATING.format(
         "try:\n            total += out.numpy().sum()\n        except RuntimeError as error:\n            print(error)"
