@@ -145,7 +145,7 @@ def outcome(files: Files) -> Outcome:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                for name, module in reversed(modules.items()):
+                for name, module in sorted(modules.items(), key=lambda item: item[0] == "main"):
                     sys.modules[name] = module
                     exec(compile(files[f"{name}.py"], f"{name}.py", "exec"), module.__dict__)
             except Exception as problem:
@@ -197,10 +197,8 @@ def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
             return value.hex()
         case torch.Tensor():
             gradient = _observed(value.grad, seen, False) if with_gradients and value.is_leaf else None
-            held = value.detach().cpu()
-            bits = (held.float() if held.dtype is torch.bfloat16 else held).numpy().tobytes()
             kind = type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad
-            return *kind, bits, held.tolist(), gradient
+            return *kind, repr(value.detach().tolist()), gradient  # to the last bit, NaNs apart
         case np.ndarray():
             return "ndarray", str(value.dtype), value.shape, value.tobytes()
         case np.generic():

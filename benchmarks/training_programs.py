@@ -547,7 +547,19 @@ class Author:
         t = self.pick(env.tensors) if env.tensors else "inputs"
         name = self.name("values")
         source = self.pick(
-            [f"{t}[0]", f"{t}.sum(0)", f"{t}.mean(1)", f"{t}.argmax(1)", f"{t}.flatten()", f"{t}.sum(0).half()", f"{t}[:, 0]"]
+            [
+                f"{t}[0]",
+                f"{t}.sum(0)",
+                f"{t}.mean(1)",
+                f"{t}.argmax(1)",
+                f"{t}.flatten()",
+                f"{t}.flatten()",
+                f"{t}.reshape(-1)",
+                f"({t} * 2).view(-1)",
+                f"torch.stack([{t}.sum(), {t}.mean()])",
+                f"{t}.sum(0).half()",
+                f"{t}[:, 0]",
+            ]
         )
         if self.chance(0.5):
             vector = self.name("vector")

@@ -158,12 +158,15 @@ TRAPS = {
         f"try:\n    {CALL}\nexcept AssertionError:\n    optimizer.step()",
     ),
     "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
+    "forward pass that shows a tensor": EVALUATE.replace("{}", "print(self.layer(x).sum())"),
+    "forward pass that formats a tensor": EVALUATE.replace("{}", "h = self.layer(x); print(f'{h}')"),
     "forward pass that keeps a tensor in a global": EVALUATE.replace("{}", "KEPT.append(self.layer(x))"),
     "numpy() that raises for a graph": EVALUATING.format(
         "try:\n            total += out.numpy().sum()\n        except RuntimeError as error:\n            print(error)"
     ),
     "tensor in an assertion": EVALUATING.format("assert total < 0 or out.sum() > 100, out"),
     "tensor in an exception": EVALUATING.format("if total == 0:\n            raise ValueError(out)"),
+    "parameters that are printed": EVALUATING.format("print(sum(p.sum() for p in model.parameters()))"),
     "print that is passed": EVALUATING.format("report(out)"),
     "inference tensor that a function writes to": (
         "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text
+from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text
 from perflint.syntax import Class, Scope, SyntaxProblem
 
 MAX_REACHED = 60
@@ -81,6 +81,9 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             if function.name != "__init__" and _keeps_globally(facts, function):
                 yield f"`{name}` keeps something of each forward pass, in `{function.name}`"
                 return
+            if function.name != "__init__" and _shows_graph(facts, function):
+                yield f"`{name}` shows a tensor, and `grad_fn=` with it, in `{function.name}`"
+                return
             if _has_fused(facts, function):
                 yield f"`{name}` {_ROUNDS}"
                 return
@@ -127,6 +130,22 @@ def _keeps_globally(facts: Facts, function: Scope) -> bool:
             ):
                 stores.append(call.func.value)
     return any(_outlives(flow, store) for store in stores)
+
+
+def _shows_graph(facts: Facts, function: Scope) -> bool:
+    """Whether a function makes a text of a tensor that may belong to a graph; a formatted scalar is a number only."""
+    flow = flow_of(function)
+    shown = [given for word in ("print", "str", "repr") for call in flow.calls_named[word] for given in call.args]
+    formatted = [node.value for node in flow.order if isinstance(node, ast.FormattedValue)]
+
+    def records(node: ast.expr, scalars: bool) -> bool:
+        return facts.inference.value(function, node).may(
+            lambda a: (
+                isinstance(a, Tensor) and a.grad is not False and a.dtype not in ("int64", "bool") and (scalars or a.ndim != 0)
+            )
+        )
+
+    return any(records(node, True) for node in shown) or any(records(node, False) for node in formatted)
 
 
 def _outlives(flow: Flow, node: ast.expr) -> bool:

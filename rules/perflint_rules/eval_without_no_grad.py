@@ -261,12 +261,17 @@ def _other_graphs(code: Code) -> Iterator[str]:
         definitions = [d for d in code.flow.definitions if d.node is store and d.value is not None]
         if any(d.value is not None and _may_record(code.value(d.value)) for d in definitions):
             yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
+    if _PARAMETERS.search(code.scope.text):
+        for call in [c for name in ("print", "str", "repr") for c in code.flow.calls_named[name]]:
+            if any(_may_record(code.value(given)) for given in call.args):
+                yield "a tensor of parameters may be printed with its graph"
     if _GRAD_SWITCH.search(code.scope.text):
         yield "the function looks at what requires gradients"
     if b".numpy(" in code.scope.text and _CATCHES.search(code.scope.text):
         yield "`numpy()` raises for a tensor of a graph, which may be caught here"
 
 
+_PARAMETERS = re.compile(rb"parameters\(|\.weight\b|\.bias\b")
 _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
