@@ -7,11 +7,12 @@ from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.forward import needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
-from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler
+from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler, once_then_leaves
 from perflint.facts.proofs import (
     free_name,
     inspects_itself,
     no_copy_in_flight,
+    single_definition,
     stays_as_is,
     step_definitions,
     suspends,
@@ -137,6 +138,7 @@ __all__ = [
     "move_before",
     "needs_graph",
     "no_copy_in_flight",
+    "once_then_leaves",
     "origins",
     "path_of",
     "place_of",
@@ -144,6 +146,7 @@ __all__ = [
     "replace",
     "rnn_calls",
     "rule",
+    "single_definition",
     "state_parts",
     "stays_as_is",
     "step_definitions",

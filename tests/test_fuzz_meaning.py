@@ -6,6 +6,7 @@ The long run by hand is benchmarks/fuzz_meaning.py.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 
 import pytest
@@ -16,8 +17,9 @@ pytest.importorskip("numpy")
 from benchmarks.fuzz_meaning import changes, outcome, safely_fixed, smallest
 from benchmarks.training_programs import program
 
-SECONDS = 15
-"""What the random programs may take: the fixed seeds always run, more as long as there is time."""
+SECONDS = float(os.environ.get("PERFLINT_FUZZ_SECONDS", "0"))
+"""How long random programs run after those of the fixed seeds. By default not at all: a run of the tests does not depend on
+luck, and benchmarks/fuzz_meaning.py looks for more."""
 
 HEAD = """
 import functools

@@ -25,6 +25,7 @@ EXPERTS = FIXTURES / "experts"
 
 EXPECTED = {
     "bloom/bloom_filter_dataset.py": {"dataloader-no-pin-memory"},
+    "bloom/string_utils.py": {"item-in-python-loop"},
     "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
     "codebert/dataset.py": {"csv-row-by-skiprows", "dataloader-no-pin-memory"},
     "codebert/stacking.py": {"blocking-h2d-in-loop", "dataloader-no-pin-memory", "item-every-step"},
@@ -58,10 +59,12 @@ EXPECTED = {
         "no-grad-to-inference-mode",
     },
     "spans/evidence/features.py": {"dataloader-no-pin-memory"},
+    "spans/evidence/metrics.py": {"item-in-python-loop"},
     "spans/evidence/modeling.py": {"blocking-h2d-in-loop"},
     "spans/evidence/train_utils.py": {
         "blocking-h2d-in-loop",
         "item-every-step",
+        "item-in-python-loop",
         "no-grad-to-inference-mode",
         "zero-grad-to-zeros",
     },

@@ -227,10 +227,28 @@ def _computed(
         dtype = "int64"
     elif name in FLOAT_RESULTS:
         dtype = receiver.dtype if "float" in receiver.dtype else "float"
+    elif name in _PROMOTING and "float" not in receiver.dtype:
+        alike = all(inference.infer(o, frame).must(lambda a: _same_integers(a, receiver.dtype)) for o in others)
+        dtype = receiver.dtype if alike and "div" not in name else ""
     else:
         dtype = receiver.dtype
     fresh = name not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS and not works_in_place(node)
     return Tensor(place, ndim, dtype, fresh=fresh, grad=receiver.grad, guessed=receiver.guessed)
+
+
+_PROMOTING = BINARY_METHODS | words("maximum minimum fmod remainder where addmm baddbmm outer")
+"""Operations whose result has the wider type of what goes in."""
+
+
+def _same_integers(alternative: Alternative, dtype: str) -> bool:
+    match alternative:
+        case Tensor():
+            return alternative.dtype == dtype
+        case Literal(value):
+            return type(value) is int and dtype != "bool"
+        case Number(kind):
+            return kind == "int" and dtype != "bool"
+    return False
 
 
 def _flattens(name: str, node: ast.Call) -> bool:
@@ -722,6 +740,14 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
         scalars = last == "stack" and len(node.args) == 1 and parts.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
         ndim = 1 if scalars and not node.keywords else None
         return one(Tensor(place, ndim, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
+    if last == "where" and len(node.args) == 3:
+        # the condition gives no type; it is where the values are
+        held = [a for o in node.args[1:] for a in inference.infer(o, frame).alternatives if isinstance(a, Tensor)]
+        known = all(inference.infer(o, frame).must_be(Tensor) for o in node.args[1:])
+        dtypes = {a.dtype for a in held}
+        floating = known and any("float" in a.dtype and a.ndim != 0 for a in held) and all(dtypes)
+        dtype = dtypes.pop() if known and len(dtypes) == 1 else "float" if floating else ""
+        return one(Tensor(place, None, dtype, fresh=True))
     rest = ast.Call(node.func, node.args[1:], node.keywords)
     if tensors and node.args and tensors[0] is node.args[0]:
         result = inference.infer(node.args[0], frame).map(

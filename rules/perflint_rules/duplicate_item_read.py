@@ -34,11 +34,11 @@ For reads in branches that exclude each other, for tensors that change in betwee
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`).
 
 ## Fix safety
-Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of the
-project keeps or holds under another name, nothing that runs in between can write to it, the first read comes before the
-others on every path (or another one always runs, so that no read is added), no clock is read in between and no asynchronous
-copy is in flight. Reads of attributes and items are reported without these proofs,
-so their fix is unsafe: a property may compute anew.
+Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
+the project keeps or holds under another name, nothing that runs in between can write to it, the first read comes before
+the others on every path (or another one always runs, so that no read is added), no clock is read in between and no
+asynchronous copy is in flight. Reads of attributes and items are reported without these proofs, so their fix is unsafe: a
+property may compute anew.
 """
 
 import ast

@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
-a list of device scalars.
+a list of device scalars, and `t[i].item()` in a loop over the indices `i`.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that is about 10 us per
@@ -21,12 +21,16 @@ values = scores.tolist()
 ```
 
 ## When it stays silent
-For host lists of Python numbers, for comprehensions that do more than read, and for tensors used as dict keys.
+For host lists of Python numbers, for comprehensions that do more than read, for tensors used as dict keys, for reads that
+a loop makes only now and then, and where the loop writes to the tensor.
 
 ## Fix safety
 Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
 its numbers. A comprehension with a condition or a comment gets no fix. For a list of scalars
 (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
+
+In a loop over indices the fix reads the tensor before the loop. It is safe under the same proofs, when the tensor is a
+local that nothing can write to until the loop ends, each iteration reads, and no clock is read in the loop.
 """
 
 import ast
@@ -34,21 +38,36 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    Batch,
     CannotRewrite,
     Category,
     Code,
     Edit,
     Elements,
     Finding,
+    Flow,
     Import,
+    Loop,
+    Output,
     Severity,
     Tensor,
     Value,
+    free_name,
+    insert_before,
+    is_guard,
+    no_copy_in_flight,
+    once_then_leaves,
     path_of,
     replace,
     rule,
+    single_definition,
+    suspends,
+    unshared,
+    untimed,
+    untouched,
 )
 
+_INDEXED = re.compile(rb"\[\w+\]\.item\(\)|\b(?:float|int)\([\w.\[\]'\"]+\[\w+\]\)")
 _OVER = rb"[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b"
 _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"int\(\w+\)")]
 
@@ -56,11 +75,14 @@ _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[_ELEMENT_READS],
+    needs=[("for ", "for("), (*_ELEMENT_READS, _INDEXED)],
+    in_file=[("torch", ".item()")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
-    """Report each comprehension that reads a tensor element by element."""
+    """Report each loop that reads a tensor element by element."""
+    if _INDEXED.search(code.scope.text):
+        yield from _indexed(code)
     for node in code.flow.order:
         if not isinstance(node, ast.ListComp) or len(node.generators) != 1:
             continue
@@ -92,6 +114,111 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
         yield code.finding(node, message, fix, missing)
+
+
+def _indexed(code: Code) -> Iterator[Finding]:
+    """The reads of `t[i]` in a loop over `i` that leaves `t` as it is."""
+    found: dict[tuple[Loop, str], list[ast.Call]] = {}
+    for call in code.flow.calls:
+        item = _read_name(call)
+        if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name):
+            continue
+        loop = _loop_over(code, item.slice)
+        path = path_of(item.value)
+        if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
+            continue
+        if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
+            found.setdefault((loop, path), []).append(call)
+    for (loop, path), calls in found.items():
+        missing = list(_unproven(code, loop, calls))
+        fix = code.fix("read all elements at once", _read_before(code, loop, calls), unless=missing)
+        message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
+        yield code.finding(calls[0], message, fix, missing, waits=calls)
+
+
+def _loop_over(code: Code, index: ast.Name) -> Loop | None:
+    """The loop statement over a `range` whose variable `index` is."""
+    definitions = code.flow.reaching.get(index, frozenset())
+    if len(definitions) != 1:
+        return None
+    (definition,) = definitions
+    loop = definition.block.loop
+    if definition.kind != "for" or definition.index or loop is None or loop.statement is None:
+        return None
+    match loop.iterated:
+        case ast.Call(func=ast.Name() as func, args=args) if code.is_external(func, "builtins.range"):
+            few = all(isinstance(argument, ast.Constant) for argument in args)
+            return None if few and not code.is_hot(loop.statement) else loop
+    return None
+
+
+def _stays(code: Code, tensor: ast.expr, loop: Loop) -> bool:
+    """Whether a loop, as far as one can see, reads the same tensor in each iteration."""
+    path = path_of(tensor) or ""
+    root: ast.expr = tensor
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    bound = [d for d in code.flow.definitions if path == d.name or path.startswith((f"{d.name}.", f"{d.name}["))]
+    if any(block is loop.block for d in bound for block in d.block.ancestry()):
+        return False
+    if any(ast.unparse(store).startswith(path) for store in code.flow.stores if code.flow.within(store, loop.block)):
+        return False
+    reaching = code.flow.reaching.get(root, frozenset())
+    reasons = [untouched(code.facts, code.scope, definition, root) or "" for definition in reaching]
+    return not any("in place" in reason or "assigned" in reason or "writes" in reason for reason in reasons)
+
+
+def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
+    """Whether a read runs in most iterations: under no guard such as `i % 100 == 0`, and not before the loop is left."""
+    for block in code.flow.block[call].ancestry():
+        if block is loop.block:
+            return not once_then_leaves(code.flow, call, loop)
+        if is_guard(code.flow, block) or block.kind == "handler":
+            return False
+    return False
+
+
+def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | None]:
+    """The proofs that a safe fix needs and that do not hold."""
+    flow = code.flow
+    tensors = [item.value for item in map(_read_name, calls) if isinstance(item, ast.Subscript)]
+    value = code.value(tensors[0])
+    name = ast.unparse(tensors[0])
+    definition = single_definition(flow, *tensors)
+    if not isinstance(tensors[0], ast.Name):
+        yield f"`{name}` is an attribute or an item, which may be another object at each access"
+    elif definition is None:
+        yield f"several definitions of `{name}` reach the loop"
+    else:
+        yield untouched(code.facts, code.scope, definition, calls[-1])
+        yield unshared(code.facts, code.scope, tensors[0])
+    if not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1):
+        yield "the tensor may have several dimensions"
+    if not all(_keeps_type(call, value) for call in calls):
+        yield "`float` and `int` change the type of the numbers"
+    if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
+        yield "the loop may read nothing at all"
+    if suspends(flow):
+        yield "the function yields or awaits"
+    inside = [call for call in flow.calls if flow.within(call, loop.block)]
+    yield untimed(inside)
+    yield no_copy_in_flight(code.facts, code.scope, inside)
+
+
+def _read_before(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit | Import]:
+    first = _read_name(calls[0])
+    assert isinstance(first, ast.Subscript)
+    wanted = (path_of(first.value) or "").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "")
+    name = free_name(code.scope, f"{wanted}_values")
+    if name is None or not name.isidentifier() or loop.statement is None:
+        raise CannotRewrite("there is no name for the numbers")
+    if any("#" in code.text(call) for call in calls):
+        raise CannotRewrite("a comment would be lost")
+    yield insert_before(code.source, loop.statement, f"{name} = {code.text(first.value)}.tolist()")
+    for call in calls:
+        item = _read_name(call)
+        assert isinstance(item, ast.Subscript)
+        yield replace(code.source, call, f"{name}[{code.text(item.slice)}]")
 
 
 def _reads(element: ast.expr, name: str) -> bool:
