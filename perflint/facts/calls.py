@@ -742,10 +742,10 @@ def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> 
         return one(Tensor(place, ndim, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
     if last == "where" and len(node.args) == 3:
         # the condition gives no type; it is where the values are
-        held = [a for o in node.args[1:] for a in inference.infer(o, frame).alternatives if isinstance(a, Tensor)]
+        chosen = [a for o in node.args[1:] for a in inference.infer(o, frame).alternatives if isinstance(a, Tensor)]
         known = all(inference.infer(o, frame).must_be(Tensor) for o in node.args[1:])
-        dtypes = {a.dtype for a in held}
-        floating = known and any("float" in a.dtype and a.ndim != 0 for a in held) and all(dtypes)
+        dtypes = {a.dtype for a in chosen}
+        floating = known and any("float" in a.dtype and a.ndim != 0 for a in chosen) and all(dtypes)
         dtype = dtypes.pop() if known and len(dtypes) == 1 else "float" if floating else ""
         return one(Tensor(place, None, dtype, fresh=True))
     rest = ast.Call(node.func, node.args[1:], node.keywords)
