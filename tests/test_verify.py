@@ -201,7 +201,7 @@ def test_a_difference_is_exit_code_1(scripts: Project) -> None:
 
 
 def test_another_tree_without_the_script_is_refused(scripts: Project) -> None:
-    scripts.write({"programs/train.py": PLAIN})
+    scripts.write({"programs/train.py": PLAIN, "pyproject.toml": ""})
     done = verify(scripts, "programs/train.py", "--against", "other")
     assert done.returncode == 2
     assert b"other has no programs/train.py, which is the script's path in the project" in done.stderr
