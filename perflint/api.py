@@ -2,11 +2,12 @@
 
 from perflint.code import Code
 from perflint.facts.api_tables import TENSOR_METHODS
+from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.forward import needs_graph
-from perflint.facts.gradflow import GradEnd, GradUse, backward_in, graph_ends, tensor_ends
+from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler, once_then_leaves
 from perflint.facts.proofs import (
     free_name,
@@ -72,6 +73,7 @@ __all__ = [
     "Applicability",
     "Batch",
     "Block",
+    "CallSite",
     "CannotRewrite",
     "Category",
     "ClassRef",
@@ -112,6 +114,7 @@ __all__ = [
     "Value",
     "add_keyword",
     "argument",
+    "backward_below",
     "backward_in",
     "change_call",
     "delete_statement",

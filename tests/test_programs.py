@@ -28,11 +28,17 @@ EXPECTED = {
     "bloom/string_utils.py": {"item-in-python-loop"},
     "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
     "codebert/dataset.py": {"csv-row-by-skiprows", "dataloader-no-pin-memory"},
-    "codebert/stacking.py": {"blocking-h2d-in-loop", "dataloader-no-pin-memory", "item-every-step"},
+    "codebert/stacking.py": {
+        "blocking-h2d-in-loop",
+        "dataloader-no-pin-memory",
+        "eval-without-no-grad",
+        "item-every-step",
+    },
     "codebert/trainer.py": {"blocking-h2d-in-loop", "item-every-step", "no-grad-to-inference-mode", "zero-grad-late"},
     "gan/adversarial.py": {
         "blocking-h2d-in-loop",
         "duplicate-item-read",
+        "eval-without-no-grad",
         "factory-then-transfer",
         "item-every-step",
         "no-grad-to-inference-mode",
@@ -50,7 +56,7 @@ EXPECTED = {
         "tensor-const-to-device",
         "zero-grad-late",
     },
-    "lstm/predict.py": {"factory-then-transfer", "item-every-step"},
+    "lstm/predict.py": {"eval-without-no-grad", "factory-then-transfer", "item-every-step"},
     "lstm/training.py": {
         "blocking-h2d-in-loop",
         "duplicate-item-read",
@@ -84,6 +90,10 @@ WITHOUT_SAFE_FIXES = {"spans"}
 RAISES = {"gan": b"Inference tensors cannot be saved for backward"}
 """What a program raises after all unsafe fixes, where the page of a rule says so: of no-grad-to-inference-mode, "tensors
 made under `inference_mode` raise when autograd meets them later"."""
+
+ROUNDS = {"lstm"}
+"""What prints other last bits after all unsafe fixes, where the page of a rule says so: of eval-without-no-grad, "torch runs
+other kernels for them without autograd, whose results differ in the last bits"."""
 
 TUNED = ["bloom", "codebert", "gan", "lstm", "spans"]
 COPIED = {
@@ -209,8 +219,12 @@ def test_the_unsafe_fixes_do_what_their_pages_say(name: str, runs: Runs) -> None
     assert sources(runs.folder / f"{name}-unsafe") != sources(PROGRAMS / name)
     if name in RAISES:
         assert RAISES[name] in errors
+        return
+    assert not errors, errors.decode()
+    if name in ROUNDS:
+        assert after != before
+        assert_same_but_for_rounding(after, before)
     else:
-        assert not errors, errors.decode()
         assert after == before
 
 
@@ -237,8 +251,13 @@ def test_an_expert_prints_the_same_but_for_rounding(name: str, runs: Runs) -> No
     assert not errors, errors.decode()
     tuned, errors = runs(name, "expert")
     assert not errors, errors.decode()
-    assert NUMBER.sub("#", tuned.decode()) == NUMBER.sub("#", naive.decode())
-    for one, other in zip(NUMBER.findall(tuned.decode()), NUMBER.findall(naive.decode()), strict=True):
+    assert_same_but_for_rounding(tuned, naive)
+
+
+def assert_same_but_for_rounding(printed: bytes, expected: bytes) -> None:
+    """Compare two outputs: the same text, and about the same numbers."""
+    assert NUMBER.sub("#", printed.decode()) == NUMBER.sub("#", expected.decode())
+    for one, other in zip(NUMBER.findall(printed.decode()), NUMBER.findall(expected.decode()), strict=True):
         if "x" in one:
             assert float.fromhex(one) == pytest.approx(float.fromhex(other), rel=RELATIVE_TOLERANCE, abs=0)
         else:

@@ -202,6 +202,15 @@ def test_a_difference_is_exit_code_1(scripts: Project) -> None:
     assert b"printed line 1: 'hello you' in the original, 'good bye you' after the changes" in done.stdout
 
 
+def test_another_tree_without_the_script_is_refused(scripts: Project) -> None:
+    scripts.write({"programs/train.py": PLAIN, "pyproject.toml": ""})
+    done = verify(scripts, "programs/train.py", "--against", "other")
+    assert done.returncode == 2
+    assert b"other has no programs/train.py, which is the script's path in the project" in done.stderr
+    assert b"pass --root" in done.stderr
+    assert verify(scripts, "programs/train.py", "--root", "programs", "--against", "other", "--repeats", "2").returncode == 0
+
+
 def test_a_script_that_fails_by_itself_is_reported_as_such(scripts: Project) -> None:
     scripts.write({"train.py": "raise ValueError('no data')\n"})
     done = verify(scripts, "train.py", "--against", "other", "--repeats", "2")

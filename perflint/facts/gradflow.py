@@ -326,3 +326,19 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
         for name in [n for n in calls if n in helpers or n == "step"]
         for call in calls[name]
     )
+
+
+def backward_below(facts: Facts, scope: Scope, depth: int = 3) -> bool:
+    """Whether something that a scope calls may run a backward pass, also in a loop: a training run within an evaluation."""
+    if depth == 0:
+        return False
+    try:
+        calls = flow_of(scope).calls
+    except SyntaxProblem:
+        return True
+    return any(
+        backward_in(facts, target) or backward_below(facts, target, depth - 1)
+        for call in calls
+        for target in facts.loops.targets(scope, call)
+        if target is not scope
+    )

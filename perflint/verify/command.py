@@ -74,6 +74,11 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
 
 def _plan(options: Mapping[str, Any]) -> Plan:
     root, program = program_of(options)
+    if options["against"] and not (Path(options["against"]) / program.script).is_file():
+        raise click.UsageError(
+            f"{options['against']} has no {program.script}, which is the script's path in the project {root}; "
+            "pass --root if the project is another folder"
+        )
     return Plan(
         root=root,
         program=program,

@@ -1,8 +1,8 @@
 """A forward pass records a graph that nobody uses.
 
 ## What it does
-Finds forward passes with autograd on, in evaluation functions and wherever the result is only detached, compared or
-turned into numbers.
+Finds forward passes with autograd on, in evaluation functions (by their name, because they call `eval()`, or because all
+of their callers have) and wherever the result is only detached, compared or turned into numbers.
 
 ## Why it costs memory and time
 Every layer keeps what its backward pass would need, until the result is dropped. Reported: validation memory of 6.4 to
@@ -48,6 +48,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    CallSite,
     CannotRewrite,
     Category,
     Code,
@@ -64,7 +65,9 @@ from perflint.api import (
     Severity,
     Tensor,
     Value,
+    backward_below,
     backward_in,
+    flow_of,
     graph_ends,
     is_neural_module,
     needs_graph,
@@ -86,7 +89,9 @@ _NETWORK = re.compile(
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
     re.I,
 )
-_MAY_TRAIN = re.compile(rb"\.eval\(\)|backward|\.step\(|\bgrad\(")
+_MAY_TRAIN = re.compile(rb"backward\(|zero_grad")
+_READS = re.compile(rb"\.item\(\)|argmax|\.detach\(\)|\.cpu\(\)|\.tolist\(\)")
+_EVAL = re.compile(rb"\.eval\(\)")
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -102,9 +107,9 @@ _FORWARD_METHODS = words(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, "backward(", "zero_grad"),
+        (_EVALUATION, "backward(", "zero_grad", ".eval()", ".item()"),
         (".eval()", "for ", "while ", ".detach()", ".data", "argmax"),
-        (_NETWORK,),
+        (_NETWORK, ".eval()"),
     ],
     fixes=True,
 )
@@ -115,13 +120,16 @@ def check(code: Code) -> Iterator[Finding]:
         return
     if b".eval()" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
-    if not scope.is_module and not _EVALUATES.search(scope.name) and not _MAY_TRAIN.search(scope.text):
+    unnamed = not _EVALUATION.search(scope.text) and not _MAY_TRAIN.search(scope.text)
+    if unnamed and (scope.is_module or not (_calls_eval(code) or _called_in_evaluation(code))):
         return
     trains = backward_in(code.facts, scope)
-    evaluates = not scope.is_module and not trains and _is_evaluation(code)
+    evaluates = not scope.is_module and not trains and (unnamed or _is_evaluation(code))
     if not evaluates and not trains and not scope.is_module:
         return
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
+    if unnamed and (not forwards or backward_below(code.facts, scope)):
+        return
     if evaluates and not forwards and b".eval()" in scope.text:
         forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
     reported: list[int] = []
@@ -129,7 +137,7 @@ def check(code: Code) -> Iterator[Finding]:
         if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
             continue
         ends = graph_ends(code.facts, scope, call)
-        if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends):
+        if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
             continue
         if evaluates:
             if any(abs(call.lineno - row) <= 1 for row in reported):
@@ -196,7 +204,30 @@ def _runs_forward(code: Code, call: ast.Call) -> bool:
 def _is_evaluation(code: Code) -> bool:
     if _EVALUATES.search(code.scope.name):
         return True
+    return _calls_eval(code)
+
+
+def _calls_eval(code: Code) -> bool:
     return any(isinstance(c.func, ast.Attribute) and not c.args for c in code.calls("eval"))
+
+
+def _called_in_evaluation(code: Code) -> bool:
+    """Whether all callers are known, and each of them has called `eval()` before."""
+    if not _READS.search(code.scope.text) or not code.facts.project.program_holds(code.source.path, _EVAL):
+        return False
+    found = code.facts.inference.callers.sites(code.scope)
+    return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
+
+
+def _after_eval(site: CallSite) -> bool:
+    if b".eval()" not in site.scope.text:
+        return False
+    flow = flow_of(site.scope)
+    return any(
+        flow.dominates(call, site.node)
+        for call in flow.calls_named["eval"]
+        if isinstance(call.func, ast.Attribute) and not call.args
+    )
 
 
 def _is_used(code: Code, call: ast.Call) -> bool:
