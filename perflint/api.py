@@ -7,7 +7,7 @@ from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimize
 from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.forward import needs_graph
-from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, tensor_ends
+from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler, once_then_leaves
 from perflint.facts.proofs import (
     free_name,
@@ -153,6 +153,7 @@ __all__ = [
     "state_parts",
     "stays_as_is",
     "step_definitions",
+    "stored_for_training",
     "suspends",
     "tensor_ends",
     "transfer_target",

@@ -342,3 +342,29 @@ def backward_below(facts: Facts, scope: Scope, depth: int = 3) -> bool:
         for target in facts.loops.targets(scope, call)
         if target is not scope
     )
+
+
+def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | None:
+    """Where training reads the attribute that a tensor is stored in; None when the tensor ends in another way.
+
+    `self.replay = tensor`, `self.replay[i] = tensor` and `self.replay.append(tensor)`, and a method of the same class with a
+    backward pass that gives `self.replay` on with autograd.
+    """
+    node = end.node
+    while isinstance(node, ast.Call):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if end.use is not GradUse.LEAVES or scope.owner is None:
+        return None
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            word = b"." + name.encode()
+            for method in scope.owner.methods.values():
+                if word not in method.text or not backward_in(facts, method):
+                    continue
+                for mention in flow_of(method).mentions[name]:
+                    if isinstance(mention, ast.Attribute) and isinstance(mention.ctx, ast.Load):
+                        if any(e.use is GradUse.BACKWARD for e in graph_ends(facts, method, mention)):
+                            return mention
+    return None

@@ -2,7 +2,8 @@
 
 ## What it does
 Finds tensors that are computed in an `inference_mode` region and meet autograd afterwards: in a loss that is
-back-propagated, in a network that is trained, in an in-place operation; and modules that are created in such a region.
+back-propagated, in a network that is trained, in an in-place operation, also in a caller or by way of an attribute; and
+modules that are created in such a region.
 
 ## Why it is an error
 Autograd cannot save inference tensors: `RuntimeError: Inference tensors cannot be saved for backward`. Some expressions
@@ -37,6 +38,7 @@ Safe: `no_grad` computes the same numbers, and everything that worked keeps work
 """
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 
@@ -48,14 +50,17 @@ from perflint.api import (
     GradUse,
     Import,
     Output,
+    Scope,
     Severity,
     Tensor,
     Value,
+    flow_of,
     graph_ends,
     is_neural_module,
     path_of,
     replace,
     rule,
+    stored_for_training,
 )
 
 
@@ -102,7 +107,54 @@ def _escape(code: Code, inside: set[int]) -> str | None:
         if outside and isinstance(definition.value, ast.Call) and _creates_module(code, definition.value):
             if _is_trained(code, definition.name):
                 return f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"
+        if _is_tensor(value):
+            escape = _used_elsewhere(code, code.scope, definition.value)
+            if escape is not None:
+                return escape
+    for statement in flow.returns:
+        if id(statement) not in inside or statement.value is None:
+            continue
+        value = code.value(statement.value)
+        if not _is_tensor(value) and not _runs_network(value, statement.value):
+            continue
+        for site in code.facts.inference.callers.sites(code.scope).sites:
+            escape = _used_elsewhere(code, site.scope, site.node)
+            if escape is not None:
+                return escape
     return None
+
+
+def _is_tensor(value: Value) -> bool:
+    return value.may(lambda a: isinstance(a, (Tensor, Output)))
+
+
+def _used_elsewhere(code: Code, scope: Scope, node: ast.expr) -> str | None:
+    """Where a caller gives an inference tensor to autograd, or a method that reads the attribute it is stored in."""
+    flow = flow_of(scope)
+    for end in graph_ends(code.facts, scope, node):
+        if "clone" in ast.unparse(flow.statement(node)) or "clone" in ast.unparse(flow.statement(end.node)):
+            continue  # a clone that is made outside of the region is no inference tensor
+        if end.use is GradUse.BACKWARD and scope is not code.scope:
+            where = f"line {node.lineno} of {_file(scope)}"
+            return f"an inference tensor is returned, and {where} gives it to autograd, which raises"
+        mention = stored_for_training(code.facts, scope, end)
+        if mention is not None and not _is_cloned(mention, scope):
+            where = f"line {mention.lineno} of {_file(scope)}"
+            return f"`{ast.unparse(mention)}` is an inference tensor, and {where} gives it to autograd, which raises"
+    return None
+
+
+def _is_cloned(mention: ast.expr, scope: Scope) -> bool:
+    assert scope.owner is not None
+    for method in scope.owner.methods.values():
+        flow = flow_of(method)
+        if mention in flow.order:
+            return "clone" in ast.unparse(flow.statement(mention))
+    return False
+
+
+def _file(scope: Scope) -> str:
+    return os.path.basename(scope.module.source.path)
 
 
 _NETWORK = re.compile(r"(?:teacher|backbone|extractor|policy|agent|target_\w+)$", re.I)

@@ -28,7 +28,8 @@ def evaluate(model, loader):
 ```
 
 ## When it stays silent
-When a tensor from the block reaches a backward pass, a loss or the rest of a module's `forward`, when nothing in the block
+When a tensor from the block reaches a backward pass, a loss or the rest of a module's `forward`, also by way of an
+attribute that a method with a backward pass reads, when nothing in the block
 runs a network, when parameters are created inside, and when a comment nearby says why it is `no_grad`.
 
 ## Fix safety
@@ -67,13 +68,13 @@ from perflint.api import (
     Tensor,
     Value,
     backward_in,
-    graph_ends,
     is_neural_module,
     is_optimizer,
     kept_by,
     path_of,
     replace,
     rule,
+    stored_for_training,
     suspends,
     tensor_ends,
 )
@@ -195,14 +196,15 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
     roots = dict.fromkeys([*made, *(call for call in flow.calls if id(call) in inside)])
     for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
         if not (isinstance(end.node, ast.Return) and id(end.node) in inside):
-            yield None if end.use is GradUse.BACKWARD else end.note
+            read = end.use is GradUse.BACKWARD or stored_for_training(code.facts, code.scope, end) is not None
+            yield None if read else end.note
     for store in flow.stores:
         if id(store) in inside and isinstance(store, (ast.Attribute, ast.Subscript)):
             yield from _stored(code, store, inside, trains)
     for statement in flow.returns:
         if id(statement) in inside and statement.value is not None and _is_tensor(code, statement.value):
             if _caller_differentiates(code):
-                yield None
+                yield None  # also by way of an attribute that training reads
             else:
                 yield "a tensor is returned"
 
@@ -275,8 +277,9 @@ def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: set[int], 
 
 def _caller_differentiates(code: Code) -> bool:
     for site in code.facts.inference.callers.sites(code.scope).sites:
-        if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, site.scope, site.node)):
-            return True
+        for end in tensor_ends(code.facts, site.scope, [site.node]):
+            if end.use is GradUse.BACKWARD or stored_for_training(code.facts, site.scope, end) is not None:
+                return True
     return False
 
 
