@@ -303,6 +303,7 @@ def test_what_is_too_large_to_copy_is_named_with_a_way_out(scripts: Project) -> 
         (["--against", "other", "--before", "HEAD"], b"exclude each other"),
         (["--against", "other", "--bisect"], b"are about fixes"),
         (["--root", "other"], b"is not below"),
+        (["--json", "nowhere/record.json"], b"nowhere/record.json: cannot be written"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], message: bytes, scripts: Project) -> None:

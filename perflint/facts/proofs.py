@@ -6,7 +6,7 @@ Each returns None when the proof holds, and else one line that says what stands 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from perflint.facts.api_tables import ALIASING_FUNCTIONS, ALIASING_MODULES, HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
 from perflint.facts.calls import argument, transfer_target, works_in_place
@@ -192,10 +192,13 @@ class _Tampering:
     def __init__(self, facts: Facts, scope: Scope, last: ast.AST | None, depth: int = 2) -> None:
         self.facts, self.scope, self.flow, self.last, self.depth = facts, scope, flow_of(scope), last, depth
         self.seen: set[Definition] = set()
+        self.tensor: Definition | None = None
+        """What is followed; the other definitions are its aliases and views."""
 
     def of(self, definition: Definition) -> str | None:
         if definition in self.seen:
             return None
+        self.tensor = self.tensor or definition
         self.seen.add(definition)
         if definition.name in self.flow.outer_names:
             return f"`{definition.name}` is not a local variable"
@@ -204,19 +207,20 @@ class _Tampering:
             if reason is not None:
                 return reason
         for use in self.flow.uses[definition]:
-            if self._counts(definition, use):
+            if self._counts(use):
                 reason = self.carried(use)
                 if reason is not None:
                     return reason
         return None
 
-    def _counts(self, definition: Definition, use: ast.expr) -> bool:
-        """Whether a use may run before `last`."""
-        if self.last is None:
+    def _counts(self, use: ast.expr) -> bool:
+        """Whether a use may run before `last`: an alias that is bound in a loop holds the same tensor in the next iteration."""
+        if self.last is None or self.tensor is None:
             return True
         if self.flow.order[use] < self.flow.order[self.last]:
             return True
-        around = {id(loop) for loop in _loops_around(self.flow, definition.block)}
+        own = self.tensor.block.loop
+        around = {id(loop) for loop in own.ancestry()} if own is not None else set()
         last_loop = self.flow.loop(self.last)
         return last_loop is not None and any(
             id(loop) not in around and self.flow.within(use, loop.block) for loop in last_loop.ancestry()
@@ -522,13 +526,6 @@ class _HostMemory:
             if given is None or _HostMemory(self.facts, site.scope, self.depth - 1).of(given) is not None:
                 return unknown
         return None
-
-
-def _loops_around(flow: Flow, block: object) -> Iterator[object]:
-    from perflint.facts.flow import Block
-
-    assert isinstance(block, Block)
-    return block.loop.ancestry() if block.loop is not None else iter(())
 
 
 _PURE_FUNCTIONS = words(

@@ -38,6 +38,9 @@ def run_command(options: Mapping[str, Any]) -> int:
     if (options["against"] or options["before"]) and (options["bisect"] or options["keep_faster"]):
         raise click.UsageError("--bisect and --keep-faster are about fixes, and with --against or --before there are none")
     plan = _plan(options)
+    for path in filter(None, (options["json_file"], options["html_file"])):
+        if not os.access(Path(path).resolve().parent, os.W_OK):  # before the runs, which take minutes
+            raise click.ClickException(f"{path}: cannot be written: there is no such folder, or it is read-only")
     try:
         sandbox = Sandbox(plan.root, tuple(Path(link) for link in options["link"]), options["max_copy_mib"])
     except SandboxError as error:

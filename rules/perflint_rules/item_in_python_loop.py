@@ -30,7 +30,8 @@ its numbers. A comprehension with a condition or a comment gets no fix. For a li
 (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
 
 In a loop over indices the fix reads the tensor before the loop. It is safe under the same proofs, when the tensor is a
-local that nothing can write to until the loop ends, each iteration reads, and no clock is read in the loop.
+local that nothing can write to until the loop ends, the loop is over `range(len(t))` (a list raises with other words for
+an index past its end), each iteration reads, and no clock is read in the loop.
 """
 
 import ast
@@ -196,6 +197,8 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | N
         yield "the tensor may have several dimensions"
     if not all(_keeps_type(call, value) for call in calls):
         yield "`float` and `int` change the type of the numbers"
+    if not _over_length(loop, name):
+        yield f"an index past the end of `{name}` raises with other words"
     if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
         yield "the loop may read nothing at all"
     if suspends(flow):
@@ -203,6 +206,15 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | N
     inside = [call for call in flow.calls if flow.within(call, loop.block)]
     yield untimed(inside)
     yield no_copy_in_flight(code.facts, code.scope, inside)
+
+
+def _over_length(loop: Loop, name: str) -> bool:
+    """Whether a loop is `for i in range(n)` where `n` is the length of the tensor."""
+    match loop.iterated:
+        case ast.Call(args=[length], keywords=[]):
+            lengths = ("len({})", "{}.shape[0]", "{}.size(0)", "{}.size()[0]", "{}.numel()")
+            return ast.unparse(length) in [form.format(name) for form in lengths]
+    return False
 
 
 def _read_before(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit | Import]:
