@@ -25,6 +25,7 @@ from perflint.facts.proofs import (
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
 from perflint.facts.recurrent import RECURRENT_CALL, RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
 from perflint.facts.retention import kept_by
+from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -139,8 +140,10 @@ __all__ = [
     "is_zero_state",
     "kept_by",
     "move_before",
+    "moved_to",
     "needs_graph",
     "no_copy_in_flight",
+    "no_device",
     "once_then_leaves",
     "origins",
     "path_of",

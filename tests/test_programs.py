@@ -65,7 +65,7 @@ EXPECTED = {
     },
     "spans/evidence/features.py": {"dataloader-no-pin-memory"},
     "spans/evidence/metrics.py": {"item-in-python-loop"},
-    "spans/evidence/modeling.py": {"blocking-h2d-in-loop"},
+    "spans/evidence/modeling.py": {"tensor-const-to-device"},
     "spans/evidence/train_utils.py": {
         "blocking-h2d-in-loop",
         "item-every-step",

@@ -182,14 +182,16 @@ _CONSTANT_FACTORIES = words(
 
 
 def _is_made_here(node: ast.expr) -> bool:
-    """A tensor that is built on the host only to be copied: factory-then-transfer reports it."""
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in _CONSTANT_FACTORIES
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in ("torch", "th")
-    )
+    """A tensor that is built on the host only to be copied: factory-then-transfer and tensor-const-to-device report it."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "th"), attr=name), args=args):
+            return name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
+    return False
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
 
 
 def _without_cuda(code: Code, node: ast.AST) -> bool:

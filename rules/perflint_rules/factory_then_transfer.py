@@ -39,32 +39,25 @@ from collections.abc import Iterator
 
 from perflint.api import (
     Alternative,
-    Batch,
     CannotRewrite,
     Category,
     Code,
-    Device,
     Edit,
     External,
     Finding,
     Import,
     Literal,
     Number,
-    Output,
-    Place,
     Severity,
-    Tensor,
-    Text,
     add_keyword,
     argument,
-    device_place,
     dtype_of,
     feeds_rnn,
-    is_neural_module,
+    moved_to,
+    no_device,
     place_of,
     replace,
     rule,
-    transfer_target,
     words,
 )
 
@@ -94,7 +87,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
-        device = _device(code, call)
+        device = moved_to(code.facts, code.scope, call)
         if device is None:
             continue
         name = factory.func.attr
@@ -102,7 +95,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [
             "the device's generator draws other numbers, and the host's draws fewer" if random else None,
             _inexact(code, factory, name),
-            None if device is call else _no_device(code, device),
+            None if device is call else no_device(code.facts, code.scope, device),
         ]
         fix = None
         if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):
@@ -127,35 +120,6 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     if not code.is_external(factory.func, f"torch.{factory.func.attr}"):
         return None
     return factory
-
-
-def _device(code: Code, call: ast.Call) -> ast.expr | None:
-    """The device argument (`call` itself for `.cuda()`); None when the call does not move its receiver, or does more."""
-    assert isinstance(call.func, ast.Attribute)
-    extra = any(k.arg not in ("device", "non_blocking") for k in call.keywords)
-    if extra or len(call.args) > 1 or any(isinstance(a, ast.Starred) for a in call.args):
-        return None
-    device = argument(call, 0, "device")
-    if call.func.attr == "cuda":
-        return call if device is None else device
-    if device is None:
-        return None
-    target = transfer_target(code.facts.inference, call, code.facts.inference.frame(code.scope))
-    nowhere = not target.open and not target.alternatives
-    if nowhere or target.may_be(Tensor, Batch) or target.must_be(Output) or device_place(target) is Place.HOST:
-        return None
-    return device
-
-
-def _no_device(code: Code, device: ast.expr) -> str | None:
-    """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
-    if code.value(device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
-        return None
-    if isinstance(device, ast.Attribute) and device.attr == "device":
-        owner = code.value(device.value)
-        if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(code.facts.inference, a)):
-            return None
-    return f"`{ast.unparse(device)}` may be no device but a tensor or a type"
 
 
 def _inexact(code: Code, factory: ast.Call, name: str) -> str | None:

@@ -1,7 +1,7 @@
 """A Python constant is copied to the device in every step.
 
 ## What it does
-Finds `torch.tensor(0.0, device=device)` with a literal number in code that runs each step.
+Finds `torch.tensor(0.0, device=device)` and `torch.tensor(0.0).to(device)` with a literal number in code that runs each step.
 
 ## Why it is slow
 `torch.tensor` builds its result on the host and copies it: a transfer from pageable memory, and a wait. `torch.full` with
@@ -25,8 +25,8 @@ and tensors give other types or shapes.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words.
-`torch.tensor(value)` with a variable is not reported.
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. Unsafe, too, when
+what `.to` gets may be no device. `torch.tensor(value)` with a variable is not reported.
 """
 
 import ast
@@ -34,6 +34,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    CannotRewrite,
     Category,
     Code,
     Edit,
@@ -45,6 +46,9 @@ from perflint.api import (
     change_call,
     device_place,
     dtype_of,
+    moved_to,
+    no_device,
+    replace,
     rule,
 )
 
@@ -57,12 +61,15 @@ _RANGES = {
     "uint8": (0, 255),
 }
 
-_LITERAL = re.compile(rb"tensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)[^()]*,[^()]*\bdevice\b", re.S)
+_NUMBER = rb"tensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)"
+_LITERAL = re.compile(_NUMBER + rb"[^()]*,[^()]*\bdevice\b", re.S)
+_MOVED = re.compile(_NUMBER + rb"[^()]*\)\s*\.(?:to|cuda)\(", re.S)
 
 
-@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("device",), (_LITERAL,)], fixes=True)
+@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("tensor(",), (_LITERAL, _MOVED)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
+    yield from _moved(code)
     for call in code.calls("tensor"):
         device = argument(call, None, "device")
         if device is None or len(call.args) != 1 or not _is_literal_number(call.args[0]):
@@ -75,6 +82,34 @@ def check(code: Code) -> Iterator[Finding]:
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
+
+
+def _moved(code: Code) -> Iterator[Finding]:
+    """`torch.tensor(0.0).to(device)`."""
+    for call in code.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(made, ast.Call) or len(made.args) != 1 or not _is_literal_number(made.args[0]):
+            continue
+        if not {k.arg for k in made.keywords} <= {"dtype"} or not code.is_external(made.func, "torch.tensor"):
+            continue
+        device = moved_to(code.facts, code.scope, call)
+        if device is None or not code.is_hot(call):
+            continue
+        missing = [_too_large(code, made), None if device is call else no_device(code.facts, code.scope, device)]
+        fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
+        message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
+        yield code.finding(call, message, fix, missing, waits=[call])
+
+
+def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+    if "#" in code.text(call):
+        raise CannotRewrite("a comment would be lost")
+    if not isinstance(made.func, ast.Attribute):
+        raise CannotRewrite("`tensor` is imported by its name")
+    given = [code.text(made.args[0]), *(f"{k.arg}={code.text(k.value)}" for k in made.keywords)]
+    given.append('device="cuda"' if device is call else f"device={code.text(device)}")
+    full = code.text(made.func).removesuffix("tensor") + "full"
+    yield replace(code.source, call, f"{full}((), {', '.join(given)})")
 
 
 def _is_literal_number(node: ast.expr) -> bool:

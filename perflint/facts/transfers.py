@@ -1,0 +1,40 @@
+"""Calls of `.to(device)` and `.cuda()` that do nothing but move their receiver."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.facts.calls import argument, transfer_target
+from perflint.facts.facts import Facts
+from perflint.facts.loops import is_neural_module
+from perflint.facts.values import Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
+from perflint.syntax import Scope
+
+
+def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
+    """The device argument (`call` itself for `.cuda()`); None when the call does not move its receiver, or does more."""
+    assert isinstance(call.func, ast.Attribute)
+    extra = any(k.arg not in ("device", "non_blocking") for k in call.keywords)
+    if extra or len(call.args) > 1 or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    device = argument(call, 0, "device")
+    if call.func.attr == "cuda":
+        return call if device is None else device
+    if device is None:
+        return None
+    target = transfer_target(facts.inference, call, facts.inference.frame(scope))
+    nowhere = not target.open and not target.alternatives
+    if nowhere or target.may_be(Tensor, Batch) or target.must_be(Output) or device_place(target) is Place.HOST:
+        return None
+    return device
+
+
+def no_device(facts: Facts, scope: Scope, device: ast.expr) -> str | None:
+    """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
+    if facts.inference.value(scope, device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
+        return None
+    if isinstance(device, ast.Attribute) and device.attr == "device":
+        owner = facts.inference.value(scope, device.value)
+        if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(facts.inference, a)):
+            return None
+    return f"`{ast.unparse(device)}` may be no device but a tensor or a type"
