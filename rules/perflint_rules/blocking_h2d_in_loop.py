@@ -153,7 +153,11 @@ def _comes_from_host(code: Code, node: ast.expr, receiver: Value) -> bool:
 def _is_loop_variable(code: Code, node: ast.expr) -> bool:
     """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
     root = node
-    while isinstance(root, (ast.Subscript, ast.Attribute)):
+    while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
+        if isinstance(root, ast.Call):
+            if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
+                return False
+            root = root.func
         root = root.value
     loops = [loop.statement for loop in code.step_loops()]
     for definition in code.flow.reaching.get(root, frozenset()):
@@ -179,6 +183,14 @@ _CONSTANT_FACTORIES = words(
     zeros ones full empty eye arange rand randn randint randperm
     """
 )
+
+
+_SAME_DATA = words(
+    """
+    unsqueeze squeeze view reshape flatten transpose permute contiguous float double half long int
+    """
+)
+"""Methods that hand on a batch as it is, but for shape and type."""
 
 
 def _is_made_here(node: ast.expr) -> bool:
