@@ -55,7 +55,8 @@ EXPECTED = {
         "tensor-const-to-device",
         "zero-grad-late",
     },
-    "lstm/predict.py": {"eval-without-no-grad", "factory-then-transfer", "item-every-step"},
+    "lstm/model.py": {"rnn-zero-state-on-cpu"},
+    "lstm/predict.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "factory-then-transfer", "item-every-step"},
     "lstm/training.py": {
         "blocking-h2d-in-loop",
         "duplicate-item-read",
