@@ -5,7 +5,7 @@ from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
-from perflint.facts.flow import Block, Definition, Flow, Loop, flow_of, path_of
+from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler, once_then_leaves
@@ -104,6 +104,7 @@ __all__ = [
     "Output",
     "Place",
     "ReadKind",
+    "Region",
     "RnnCall",
     "Rule",
     "Scope",

@@ -6,7 +6,8 @@ What counts is the last wait of a step, not the second to last: only a budget th
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.facts.calls import argument
@@ -50,36 +51,49 @@ def _waits(count: int) -> str:
 def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
     """The budgets of a file's training loops, in the order of the file. `shown` is how reports name the file."""
     result: list[Budget] = []
+    removable = _Removable(module.source, findings)
     for scope in [module.top, *module.functions()]:
         if b"backward" not in scope.text and b"step(" not in scope.text:
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():
                 if kind is LoopKind.TRAIN and loop.statement is not None:
-                    result.append(_budget(facts, scope, loop, shown, findings))
+                    result.append(_budget(facts, scope, loop, shown, removable))
         except SyntaxProblem:
             continue
     return sorted(result, key=lambda budget: budget.row)
 
 
-def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, findings: Sequence[Finding]) -> Budget:
+class _Removable:
+    """The waits that findings of a file name, as (path, byte offset)."""
+
+    def __init__(self, source: Source, findings: Sequence[Finding]) -> None:
+        self.path = source.path
+        self.offsets = sorted({w for f in findings for w in f.waits})
+        self.safe, self.every = self._of(findings, (Applicability.SAFE,)), self._of(findings, tuple(Applicability))
+
+    def _of(self, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> set[tuple[str, int]]:
+        return {(self.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits}
+
+    def between(self, low: int, high: int) -> Iterator[tuple[str, int]]:
+        """Those from one byte offset to before another."""
+        for offset in self.offsets[bisect_left(self.offsets, low) : bisect_left(self.offsets, high)]:
+            yield self.path, offset
+
+
+def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, removable: _Removable) -> Budget:
     assert loop.statement is not None
     source = scope.module.source
     waits = set(_waits_in(facts, scope, loop, CALL_DEPTH))
     low = source.offset(loop.statement.lineno, loop.statement.col_offset)
     last = loop.statement.end_lineno or loop.statement.lineno
     high = source.starts[last] if last < len(source.starts) else len(source.body)
-    waits |= {(source.path, w) for f in findings for w in f.waits if low <= w < high}
-    safe, every = _removed(source, findings, (Applicability.SAFE,)), _removed(source, findings, tuple(Applicability))
+    waits.update(removable.between(low, high))
     scaler = _scaler_waits(facts, scope, loop)
     where = f"{scope.qualname or 'module'} loop"
     written = len(waits) + scaler
-    left, left_all = written - len(waits & safe), written - len(waits & every)
+    left, left_all = written - len(waits & removable.safe), written - len(waits & removable.every)
     return Budget(shown, loop.statement.lineno, where, written, left, left_all, scaler)
-
-
-def _removed(source: Source, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> set[tuple[str, int]]:
-    return {(source.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits}
 
 
 def _waits_in(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> Iterable[tuple[str, int]]:

@@ -14,6 +14,7 @@ import os
 import stat
 import tempfile
 import tokenize
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -77,17 +78,22 @@ def _key(source: Source, finding: Finding) -> tuple[str, int, str]:
 def _compatible(source: Source, findings: Sequence[Finding]) -> list[Finding]:
     """The findings whose edits do not overlap and do not share a line with an insertion of another one."""
     chosen: list[Finding] = []
-    taken: list[tuple[int, int]] = []
+    taken: list[tuple[int, int]] = []  # in order
     for finding in findings:
         assert finding.fix is not None
         spans = [(e.start, e.end) for e in finding.fix.edits]
-        if any(_overlaps(a, b) for a in spans for b in taken):
-            continue
-        if _overlap_themselves(spans):
+        if any(_touches(span, taken) for span in spans) or _overlap_themselves(spans):
             continue
         chosen.append(finding)
-        taken += spans
+        for span in spans:
+            insort(taken, span)
     return chosen
+
+
+def _touches(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
+    """Whether a span overlaps one of others that are in order and do not overlap: only the nearest two can."""
+    at = bisect_left(taken, span)
+    return any(_overlaps(span, other) for other in taken[max(at - 1, 0) : at + 1])
 
 
 def _overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:

@@ -34,6 +34,7 @@ _STRING_OR_COMMENT = re.compile(
 )
 _CODE_LINE = re.compile(rb"^([ \t\f]*)(?:(@)|(?:async[ \t]+)?(def)[ \t]+([^\s(\[:\\]+)|[^\s#])", re.M)
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+_BEFORE_AS = re.compile(rb"(\w+) as ")
 _TARGETS = re.compile(
     rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=[,\[( ])\()*)(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
     rb"|^[ \t]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
@@ -44,6 +45,10 @@ _TARGETS = re.compile(
 
 Finds too much rather than too little.
 """
+
+MAX_LINES_ABOVE = 100
+"""For each line of a function. Its tree gets the file's line numbers by that many empty lines in front of its text; where
+they are more, adding to the numbers in the tree takes less time."""
 
 _HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
 
@@ -317,10 +322,13 @@ class Scope:
 def _parse_chunk(source: Source, chunk: Chunk) -> FunctionNode:
     text = source.text(chunk.start, chunk.end)
     if chunk.indent:
-        text = "\n" * (chunk.first_row - 2) + "if 1:\n" + text
+        text = "if 1:\n" + text
+    above = chunk.first_row - (2 if chunk.indent else 1)
+    if above <= MAX_LINES_ABOVE * (chunk.last_row - chunk.first_row + 1):
+        tree = parse("\n" * above + text)
     else:
-        text = "\n" * (chunk.first_row - 1) + text
-    statements = parse(text).body
+        tree = ast.increment_lineno(parse(text), above)
+    statements = tree.body
     if chunk.indent and len(statements) == 1 and isinstance(statements[0], ast.If):
         statements = statements[0].body
     if len(statements) != 1 or not isinstance(statements[0], (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -351,6 +359,7 @@ class Module:
         self.parsed_lines = 0
         """How many lines have become trees so far."""
         self._words: dict[bytes, list[Scope]] | None = None
+        self._held: dict[re.Pattern[bytes], bool] = {}
 
     @cached_property
     def _structure(self) -> _Structure:
@@ -444,7 +453,14 @@ class Module:
     @cached_property
     def global_writers(self) -> list[Scope]:
         """The outermost functions that declare global variables."""
+        if b"global " not in self.source.body:
+            return []
         return [scope for scope in self.functions() if b"global " in scope.text]
+
+    @cached_property
+    def renamed(self) -> frozenset[str]:
+        """What may get a second name by `as`."""
+        return frozenset(word.decode() for word in _BEFORE_AS.findall(self.source.body))
 
     @cached_property
     def star_imports(self) -> list[tuple[str, int]]:
@@ -472,6 +488,12 @@ class Module:
                 for found in set(_IDENTIFIER.findall(scope.text)):
                     self._words.setdefault(found, []).append(scope)
         return self._words.get(word.encode(), [])
+
+    def holds(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the file's text matches a pattern; it is searched once."""
+        if pattern not in self._held:
+            self._held[pattern] = pattern.search(self.source.body) is not None
+        return self._held[pattern]
 
     def functions(self) -> Iterator[Scope]:
         """The outermost functions and methods in the order of the file."""

@@ -174,10 +174,12 @@ class Callers:
         complete = True
         importers = project.importers(path)
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
-            data = scope.module.source.body if file == path else project.read(file)
-            if data is None or (name.encode() if complete else called) not in data:
+            data = None if file == path else project.read(file)
+            if file == path:
+                complete = complete and name not in scope.module.renamed
+            elif data is None or (name.encode() if complete else called) not in data:
                 continue
-            if name.encode() + b" as " in data:
+            elif name.encode() + b" as " in data:
                 complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():

@@ -179,7 +179,7 @@ def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: i
                     base = inference.infer(target.value, frame)
                     related = base.may(lambda a: isinstance(a, (Instance, ClassRef)) and cls in ancestors(inference, a.cls))
                     if related or not base.alternatives:
-                        found = [inference.definition(d, frame, flow) for d in flow.definitions if d.node is target]
+                        found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
                         yield join(found) if found else UNKNOWN  # `nets[0].head = ...` is followed nowhere
 
 

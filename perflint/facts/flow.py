@@ -127,6 +127,14 @@ def path_of(node: ast.AST) -> str | None:
     return None
 
 
+def statement_lists(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of statements directly under a node."""
+    for name in ("body", "orelse", "finalbody"):
+        body = getattr(node, name, None)
+        if isinstance(body, list):
+            yield body
+
+
 class Flow:
     """What one pass over a scope found. Built by `flow_of`."""
 
@@ -161,6 +169,11 @@ class Flow:
         """For a loop: whether its body can leave an iteration early (`continue`, `break`, `return`)."""
         self.guards: dict[Block, bool] = {}
         """Which blocks run only now and then; filled by `loops.is_guard`."""
+        self.skips: dict[ast.stmt, ast.If | None] = {}
+        """For the first statement of a list: the guard that skips the rest of it; filled by `loops.skipped_by_guard`."""
+        self._siblings: dict[ast.stmt, list[ast.stmt]] = {}
+        self._definitions_at: dict[ast.AST, list[Definition]] | None = None
+        self._definitions_from: dict[ast.expr, list[Definition]] | None = None
         self._root = Block("scope", scope.node, None)
         self._inner_scopes: dict[ast.AST, Scope] = {}
         _Pass(self).run()
@@ -181,12 +194,10 @@ class Flow:
 
     def siblings(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of the block that a statement stands in, itself included."""
-        parent = self.parent[statement]
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(parent, name, None)
-            if isinstance(body, list) and statement in body:
-                return body
-        return []
+        if statement not in self._siblings:
+            for body in statement_lists(self.parent[statement]):
+                self._siblings.update(dict.fromkeys(body, body))
+        return self._siblings.get(statement, [])
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, from the inside out, without the scope itself."""
@@ -260,6 +271,23 @@ class Flow:
         """All definitions of a name or path in this scope."""
         return self.defined.get(name, [])
 
+    def definitions_at(self, target: ast.AST) -> list[Definition]:
+        """What a target, an alias or a statement binds."""
+        if self._definitions_at is None:
+            self._definitions_at = {}
+            for definition in self.definitions:
+                self._definitions_at.setdefault(definition.node, []).append(definition)
+        return self._definitions_at.get(target, [])
+
+    def definitions_from(self, value: ast.expr) -> list[Definition]:
+        """The definitions that bind an expression or a part of what it gives."""
+        if self._definitions_from is None:
+            self._definitions_from = {}
+            for definition in self.definitions:
+                if definition.value is not None:
+                    self._definitions_from.setdefault(definition.value, []).append(definition)
+        return self._definitions_from.get(value, [])
+
     def inner_scope(self, node: FunctionNode | ast.Lambda) -> Scope:
         """The scope of a function or lambda that is written inside this one."""
         if node not in self._inner_scopes:
@@ -267,6 +295,30 @@ class Flow:
             qualname = f"{self.scope.qualname}.<locals>.{name}" if self.scope.qualname else name
             self._inner_scopes[node] = Scope(self.scope.module, qualname, node=node, parent=self.scope)
         return self._inner_scopes[node]
+
+
+class Region:
+    """Some statements of a scope with all that they hold. What it lists is in evaluation order.
+
+    nodes: without those of inner functions. calls, definitions, stores, returns: as in `Flow`.
+    """
+
+    def __init__(self, flow: Flow, body: Iterable[ast.stmt]) -> None:
+        held = [node for statement in body for node in ast.walk(statement)]
+        self._held = frozenset(held)
+        order = flow.order
+        self.nodes = sorted((node for node in held if node in order), key=order.__getitem__)
+        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+        self.definitions = sorted((d for node in held for d in flow.definitions_at(node)), key=lambda d: d.order)
+        self.stores = [
+            node
+            for node in self.nodes
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del))
+        ]
+        self.returns = [node for node in self.nodes if isinstance(node, ast.Return)]
+
+    def __contains__(self, node: ast.AST) -> bool:
+        return node in self._held
 
 
 def flow_of(scope: Scope) -> Flow:
@@ -910,4 +962,4 @@ def nested_class(flow: Flow, name: str) -> ast.ClassDef | None:
     return None
 
 
-__all__ = ["Block", "Class", "Definition", "Environment", "Flow", "Loop", "flow_of", "nested_class", "path_of"]
+__all__ = ["Block", "Class", "Definition", "Environment", "Flow", "Loop", "Region", "flow_of", "nested_class", "path_of"]

@@ -176,8 +176,8 @@ class _Walk:
         if isinstance(target, (ast.Attribute, ast.Subscript)):
             yield from self._stored(target)
             return
-        for definition in self.flow.definitions:
-            if definition.node is target and definition not in self.seen:
+        for definition in self.flow.definitions_at(target):
+            if definition not in self.seen:
                 self.seen.add(definition)
                 yield from self.of_definition(definition)
 

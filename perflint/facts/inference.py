@@ -268,7 +268,7 @@ class Inference:
         return Value(one(External(f"builtins.{name}")).alternatives, open=foreign) if name in _BUILTINS else UNKNOWN
 
     def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
-        if b"global " not in module.source.body:
+        if not module.global_writers:
             return []
         if depth <= 0:
             return [UNKNOWN]

@@ -37,6 +37,7 @@ MODULE_HOUSEKEEPING = words(
 """Methods of a module that are no forward pass."""
 
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
+_LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval()")])
@@ -492,22 +493,23 @@ def _counts(flow: Flow, node: ast.expr) -> bool:
 
 def skipped_by_guard(flow: Flow, node: ast.AST, block: Block) -> bool:
     """Whether an earlier `if step % n: continue` in a block around `node` makes it run only now and then."""
-    body = getattr(block.node, "body", None)
-    if not isinstance(body, list):
+    while (parent := flow.parent.get(node)) is not block.node:
+        if parent is None:
+            return False
+        node = parent
+    statements = flow.siblings(node) if isinstance(node, ast.stmt) else []
+    if not statements:
         return False
-    for statements in (body, getattr(block.node, "orelse", []), getattr(block.node, "finalbody", [])):
-        guards = [i for i, s in enumerate(statements) if isinstance(s, ast.If) and not s.orelse and _leaves(s.body)]
-        if guards:
-            around = {id(node), *(id(a) for a in flow.ancestors(node))}
-            at = next((i for i, s in enumerate(statements) if id(s) in around), 0)
-            tests = [statements[i].test for i in guards if i < at]
-            if any(is_periodic(flow, test, negated=True) and not _is_rare(test) for test in tests):
-                return True
-    return False
+    first = statements[0]
+    if first not in flow.skips:
+        flow.skips[first] = next((s for s in statements if isinstance(s, ast.If) and _skips_the_rest(flow, s)), None)
+    guard = flow.skips[first]
+    return guard is not None and flow.order[guard] < flow.order[node]
 
 
-def _leaves(body: list[ast.stmt]) -> bool:
-    return bool(body) and isinstance(body[-1], (ast.Continue, ast.Return, ast.Raise, ast.Break))
+def _skips_the_rest(flow: Flow, guard: ast.If) -> bool:
+    leaves = not guard.orelse and isinstance(guard.body[-1], _LEAVING)
+    return leaves and is_periodic(flow, guard.test, negated=True) and not _is_rare(guard.test)
 
 
 def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
@@ -517,10 +519,8 @@ def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
         parent = flow.parent.get(statement)
         if parent is None:
             return False
-        for field in ("body", "orelse", "finalbody"):
-            siblings = getattr(parent, field, [])
-            if isinstance(siblings, list) and statement in siblings:
-                if isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) and parent is not flow.scope.node:
-                    return True
+        siblings = flow.siblings(statement) if isinstance(statement, ast.stmt) else []
+        if siblings and isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) and parent is not flow.scope.node:
+            return True
         statement = parent
     return False

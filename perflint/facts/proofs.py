@@ -368,8 +368,8 @@ class _Tampering:
         for target in targets:
             if isinstance(target, (ast.Attribute, ast.Subscript)):
                 return f"it is stored in `{ast.unparse(target)}`"
-        for definition in self.flow.definitions:
-            if definition.value is value and definition.kind in ("assign", "walrus"):
+        for definition in self.flow.definitions_from(value):
+            if definition.kind in ("assign", "walrus"):
                 if definition.name in self.flow.inner_names:
                     return f"a function inside reads `{definition.name}`"
                 reason = self.of(definition)
@@ -407,7 +407,7 @@ class _HostWrites(_Tampering):
         parent = self.flow.parent.get(node)
         match parent:
             case ast.For() | ast.comprehension() if parent.iter is node:
-                targets = [d for d in self.flow.definitions if d.kind == "for" and d.value is node]
+                targets = [d for d in self.flow.definitions_from(node) if d.kind == "for"]
                 return next(filter(None, map(self.of, targets)), None)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return None if isinstance(parent, ast.DictComp) and parent.key is node else self.carried(parent)

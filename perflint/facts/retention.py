@@ -63,7 +63,7 @@ class _Proof:
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
         if self.facts.project.program_holds(scope.module.source.path, _LAZY):
             yield "the program has layers that make their parameters when they run first"
-        if _WRAPPED.search(scope.module.source.body):
+        if scope.module.holds(_WRAPPED):
             yield "a model of this file is wrapped, compiled or hooked"
         for call in calls:
             yield from self.call(scope, call)
@@ -108,7 +108,7 @@ class _Proof:
                 if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
                     yield f"`{cls.name}` inherits from `{ancestor}`, which is not known"
             else:
-                if _WRAPPED.search(ancestor.module.source.body):
+                if ancestor.module.holds(_WRAPPED):
                     yield f"a model of {ancestor.module.name} is wrapped, compiled or hooked"
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=method.name == "__init__")

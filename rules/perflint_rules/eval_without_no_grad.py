@@ -289,7 +289,7 @@ def _other_graphs(code: Code) -> Iterator[str]:
         if value is not None and _may_record(value):
             yield "a tensor is returned with its graph"
     for store in code.flow.stores:
-        definitions = [d for d in code.flow.definitions if d.node is store and d.value is not None]
+        definitions = [d for d in code.flow.definitions_at(store) if d.value is not None]
         if any(d.value is not None and _may_record(code.value(d.value)) for d in definitions):
             yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
     if _PARAMETERS.search(code.scope.text):

@@ -50,6 +50,7 @@ from perflint.api import (
     GradUse,
     Import,
     Output,
+    Region,
     Scope,
     Severity,
     Tensor,
@@ -75,7 +76,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         statement = code.flow.parent[node]
         assert isinstance(statement, (ast.With, ast.AsyncWith))
-        inside = {id(n) for s in statement.body for n in ast.walk(s)}
+        inside = Region(code.flow, statement.body)
         escape = _escape(code, inside)
         if escape is not None:
             body = b"".join(code.text(s).encode() for s in statement.body)
@@ -87,13 +88,13 @@ def check(code: Code) -> Iterator[Finding]:
 _SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference")
 
 
-def _escape(code: Code, inside: set[int]) -> str | None:
+def _escape(code: Code, inside: Region) -> str | None:
     flow = code.flow
-    for definition in flow.definitions:
-        if id(definition.node) not in inside or definition.value is None or definition.kind not in ("assign", "walrus"):
+    for definition in inside.definitions:
+        if definition.value is None or definition.kind not in ("assign", "walrus"):
             continue
         value = code.value(definition.value)
-        outside = [use for use in flow.uses[definition] if id(use) not in inside]
+        outside = [use for use in flow.uses[definition] if use not in inside]
         for use in outside:
             if value.may(lambda a: isinstance(a, (Tensor, Output))) or _runs_network(value, definition.value):
                 if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, code.scope, use)):
@@ -111,8 +112,8 @@ def _escape(code: Code, inside: set[int]) -> str | None:
             escape = _used_elsewhere(code, code.scope, definition.value)
             if escape is not None:
                 return escape
-    for statement in flow.returns:
-        if id(statement) not in inside or statement.value is None:
+    for statement in inside.returns:
+        if statement.value is None:
             continue
         value = code.value(statement.value)
         if not _is_tensor(value) and not _runs_network(value, statement.value):

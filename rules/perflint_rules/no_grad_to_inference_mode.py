@@ -63,6 +63,7 @@ from perflint.api import (
     Number,
     Object,
     Output,
+    Region,
     Sequence,
     Severity,
     Tensor,
@@ -119,20 +120,19 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     flow = code.flow
     if body[0] not in flow.order:
         return
-    low = flow.order[body[0]]
-    inside = {id(n) for statement in body for n in ast.walk(statement)}
-    calls = [c for c in flow.calls if id(c) in inside]
+    inside = Region(flow, body)
+    calls = inside.calls
     if _says_why(code, manager) or not _is_evaluation(code, calls, whole):
         return
     forwards = [c for c in calls if _is_forward(code, c)]
     if not forwards:
         return
-    escapes = list(_escapes(code, body, inside, low, whole))
+    escapes = list(_escapes(code, inside))
     if any(reason is None for reason in escapes):
         return
     missing = [r for r in escapes if r is not None]
     missing += [r for c in calls for r in _creates(code, c)]
-    missing += [r for node in flow.order if id(node) in inside for r in _shares_samples(code, node)]
+    missing += [r for node in inside.nodes for r in _shares_samples(code, node)]
     missing += filter(None, [kept_by(code.facts, code.scope, [c for c in calls if _sees_tensors(code, c)])])
     oldest = code.facts.versions.get("torch")
     if oldest is not None and oldest < Version("1.9"):
@@ -173,14 +173,14 @@ def _says_why(code: Code, manager: ast.expr) -> bool:
     return any(re.search(r"#.*inference", code.source.line(r)) for r in rows)
 
 
-def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole: bool) -> Iterator[str | None]:
+def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
     """How tensors get out of the region: a reason each, or None for one that reaches autograd."""
     flow = code.flow
     trains = backward_in(code.facts, code.scope) or _is_part_of_network(code)
-    for definition in flow.definitions:
-        if id(definition.node) not in inside or definition.value is None or definition.kind in ("function", "class"):
+    for definition in inside.definitions:
+        if definition.value is None or definition.kind in ("function", "class"):
             continue
-        outside = [u for u in flow.uses[definition] if id(u) not in inside]
+        outside = [u for u in flow.uses[definition] if u not in inside]
         added = definition.kind == "augmented"
         if not (outside or code.scope.is_module) or not _holds_tensor(
             code.value(definition.value) if added else code.bound(definition)
@@ -190,19 +190,16 @@ def _escapes(code: Code, body: list[ast.stmt], inside: set[int], low: int, whole
             yield f"a function may read the global `{definition.name}`"
         if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):
             yield None
-    made = [
-        d.value for d in flow.definitions if id(d.node) in inside and d.value is not None and d.kind in ("assign", "walrus")
-    ]
-    roots = dict.fromkeys([*made, *(call for call in flow.calls if id(call) in inside)])
+    made = [d.value for d in inside.definitions if d.value is not None and d.kind in ("assign", "walrus")]
+    roots = dict.fromkeys([*made, *inside.calls])
     for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
-        if not (isinstance(end.node, ast.Return) and id(end.node) in inside):
+        if not (isinstance(end.node, ast.Return) and end.node in inside):
             read = end.use is GradUse.BACKWARD or stored_for_training(code.facts, code.scope, end) is not None
             yield None if read else end.note
-    for store in flow.stores:
-        if id(store) in inside and isinstance(store, (ast.Attribute, ast.Subscript)):
-            yield from _stored(code, store, inside, trains)
-    for statement in flow.returns:
-        if id(statement) in inside and statement.value is not None and _is_tensor(code, statement.value):
+    for store in inside.stores:
+        yield from _stored(code, store, inside, trains)
+    for statement in inside.returns:
+        if statement.value is not None and _is_tensor(code, statement.value):
             if _caller_differentiates(code):
                 yield None  # also by way of an attribute that training reads
             else:
@@ -255,13 +252,13 @@ def _in_place(code: Code, use: ast.expr) -> bool:
     return isinstance(parent, ast.Attribute) and parent.attr.endswith("_") and not parent.attr.startswith("_")
 
 
-def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: set[int], trains: bool) -> Iterator[str | None]:
+def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: Region, trains: bool) -> Iterator[str | None]:
     root: ast.expr = store
     while isinstance(root, (ast.Attribute, ast.Subscript)):
         root = root.value
     if isinstance(root, ast.Name):
         definitions = code.flow.reaching.get(root, frozenset())
-        if definitions and all(id(d.node) in inside for d in definitions):
+        if definitions and all(d.node in inside for d in definitions):
             return
         value = code.value(store.value)
         if value.must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):

@@ -90,7 +90,7 @@ def _read_of_result(code: Code, call: ast.Call) -> ast.expr | None:
     parent = flow.parent.get(call)
     if isinstance(parent, ast.Attribute) and parent.attr in _READS:
         return parent
-    uses = [u for d in flow.definitions if d.value is call and d.kind == "assign" for u in flow.uses[d]]
+    uses = [u for d in flow.definitions_from(call) if d.kind == "assign" for u in flow.uses[d]]
     return _first_read(code, uses)
 
 
