@@ -39,6 +39,7 @@ MODULE_HOUSEKEEPING = words(
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
+_CALLED = re.compile(rb"(\w+)\(")
 _LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval()")])
 """What a function holds that loops over batches in a program that trains nothing."""
@@ -129,8 +130,8 @@ class Loops:
                     continue
                 functions = list(module.functions())
                 own = {f.name for f in functions if b"backward(" in f.text}
-                words = [name.encode() + b"(" for name in own]
-                found |= own | {f.name for f in functions if any(word in f.text for word in words)}
+                called = {name.encode() for name in own}
+                found |= own | {f.name for f in functions if not called.isdisjoint(_CALLED.findall(f.text))}
             self._helpers = frozenset(found)
         return self._helpers
 

@@ -1,0 +1,107 @@
+"""The work for a file grows with its length and with its findings, not faster. What is counted is calls, not time."""
+
+from __future__ import annotations
+
+import cProfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perflint.config import Config
+from perflint.registry import all_rules
+from perflint.run import Result, Run
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+EVALUATION = """\
+def evaluate_{i}(model: nn.Module, x: torch.Tensor):
+    model.eval()
+    with torch.no_grad:
+        return model(x)
+
+
+"""
+TRAINING = """\
+def train_{i}(model: nn.Module, loader, optimizer, criterion):
+    total = 0.0
+    for step, (x, y) in enumerate(loader):
+        if step % 100 == 0:
+            continue
+        loss = criterion(model(x.cuda()), y.cuda())
+        loss.backward()
+        total += loss.item()
+        optimizer.zero_grad()
+        optimizer.step()
+    return total
+
+
+"""
+FIRST, TIMES = 10, 5
+
+
+def many_functions(n: int) -> str:
+    """One finding with a fix in each function."""
+    return HEAD + "".join(EVALUATION.format(i=i) for i in range(n))
+
+
+def several_rules(n: int) -> str:
+    """Findings of several rules, some with fixes."""
+    return HEAD + "".join((TRAINING if i % 2 else EVALUATION).format(i=i) for i in range(n))
+
+
+def one_function(n: int) -> str:
+    """All findings in one function."""
+    body = "".join(f"    with torch.no_grad:\n        y{i} = model(x)\n" for i in range(n))
+    return f"{HEAD}def evaluate(model: nn.Module, x: torch.Tensor):\n{body}    return y0\n"
+
+
+def no_function(n: int) -> str:
+    """All findings in the module's own code."""
+    body = "".join(f"with torch.no_grad:\n    y{i} = model(x)\n" for i in range(n))
+    return f"{HEAD}model = nn.Linear(2, 2).cuda()\nx = torch.zeros(2, 2).cuda()\n{body}"
+
+
+def one_long_loop(n: int) -> str:
+    """Two findings at the end of a long loop body with many guards."""
+    body = "".join(f"        if x is None:\n            continue\n        y{i} = torch.relu(x)\n" for i in range(n))
+    train = "        loss = model(x.cuda())\n        loss.backward()\n        print(loss.item())\n"
+    return f"{HEAD}def train(model: nn.Module, loader):\n    for x in loader:\n{body}{train}"
+
+
+def overlapping_suppressions(n: int) -> str:
+    """Suppressions that silence something and suppressions that do not."""
+    lines = "".join(f"    y{i} = x  # perflint: ignore[item-every-step]\n" for i in range(n))
+    return f"{HEAD}def f(x):\n{lines}    return x\n"
+
+
+def calls_of(act: Callable[[], Result]) -> tuple[int, Result]:
+    """How many calls of Python and C functions something takes, and what comes out."""
+    profile = cProfile.Profile()
+    result = profile.runcall(act)
+    return sum(entry.callcount for entry in profile.getstats()), result
+
+
+def work(path: Path, text: str, fixing: bool) -> tuple[int, int]:
+    """The calls that checking or fixing takes, and the number of findings and fixes."""
+    path.write_text(text, encoding="utf-8")
+    run = Run(all_rules(), Config())
+    found = run.find([str(path)])
+    if fixing:
+        count, result = calls_of(lambda: run.fix(found, unsafe=False, write_files=False))
+    else:
+        count, result = calls_of(lambda: run.check(found))
+    return count, len(result.findings) + sum(result.applied.values())
+
+
+@pytest.mark.parametrize("fixing", [False, True], ids=["check", "fix"])
+@pytest.mark.parametrize(
+    "text", [many_functions, several_rules, one_function, no_function, one_long_loop, overlapping_suppressions]
+)
+def test_the_work_grows_with_the_file(text: Callable[[int], str], fixing: bool, tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    work(path, text(2), fixing)  # what is loaded on first use does not count
+    few, found = work(path, text(FIRST), fixing)
+    many, found_later = work(path, text(FIRST * TIMES), fixing)
+    assert found > 1
+    assert found_later >= found
+    assert many <= 1.2 * TIMES * few
