@@ -8,12 +8,13 @@ it. Functions called from there, and `forward` methods, are *hot*.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import re
 from enum import Enum
 
 from perflint.facts import classes
-from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.api_tables import HARMLESS_METHODS, LIGHTNING_STEP_HOOKS, TENSOR_METHODS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
@@ -35,6 +36,21 @@ MODULE_HOUSEKEEPING = words(
     """
 )
 """Methods of a module that are no forward pass."""
+
+_NO_MODULE = (
+    TENSOR_METHODS
+    | HARMLESS_METHODS
+    | words(
+        """
+    append extend insert remove pop popitem clear copy items keys values get update setdefault index count sort reverse add
+    discard format join split rsplit splitlines strip lstrip rstrip replace startswith endswith lower upper title zfill
+    info warning warn debug error exception write writelines flush close exists mkdir isfile isdir glob astype zeros ones
+    set_description set_postfix set_postfix_str add_scalar add_scalars add_image add_histogram zero_grad step backward
+    parameters named_parameters state_dict load_state_dict item tolist numpy cpu cuda detach deepcopy group search findall
+    """
+    )
+)
+"""Methods that run no module, whatever they belong to."""
 
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
@@ -174,6 +190,8 @@ class Loops:
     def _is_forward(self, scope: Scope, call: ast.Call) -> bool:
         """Whether a call runs a module that is no criterion."""
         callee = call.func
+        if not may_run_module(call):
+            return False
         if isinstance(callee, ast.Attribute) and (call.args or call.keywords) and callee.attr not in MODULE_HOUSEKEEPING:
             if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
                 return True
@@ -182,7 +200,7 @@ class Loops:
             return False
         return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
 
-    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = HOT_DEPTH) -> bool:
+    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 1) -> bool:
         """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
         if depth == 0:
             return False
@@ -306,6 +324,16 @@ def is_optimizer(alternative: Alternative) -> bool:
 def is_scaler(alternative: Alternative) -> bool:
     """Whether a value is a `GradScaler`."""
     return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
+
+
+def may_run_module(call: ast.Call) -> bool:
+    """Whether a call may be a forward pass, by the name of what is called."""
+    match call.func:
+        case ast.Name(id=name):
+            return not hasattr(builtins, name)
+        case ast.Attribute(attr=name):
+            return name not in _NO_MODULE
+    return True
 
 
 def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
