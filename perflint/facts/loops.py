@@ -181,7 +181,7 @@ class Loops:
         return self._steps[key]
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
-        if loop.iterated is None or not _may_give_batches(loop.iterated):
+        if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
             return False
         value = self._inference.value(scope, loop.iterated)
         element = self._inference.element(value)
@@ -200,7 +200,7 @@ class Loops:
             return False
         return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
 
-    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 1) -> bool:
+    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:
         """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
         if depth == 0:
             return False
@@ -387,11 +387,18 @@ def _is_display(node: ast.expr | None) -> bool:
 _BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
 
 
-def _may_give_batches(node: ast.expr) -> bool:
+def _may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
     """Whether what a loop iterates over may be a data loader, by the look of it."""
     match node:
-        case ast.Name():
-            return True
+        case ast.Name(id=name):
+            if _BATCH_SOURCE.search(name):
+                return True
+            bound = flow.reaching.get(node, frozenset())
+            return depth > 0 and any(
+                d.kind in ("with", "for", "walrus", "assign", "import")
+                and (d.value is None or d.kind == "for" or _may_give_batches(flow, d.value, depth - 1))
+                for d in bound
+            )
         case ast.Attribute(attr=name):
             return _BATCH_SOURCE.search(name) is not None
         case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
@@ -399,9 +406,9 @@ def _may_give_batches(node: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
             return False
         case ast.Call(func=func, args=args):
-            return any(_may_give_batches(a) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
+            return any(_may_give_batches(flow, a, depth) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
         case ast.Subscript(value=base):
-            return _may_give_batches(base)
+            return _may_give_batches(flow, base, depth)
     return False
 
 
