@@ -8,7 +8,16 @@ from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
-from perflint.facts.loops import Heat, LoopKind, is_guard, is_neural_module, is_optimizer, is_scaler, once_then_leaves
+from perflint.facts.loops import (
+    Heat,
+    LoopKind,
+    is_guard,
+    is_neural_module,
+    is_optimizer,
+    is_scaler,
+    may_run_module,
+    once_then_leaves,
+)
 from perflint.facts.proofs import (
     free_name,
     inspects_itself,
@@ -23,7 +32,17 @@ from perflint.facts.proofs import (
     without_effect,
 )
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
-from perflint.facts.recurrent import RECURRENT_CALL, RnnCall, feeds_rnn, is_rnn, is_zero_state, origins, rnn_calls, state_parts
+from perflint.facts.recurrent import (
+    RECURRENT_CALL,
+    RECURRENT_LAYER,
+    RnnCall,
+    feeds_rnn,
+    is_rnn,
+    is_zero_state,
+    origins,
+    rnn_calls,
+    state_parts,
+)
 from perflint.facts.retention import kept_by
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.values import (
@@ -69,6 +88,7 @@ from perflint.words import words
 __all__ = [
     "IDLE_SINKS",
     "RECURRENT_CALL",
+    "RECURRENT_LAYER",
     "TENSOR_METHODS",
     "Alternative",
     "Applicability",
@@ -140,6 +160,7 @@ __all__ = [
     "is_scaler",
     "is_zero_state",
     "kept_by",
+    "may_run_module",
     "move_before",
     "moved_to",
     "needs_graph",

@@ -136,6 +136,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     ignored = session.ignores(path)
     needles = Needles(source.body)
     rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
+    rules = [rule for rule in rules if session.project.is_near(path, rule.near)]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)

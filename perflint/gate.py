@@ -9,11 +9,26 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 Word = str | re.Pattern[bytes]
 """A word as it stands in the text, or a pattern over the text's bytes."""
 
 _Needle = bytes | re.Pattern[bytes]
+
+_LITERAL = re.compile(rb"(?:\w|[ ,=:@'\"]|\\[^\w\s])+(?![*?{])")
+
+
+@cache
+def beginning(pattern: re.Pattern[bytes]) -> bytes:
+    """The literal that each match of a pattern begins with; empty when there is none, as far as this shows."""
+    outside = re.sub(rb"\[[^]]*\]", b"", re.sub(rb"\\.", b"", pattern.pattern, flags=re.S))
+    while (flatter := re.sub(rb"\([^()]*\)", b"", outside)) != outside:
+        outside = flatter
+    found = _LITERAL.match(pattern.pattern)
+    if found is None or b"|" in outside or pattern.flags & (re.I | re.X):
+        return b""
+    return found.group().replace(b"\\", b"")
 
 
 @dataclass(frozen=True)
@@ -30,22 +45,26 @@ class Gate:
 
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
-        return all(any(_find(needle, text, 0) >= 0 for needle in group) for group in self.groups)
+        return all(any(_holds(text, needle) for needle in group) for group in self.groups)
 
 
 class Needles:
-    """What a file's text holds. Text 0 is what stands outside the functions, text i the i-th outermost function."""
+    """What a file's text holds. Text 0 is what stands outside the functions, text i the i-th outermost function.
+
+    A pattern that begins with no literal is slow to look for, so only texts that pass all else are searched for it.
+    """
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._first: dict[_Needle, int] = {}
+        self._first: dict[bytes, int] = {}
+        self._matches: dict[re.Pattern[bytes], bool] = {}
         self._texts: dict[bytes, int] = {}
         self._spans: list[tuple[int, int]] = []
         self._starts: list[int] = []
 
     def opens(self, gate: Gate) -> bool:
-        """Whether the file as a whole passes a gate."""
-        return all(any(self._position(needle) >= 0 for needle in group) for group in gate.groups)
+        """Whether the file as a whole may pass a gate."""
+        return all(any(self._may_stand(needle) for needle in group) for group in gate.groups)
 
     def cut(self, spans: Sequence[tuple[int, int]]) -> None:
         """Tell where the outermost functions stand, in order."""
@@ -68,10 +87,23 @@ class Needles:
                 break
         return passing
 
+    def _may_stand(self, needle: _Needle) -> bool:
+        if isinstance(needle, bytes):
+            return self._position(needle) >= 0
+        known = self._matches.get(needle)
+        if known is None:
+            first = self._position(literal) if (literal := beginning(needle)) else 0
+            known = first >= 0 and (not literal or needle.search(self._body, first) is not None)
+            self._matches[needle] = known
+        return known
+
     def _matching(self, pattern: re.Pattern[bytes], among: int) -> int:
         """Those of some texts that match a pattern."""
-        if self._position(pattern) < 0:
+        if not self._may_stand(pattern):
             return 0
+        literal = beginning(pattern)
+        if literal:
+            among &= self._holding(literal)
         held = 0
         for index in range(among.bit_length()):
             if among >> index & 1 and any(pattern.search(self._body, start, end) for start, end in self._parts(index)):
@@ -85,10 +117,10 @@ class Needles:
         ends = [0, *(end for _, end in self._spans)]
         return list(zip(ends, [*self._starts, len(self._body)], strict=True))
 
-    def _position(self, needle: _Needle) -> int:
-        at = self._first.get(needle)
+    def _position(self, word: bytes) -> int:
+        at = self._first.get(word)
         if at is None:
-            at = self._first[needle] = _find(needle, self._body, 0)
+            at = self._first[word] = self._body.find(word)
         return at
 
     def _holding(self, needle: bytes) -> int:
@@ -108,8 +140,5 @@ class Needles:
         return held
 
 
-def _find(needle: _Needle, text: bytes, start: int) -> int:
-    if isinstance(needle, bytes):
-        return text.find(needle, start)
-    found = needle.search(text, start)
-    return found.start() if found else -1
+def _holds(text: bytes, needle: _Needle) -> bool:
+    return needle in text if isinstance(needle, bytes) else needle.search(text) is not None

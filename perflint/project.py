@@ -11,7 +11,9 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
+from perflint.gate import Gate
 from perflint.source import Source, SourceError
 from perflint.syntax import Chunk, Module, SyntaxProblem
 
@@ -28,9 +30,9 @@ in question stay open."""
 MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
-_IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))", re.M
-)
+_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
+"""Begins with a line end, so that a search jumps from line to line."""
+
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
 
 _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
@@ -71,11 +73,12 @@ class Project:
     _contents_size: int = 0
     _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
     _components: set[str] = field(default_factory=set, repr=False)
-    _direct_importers: dict[str, set[str]] | None = field(default=None, repr=False)
+    _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
+    _gates_passed: dict[tuple[str, Gate], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
@@ -189,23 +192,30 @@ class Project:
         return None
 
     def importers(self, path: str) -> frozenset[str]:
-        """Files that import the file at `path`, directly or through the `__init__.py` of a package."""
+        """Files that import the file at `path`, directly or through the `__init__.py` of a package.
+
+        Where they are more than `MAX_NEIGHBOURS`, one more than that.
+        """
         if self._direct_importers is None:
             self._direct_importers = {}
             for file in sorted(self.files):
                 for target in self.imports(file):
-                    self._direct_importers.setdefault(target, set()).add(file)
+                    self._direct_importers.setdefault(target, []).append(file)
         if path not in self._importers:
-            found: set[str] = set()
-            pending = [path]
-            while pending:
-                for file in self._direct_importers.get(pending.pop(), ()):
-                    if file not in found:
-                        found.add(file)
-                        if file.endswith(f"{os.sep}__init__.py"):
-                            pending.append(file)
-            self._importers[path] = frozenset(found - {path})
+            self._importers[path] = frozenset(islice(self._importers_of(path), MAX_NEIGHBOURS + 1))
         return self._importers[path]
+
+    def _importers_of(self, path: str) -> Iterator[str]:
+        assert self._direct_importers is not None
+        seen = {path}
+        pending = [path]
+        for package in pending:
+            for file in self._direct_importers.get(package, ()):
+                if file not in seen:
+                    seen.add(file)
+                    yield file
+                    if file.endswith(f"{os.sep}__init__.py"):
+                        pending.append(file)
 
     def imports(self, path: str) -> set[str]:
         """Files of the project that the file at `path` imports."""
@@ -217,7 +227,7 @@ class Project:
         data = self.read(path)
         if data is None:
             return
-        for dots, dotted, names, plain in _IMPORT.findall(data):
+        for dots, dotted, names, plain in _IMPORT.findall(b"\n" + data):
             if plain:
                 for part in plain.split(b","):
                     if part.split():
@@ -248,6 +258,20 @@ class Project:
         if path not in self._stored:
             self._stored[path] = stored_attributes(self.read(path) or b"")
         return self._stored[path]
+
+    def is_near(self, path: str, gate: Gate) -> bool:
+        """Whether a file, one that it imports or one that imports it passes a gate."""
+        if not gate.groups:
+            return True
+        importers = self.importers(path)
+        around = {path, *self.imports(path), *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        return any(self._passes(file, gate) for file in sorted(around))
+
+    def _passes(self, path: str, gate: Gate) -> bool:
+        key = (path, gate)
+        if key not in self._gates_passed:
+            self._gates_passed[key] = gate.passes(self.read(path) or b"")
+        return self._gates_passed[key]
 
     def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""

@@ -116,6 +116,7 @@ class Rule:
     severity: Severity
     needs: Gate
     in_file: Gate
+    near: Gate
     check: Check
     page: str = field(repr=False)
     fixes: bool = False
@@ -141,12 +142,14 @@ def rule(
     severity: Severity,
     needs: Iterable[Iterable[Word]],
     in_file: Iterable[Iterable[Word]] = (("torch",),),
+    near: Iterable[Iterable[Word]] = (),
     fixes: bool = False,
     steps: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
     needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
+    near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
     fixes: whether the rule ever offers a fix.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     """
@@ -155,6 +158,6 @@ def rule(
         module = inspect.getmodule(check)
         page = inspect.getdoc(module) if module is not None else None
         name = check.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), check, page or "", fixes, steps)
+        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), Gate.of(near), check, page or "", fixes, steps)
 
     return declare

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
+import sys
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from perflint.source import Source
@@ -26,15 +27,19 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 _STRING_OR_COMMENT = re.compile(
     rb"#[^\r\n]*"
-    rb"|\"\"\"(?:[^\\\"]|\\.|\"(?!\"\"))*(?:\"\"\"|\Z)"
-    rb"|'''(?:[^\\']|\\.|'(?!''))*(?:'''|\Z)"
-    rb"|\"(?:[^\\\"\r\n]|\\(?:\r\n|.))*\"?"
-    rb"|'(?:[^\\'\r\n]|\\(?:\r\n|.))*'?",
+    rb"|\"\"\"[^\\\"]*(?:(?:\\.|\"(?!\"\"))[^\\\"]*)*(?:\"\"\"|\Z)"
+    rb"|'''[^\\']*(?:(?:\\.|'(?!''))[^\\']*)*(?:'''|\Z)"
+    rb"|\"[^\\\"\r\n]*(?:\\(?:\r\n|.)[^\\\"\r\n]*)*\"?"
+    rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
     re.S,
 )
-_CODE_LINE = re.compile(rb"^([ \t\f]*)(?:(@)|(?:async[ \t]+)?(def)[ \t]+([^\s(\[:\\]+)|[^\s#])", re.M)
-_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 _BEFORE_AS = re.compile(rb"(\w+) as ")
+_TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
+_QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
+_CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
+_DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
+_PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
+_WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
 _TARGETS = re.compile(
     rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=[,\[( ])\()*)(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
     rb"|^[ \t]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
@@ -98,53 +103,85 @@ def split(source: Source) -> list[Chunk]:
     body = source.body
     if b"def " not in body and b"def\t" not in body:
         return []
-    inside = _multiline_strings(body)
-    starts = [start for start, _ in inside]
+    lines = _Lines(body)
     chunks: list[Chunk] = []
-    name: bytes | None = None
-    first = indent = skip_to = 0
     decorator: tuple[int, int] | None = None
-    for line in _CODE_LINE.finditer(body):
-        at = line.start()
-        if at < skip_to or at == len(body):
-            continue
-        if inside and (nearest := bisect_left(starts, at) - 1) >= 0 and at < inside[nearest][1]:
-            continue
-        if body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]:
-            continue
-        width = len(_indentation(line))
-        if name is not None:
-            if width > indent:
-                continue
-            chunks.append(_chunk(source, name, first, at))
-            name = None
+    at = 0
+    while (line := lines.search(_DEFINITION, at)) is not None:
+        start = line.start()
+        indent = line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
+        width = len(indent)
+        if decorator is not None:
+            own = lines.search(_line_of_code(width, rb"#)\]}@"), decorator[0] + 1, start) is None
+            decorator = decorator if own and decorator[1] == width else None
         if line.group(2):
-            if decorator is None or decorator[1] != width:
-                decorator = (at, width)
-        elif line.group(3):
-            name, indent = line.group(4), width
-            first = decorator[0] if decorator is not None and decorator[1] == width else at
-            decorator = None
-            skip_to = _header_end(body, line.end())
-        elif decorator is not None and width <= decorator[1] and body[line.end() - 1 : line.end()] not in b")]}":
-            decorator = None
-    if name is not None:
-        chunks.append(_chunk(source, name, first, len(body)))
+            decorator = decorator or (start, width)
+            at = line.end()
+            continue
+        body_line = lines.search(_line_of_code(width, b"#"), _header_end(body, line.end() - 1) + 1)
+        at = body_line.start() if body_line is not None else len(body)
+        first = decorator[0] if decorator is not None else start
+        chunks.append(Chunk(line.group(3).decode(), source.row_at(first), source.row_at(at - 1), first, at, indent))
+        decorator = None
     return chunks
 
 
-def _indentation(line: re.Match[bytes]) -> bytes:
-    return line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
+class _Lines:
+    """The lines of a text, searched by patterns that begin with the line end before the line.
+
+    So a search jumps from line end to line end, and what it finds begins, in `body`, where the match does.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._text = b"\n" + body
+        self._strings = _multiline_strings(body)
+
+    def search(self, pattern: re.Pattern[bytes], at: int, end: int = sys.maxsize) -> re.Match[bytes] | None:
+        """The first line behind `at` that begins a line of code and matches."""
+        while (line := pattern.search(self._text, at, end)) is not None:
+            if not self._continues(line.start()):
+                return line
+            at = line.start() + 1
+        return None
+
+    def _continues(self, at: int) -> bool:
+        """Whether the line at an offset goes on with a string or with the line before it."""
+        nearest = bisect_left(self._strings, (at, 0)) - 1
+        if nearest >= 0 and at < self._strings[nearest][1]:
+            return True
+        body = self._body
+        return body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]
+
+
+@cache
+def _line_of_code(width: int, unless: bytes) -> re.Pattern[bytes]:
+    """A line that is indented by at most `width` and begins with none of some characters."""
+    return re.compile(rb"\n(?:[ \t]*\f)?[ \t]{0,%d}[^\s%b]" % (width, unless))
 
 
 def _multiline_strings(body: bytes) -> list[tuple[int, int]]:
-    if b'"""' not in body and b"'''" not in body and b"\\\n" not in body:
-        return []
-    return [m.span() for m in _STRING_OR_COMMENT.finditer(body) if b"\n" in m.group()]
+    """Where the strings stand that go over a line's end."""
+    if (b"\\\n" in body or b"\\\r\n" in body) and _CONTINUED_STRING.search(body):
+        return [m.span() for m in _STRING_OR_COMMENT.finditer(body) if b"\n" in m.group()]
+    found: list[tuple[int, int]] = []
+    at = 0
+    while (quote := _TRIPLE_QUOTE.search(body, at)) is not None:
+        line = max(at, body.rfind(b"\n", 0, quote.start()) + 1)
+        before = _QUOTE_OR_COMMENT.search(body, line, quote.start())
+        token = _STRING_OR_COMMENT.match(body, before.start() if before is not None else quote.start())
+        assert token is not None
+        if b"\n" in token.group():
+            found.append(token.span())
+        at = token.end()
+    return found
 
 
 def _header_end(body: bytes, at: int) -> int:
-    """Offset behind the colon that ends the `def` header around `at`."""
+    """Offset behind the colon that ends the `def` header whose name ends at `at`."""
+    plain = _PLAIN_HEADER.match(body, at)
+    if plain is not None:
+        return plain.end()
     depth = 0
     for token in _HEADER_TOKEN.finditer(body, at):
         match token.group():
@@ -155,19 +192,6 @@ def _header_end(body: bytes, at: int) -> int:
             case b":" if depth <= 0:
                 return token.end()
     return at
-
-
-def _chunk(source: Source, name: bytes, start: int, end: int) -> Chunk:
-    first = _CODE_LINE.match(source.body, start)
-    assert first is not None
-    return Chunk(
-        name.decode(),
-        source.row_at(start),
-        source.row_at(end - 1),
-        start,
-        end,
-        _indentation(first),
-    )
 
 
 @dataclass(eq=False)
@@ -354,12 +378,14 @@ class Module:
     def __init__(self, source: Source, name: str, chunks: list[Chunk] | None = None) -> None:
         self.source, self.name = source, name
         self.chunks = chunks if chunks is not None else split(source)
-        self.skeleton = _skeleton(source, self.chunks)
-        """The file with each outermost function replaced by `pass`."""
         self.parsed_lines = 0
         """How many lines have become trees so far."""
-        self._words: dict[bytes, list[Scope]] | None = None
         self._held: dict[re.Pattern[bytes], bool] = {}
+
+    @cached_property
+    def skeleton(self) -> bytes:
+        """The file with each outermost function replaced by `pass`."""
+        return _skeleton(self.source, self.chunks)
 
     @cached_property
     def _structure(self) -> _Structure:
@@ -482,12 +508,22 @@ class Module:
 
     def scopes_with(self, word: str) -> list[Scope]:
         """The file's own code and its outermost functions, as far as their text holds an identifier."""
-        if self._words is None:
-            self._words = {}
-            for scope in [self.top, *self.functions()]:
-                for found in set(_IDENTIFIER.findall(scope.text)):
-                    self._words.setdefault(found, []).append(scope)
-        return self._words.get(word.encode(), [])
+        name = word.encode()
+        found = [bisect_right(self._chunk_starts, at) - 1 for at in _occurrences(name, self.source.body)]
+        if not found:
+            return []
+        holding = {self._chunk_starts[index] for index in found if index >= 0}
+
+        def holds(scope: Scope) -> bool:
+            if scope.chunk is not None:
+                return scope.chunk.start in holding
+            return next(_occurrences(name, scope.text), None) is not None
+
+        return [scope for scope in (self.top, *self.functions()) if holds(scope)]
+
+    @cached_property
+    def _chunk_starts(self) -> list[int]:
+        return [chunk.start for chunk in self.chunks]
 
     def holds(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether the file's text matches a pattern; it is searched once."""
@@ -498,6 +534,16 @@ class Module:
     def functions(self) -> Iterator[Scope]:
         """The outermost functions and methods in the order of the file."""
         yield from self.scopes.values()
+
+
+def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
+    """Where an identifier stands in a text."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
+            yield at
+        at = text.find(word, end)
 
 
 def _add(into: _Structure, scope: Scope) -> None:

@@ -8,12 +8,13 @@ it. Functions called from there, and `forward` methods, are *hot*.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import re
 from enum import Enum
 
 from perflint.facts import classes
-from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.api_tables import HARMLESS_METHODS, LIGHTNING_STEP_HOOKS, TENSOR_METHODS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
@@ -35,6 +36,21 @@ MODULE_HOUSEKEEPING = words(
     """
 )
 """Methods of a module that are no forward pass."""
+
+_NO_MODULE = (
+    TENSOR_METHODS
+    | HARMLESS_METHODS
+    | words(
+        """
+    append extend insert remove pop popitem clear copy items keys values get update setdefault index count sort reverse add
+    discard format join split rsplit splitlines strip lstrip rstrip replace startswith endswith lower upper title zfill
+    info warning warn debug error exception write writelines flush close exists mkdir isfile isdir glob astype zeros ones
+    set_description set_postfix set_postfix_str add_scalar add_scalars add_image add_histogram zero_grad step backward
+    parameters named_parameters state_dict load_state_dict item tolist numpy cpu cuda detach deepcopy group search findall
+    """
+    )
+)
+"""Methods that run no module, whatever they belong to."""
 
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
@@ -167,7 +183,7 @@ class Loops:
         return self._steps[key]
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
-        if loop.iterated is None or not _may_give_batches(loop.iterated):
+        if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
             return False
         value = self._inference.value(scope, loop.iterated)
         element = self._inference.element(value)
@@ -176,6 +192,8 @@ class Loops:
     def _is_forward(self, scope: Scope, call: ast.Call) -> bool:
         """Whether a call runs a module that is no criterion."""
         callee = call.func
+        if not may_run_module(call):
+            return False
         if isinstance(callee, ast.Attribute) and (call.args or call.keywords) and callee.attr not in MODULE_HOUSEKEEPING:
             if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
                 return True
@@ -184,7 +202,7 @@ class Loops:
             return False
         return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
 
-    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = HOT_DEPTH) -> bool:
+    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:
         """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
         if depth == 0:
             return False
@@ -310,6 +328,16 @@ def is_scaler(alternative: Alternative) -> bool:
     return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
 
 
+def may_run_module(call: ast.Call) -> bool:
+    """Whether a call may be a forward pass, by the name of what is called."""
+    match call.func:
+        case ast.Name(id=name):
+            return not hasattr(builtins, name)
+        case ast.Attribute(attr=name):
+            return name not in _NO_MODULE
+    return True
+
+
 def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
     """A module whose call is a forward pass: no loss."""
     match alternative:
@@ -361,11 +389,18 @@ def _is_display(node: ast.expr | None) -> bool:
 _BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
 
 
-def _may_give_batches(node: ast.expr) -> bool:
+def _may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
     """Whether what a loop iterates over may be a data loader, by the look of it."""
     match node:
-        case ast.Name():
-            return True
+        case ast.Name(id=name):
+            if _BATCH_SOURCE.search(name):
+                return True
+            bound = flow.reaching.get(node, frozenset())
+            return depth > 0 and any(
+                d.kind in ("with", "for", "walrus", "assign", "import")
+                and (d.value is None or d.kind == "for" or _may_give_batches(flow, d.value, depth - 1))
+                for d in bound
+            )
         case ast.Attribute(attr=name):
             return _BATCH_SOURCE.search(name) is not None
         case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
@@ -373,9 +408,9 @@ def _may_give_batches(node: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
             return False
         case ast.Call(func=func, args=args):
-            return any(_may_give_batches(a) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
+            return any(_may_give_batches(flow, a, depth) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
         case ast.Subscript(value=base):
-            return _may_give_batches(base)
+            return _may_give_batches(flow, base, depth)
     return False
 
 

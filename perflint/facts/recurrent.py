@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from perflint.facts import values
 from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
-from perflint.facts.values import Alternative, Object, Sequence, Tensor
-from perflint.project import MAX_IMPORTERS
+from perflint.facts.values import Alternative, Object, Tensor
+from perflint.gate import Gate, Word
 from perflint.syntax import Scope
 
-_LAYER_BUILT = re.compile(rb"(?:LSTM|GRU|RNN)(?:Cell)?\(|\b(?:lstm|gru|rnn)\w*\(")
-_NAMES = (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"[cC]ell", rb"[eE]ncoder", rb"[dD]ecoder", rb"[rR]ecurrent")
-RECURRENT_CALL: Final = [re.compile(name + rb"\w*\(") for name in _NAMES]
+_BUILT: Final = [f"{kind}{cell}(" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")]
+_CALLED: Final = [re.compile(name + rb"(?<!\w" + name + rb")\w*\(") for name in (rb"lstm", rb"gru", rb"rnn")]
+RECURRENT_LAYER: Final[Sequence[Word]] = [*_BUILT, *_CALLED]
+"""What a recurrent layer is built or called by: a file near each call of one holds it."""
+
+_LAYER = Gate.of([RECURRENT_LAYER])
+_NAMES = (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"ell", rb"ncoder", rb"ecoder", rb"ecurrent")
+RECURRENT_CALL: Final[Sequence[Word]] = [re.compile(name + rb"\w*\(") for name in _NAMES]
 """Names by which recurrent layers are called: the gate of the rules on their states."""
 
 
@@ -40,7 +46,7 @@ def is_rnn(alternative: Alternative) -> bool:
 
 def rnn_calls(facts: Facts, scope: Scope) -> Iterator[RnnCall]:
     """The recurrent calls of a scope that pass a state."""
-    if not _may_have_layers(facts, scope.module.source.path):
+    if not facts.project.is_near(scope.module.source.path, _LAYER):
         return
     for call in flow_of(scope).calls:
         if len(call.args) + len(call.keywords) > 2:
@@ -51,16 +57,6 @@ def rnn_calls(facts: Facts, scope: Scope) -> Iterator[RnnCall]:
         callee = facts.inference.value(scope, call.func)
         if callee.may(is_rnn):
             yield RnnCall(call, state, callee.must(is_rnn))
-
-
-def _may_have_layers(facts: Facts, path: str) -> bool:
-    """Whether a file, one that it imports or one that imports it builds a recurrent layer. Cheap, and no proof of anything."""
-    project = facts.project
-    around = {path, *project.imports(path)}
-    importers = project.importers(path)
-    if len(importers) <= MAX_IMPORTERS:
-        around |= importers
-    return any(project.holds(file, _LAYER_BUILT) for file in sorted(around))
 
 
 def state_parts(facts: Facts, scope: Scope, state: ast.expr) -> list[ast.expr]:
@@ -87,7 +83,7 @@ def is_zero_state(facts: Facts, scope: Scope, part: ast.expr) -> bool:
 
 
 def _is_zero(alternative: Alternative) -> bool:
-    if isinstance(alternative, Sequence):
+    if isinstance(alternative, values.Sequence):
         return bool(alternative.items) and all(item.must(_is_zero) for item in alternative.items)
     return isinstance(alternative, Tensor) and alternative.zeros and not alternative.parameter
 

@@ -63,7 +63,7 @@ from perflint.api import (
     words,
 )
 
-_MOVE = re.compile(rb"\.to\((?!\s*(?:torch\.|dtype\b|\w+\.dtype))|\.cuda\(|\.type\(")
+_TO_DEVICE = re.compile(rb"\.to\((?!\s*(?:torch\.|dtype\b|\w+\.dtype))")
 
 _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
 
@@ -71,7 +71,10 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
 @rule(
     category=Category.TRANSFER,
     severity=Severity.WARNING,
-    needs=[(_MOVE,), ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch")],
+    needs=[
+        (_TO_DEVICE, ".cuda(", ".type("),
+        ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch"),
+    ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
     steps=True,

@@ -70,6 +70,7 @@ from perflint.api import (
     flow_of,
     graph_ends,
     is_neural_module,
+    may_run_module,
     needs_graph,
     path_of,
     rule,
@@ -83,7 +84,7 @@ _EVALUATES = re.compile(
     r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
     re.I,
 )
-_EVALUATION = re.compile(rb"def \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
+_EVALUATION = re.compile(rb"def \w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(")
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
@@ -165,19 +166,12 @@ def _is_module_method(code: Code) -> bool:
 
 def _is_forward(code: Code, call: ast.Call) -> bool:
     inference = code.facts.inference
+    if not may_run_module(call):
+        return False
     if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD_METHODS:
         if code.value(call.func.value).may(lambda a: is_neural_module(inference, a)):
             return True
-    if isinstance(call.func, ast.Attribute) and call.func.attr in (
-        "eval",
-        "train",
-        "to",
-        "cuda",
-        "cpu",
-        "parameters",
-        "half",
-        "float",
-    ):
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train"):
         return False
     name = (path_of(call.func) or "").rpartition(".")[2]
     if re.search(r"crit|loss", name, re.I):

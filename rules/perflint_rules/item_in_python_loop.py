@@ -68,7 +68,8 @@ from perflint.api import (
     untouched,
 )
 
-_INDEXED = re.compile(rb"\[\w+\]\.item\(\)|\b(?:float|int)\([\w.\[\]'\"]+\[\w+\]\)")
+_INDEXED = [re.compile(rb"\]\.item\(\)(?<=\w\]\.item\(\))")]
+_INDEXED += [re.compile(kind + rb"(?<!\w" + kind + rb")[\w.\[\]'\"]+\[\w+\]\)") for kind in (rb"float\(", rb"int\(")]
 _OVER = rb"[^\n]{0,80}\n?[^\n]{0,40}\bfor\s+\w+\s+in\b"
 _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float\(\w+\)", rb"int\(\w+\)")]
 
@@ -76,13 +77,13 @@ _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\)", rb"float
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[("for ", "for("), (*_ELEMENT_READS, _INDEXED)],
+    needs=[("for ", "for("), (*_ELEMENT_READS, *_INDEXED)],
     in_file=[("torch", ".item()")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop that reads a tensor element by element."""
-    if _INDEXED.search(code.scope.text):
+    if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from _indexed(code)
     for node in code.flow.order:
         if not isinstance(node, ast.ListComp) or len(node.generators) != 1:

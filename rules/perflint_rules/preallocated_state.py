@@ -47,10 +47,21 @@ No fix: whether the buffer is carried or reset cannot be seen from here with cer
 import ast
 from collections.abc import Iterator
 
-from perflint.api import RECURRENT_CALL, Category, Code, Finding, Severity, path_of, rnn_calls, rule, state_parts
+from perflint.api import (
+    RECURRENT_CALL,
+    RECURRENT_LAYER,
+    Category,
+    Code,
+    Finding,
+    Severity,
+    path_of,
+    rnn_calls,
+    rule,
+    state_parts,
+)
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "fill_", "[:"), RECURRENT_CALL])
+@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "fill_", "[:"), RECURRENT_CALL], near=[RECURRENT_LAYER])
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
     zeroed = {

@@ -48,6 +48,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     RECURRENT_CALL,
+    RECURRENT_LAYER,
     Alternative,
     CannotRewrite,
     Category,
@@ -77,6 +78,7 @@ from perflint.api import (
     category=Category.STATE,
     severity=Severity.WARNING,
     needs=[("zeros", "zero_", "hidden", "state"), RECURRENT_CALL],
+    near=[RECURRENT_LAYER],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

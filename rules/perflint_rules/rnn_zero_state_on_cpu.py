@@ -51,6 +51,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     RECURRENT_CALL,
+    RECURRENT_LAYER,
     Batch,
     CannotRewrite,
     Category,
@@ -84,7 +85,13 @@ from perflint.api import (
 )
 
 
-@rule(category=Category.STATE, severity=Severity.WARNING, needs=[("zeros(",), RECURRENT_CALL], fixes=True)
+@rule(
+    category=Category.STATE,
+    severity=Severity.WARNING,
+    needs=[("zeros(",), RECURRENT_CALL],
+    near=[RECURRENT_LAYER],
+    fixes=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""
     seen: set[ast.AST] = set()

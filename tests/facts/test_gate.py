@@ -7,9 +7,12 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perflint.gate import Gate, Needles, Word
+from perflint.gate import Gate, Needles, Word, beginning
 
-PATTERNS: list[Word] = [re.compile(rb"a+b"), re.compile(rb"[cd]\(")]
+PATTERNS: list[Word] = [
+    re.compile(pattern)
+    for pattern in (rb"a+b", rb"[cd]\(", rb"ab?c", rb"ab|d", rb"c\(|d\(", rb"ab{0,1}e", rb"(?:a|b)c", rb"ab*")
+]
 WORDS: st.SearchStrategy[Word] = st.one_of(st.text("abcde(", min_size=1, max_size=3), st.sampled_from(PATTERNS))
 GATES = st.lists(st.lists(WORDS, max_size=3), max_size=3).map(Gate.of)
 TEXTS = st.lists(st.text("abcde( \n", max_size=12).map(str.encode), min_size=1, max_size=5)
@@ -54,7 +57,10 @@ def gate_of_one(needle: bytes | re.Pattern[bytes]) -> Gate:
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(text=TEXTS.map(b"".join), gate=GATES)
 def test_a_file_opens_what_its_text_passes(text: bytes, gate: Gate) -> None:
-    assert Needles(text).opens(gate) == gate.passes(text)
+    opens = Needles(text).opens(gate)
+    assert opens >= gate.passes(text)
+    if all(isinstance(needle, bytes) or beginning(needle) for group in gate.groups for needle in group):
+        assert opens == gate.passes(text)
 
 
 def test_no_groups_let_everything_pass_and_an_empty_group_nothing() -> None:
