@@ -165,7 +165,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
     tally.parsed += tree is not None
     if source is None:
         return wrong
-    if source.encode(source.body) != data:
+    if source.encode(source.raw) != data:
         wrong["round trip"] = "decoded and encoded, the bytes are others"
     if tree is not None and any(f.rule == "unreadable-file" and "too deeply" not in f.message for f in findings):
         wrong["refused"] = next(f.message for f in findings if f.rule == "unreadable-file")
@@ -183,7 +183,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
             tally.fixed += after.data != data
         else:
             tally.fixed_safely += after.data != data
-    unix = source.encode(re.sub(rb"\r\n|\r", b"\n", source.body))
+    unix = source.encode(re.sub(rb"\r\n|\r", b"\n", source.raw))
     if unix != data:
         wrong |= line_ends_matter(source, findings, after.data, unix)
     return wrong
@@ -240,7 +240,7 @@ def line_ends_matter(source: Source, findings: Sequence[Finding], after: bytes, 
 
 def named(source: Source, findings: Sequence[Finding]) -> list[str]:
     """Findings by rule and enclosing function, in the order of the file: what no layout changes."""
-    tree = parsed(source.encode(source.body))
+    tree = parsed(source.encode(source.raw))
     spans = sorted(qualified(tree)) if tree is not None else []
     names = []
     for finding in findings:
@@ -248,6 +248,21 @@ def named(source: Source, findings: Sequence[Finding]) -> list[str]:
         inside = [name for first, last, name in spans if first <= row <= last]
         names.append((inside[-1] if inside else "", finding.rule))
     return [f"{rule} in {name or 'module'}" for name, rule in sorted(names)]
+
+
+def unlike_safety(source: Source, findings: Sequence[Finding], other: Source, others: Sequence[Finding]) -> str | None:
+    """The first fix that is safe in one of two layouts of a text and unsafe in the other one."""
+    pairs = zip(in_order(source, findings), in_order(other, others), strict=True)
+    for (name, first), (_, second) in pairs:
+        if first.fix is not None and second.fix is not None and first.fix.applicability is not second.fix.applicability:
+            return f"{name}: {first.fix.applicability.value} became {second.fix.applicability.value}"
+    return None
+
+
+def in_order(source: Source, findings: Sequence[Finding]) -> list[tuple[str, Finding]]:
+    """Findings by name and place."""
+    pairs = [(named(source, [finding])[0], finding) for finding in findings]
+    return sorted(pairs, key=lambda pair: (pair[0], pair[1].start, pair[1].end))
 
 
 def qualified(tree: ast.AST, prefix: str = "") -> Iterator[tuple[int, int, str]]:
@@ -380,9 +395,12 @@ def reformatting_matters(texts: Mapping[int, Text], width: int, tally: Tally) ->
             with contextlib.suppress(UnicodeEncodeError, TooLong, Exception), limited():
                 other, others = checked(source.encode(body))
                 tally.reformatted += 1
-                before = named(source, checked(texts[number].data)[1])
+                findings = checked(texts[number].data)[1]
+                before = named(source, findings)
                 if other is not None and named(other, others) != before:
                     wrong[number] = {"reformatting": difference(before, named(other, others))}
+                elif other is not None and (unlike := unlike_safety(source, findings, other, others)):
+                    wrong[number] = {"reformatting changes safety": unlike}
     return wrong
 
 
@@ -391,7 +409,7 @@ def shares_a_line(source: Source) -> bool:
     text = source.body.decode()
     if "perflint:" not in text:
         return False
-    tree = parsed(source.encode(source.body))
+    tree = parsed(source.encode(source.raw))
     rows = Counter(n.lineno for n in ast.walk(tree) if isinstance(n, ast.stmt)) if tree is not None else Counter()
     rows += Counter(n.end_lineno for n in ast.walk(tree) if isinstance(n, ast.stmt) and n.end_lineno != n.lineno) if tree else rows
     return any(rows[row] > 1 for row, line in enumerate(lines_of(source), 1) if "perflint:" in line)
@@ -461,7 +479,7 @@ def smallest(data: bytes, what: str) -> bytes:
 
 def formatted_failures(data: bytes, what: str) -> Failures:
     """The failures of one text that only show after reformatting."""
-    return reformatting_matters({0: Text("", (), data)}, 60, Tally()).get(0, {}) if what == "reformatting" else {}
+    return reformatting_matters({0: Text("", (), data)}, 60, Tally()).get(0, {}) if what.startswith("reformatting") else {}
 
 
 # -- peers ---------------------------------------------------------------------------------------------------------------
@@ -583,7 +601,7 @@ PROPERTIES = {
     "findings_that_a_fix_adds": ("finds more",),
     "order_of_rules_matters": ("order of rules",),
     "line_ends_matter": ("line ends change findings", "line ends change fixes"),
-    "reformatting_matters": ("reformatting",),
+    "reformatting_matters": ("reformatting", "reformatting changes safety"),
     "wrongly_refused_or_accepted": ("refused", "syntax error unseen"),
 }
 """The record's counts, and the properties that they count."""

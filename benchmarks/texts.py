@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import codecs
 import io
+import itertools
 import random
 import re
 import sys
@@ -204,16 +205,19 @@ def indent_of(line: str) -> str:
 
 
 def bracketed(text: str) -> list[tokenize.TokenInfo]:
-    """The tokens inside of brackets, a line break may follow each."""
+    """The tokens inside of brackets that people and formatters break a line behind."""
     depth, found, inside_string = 0, [], 0
-    for token in tokens_of(text):
+    tokens = tokens_of(text)
+    for token, following in itertools.pairwise(tokens):
         name = tokenize.tok_name[token.type]
         inside_string += name in ("FSTRING_START", "TSTRING_START")
         inside_string -= name in ("FSTRING_END", "TSTRING_END")
         if token.type == tokenize.OP and not inside_string:
             depth += token.string in "([{"
             depth -= token.string in ")]}"
-        if depth > 0 and token.type in (tokenize.OP, tokenize.NAME, tokenize.NUMBER) and not inside_string:
+        if depth <= 0 or inside_string or token.string == "." or token.string + following.string == "()":
+            continue
+        if token.type == tokenize.OP or (token.type in (tokenize.NAME, tokenize.NUMBER) and following.string not in "("):
             found.append(token)
     return found
 

@@ -179,14 +179,14 @@ def with_ignores(source: Source, findings: Iterable[Finding]) -> bytes:
         row = source.row_at(finding.start)
         by_row.setdefault(joined.get(row, (row, row))[1], set()).add(finding.rule)
     existing = {s.row: s for s in find_suppressions(source) if not s.whole_file and s.names is not None}
-    body = source.body
+    raw = source.raw
     for row in sorted(by_row, reverse=True):
         names = ", ".join(sorted(by_row[row]))
         if row in existing:
-            at = body.index(b"]", existing[row].start)
+            at = raw.index(b"]", existing[row].start)
             separator = ", " if existing[row].names else ""
-            body = body[:at] + f"{separator}{names}".encode() + body[at:]
+            raw = raw[:at] + f"{separator}{names}".encode() + raw[at:]
         else:
             at = source.starts[row - 1] + len(source.line(row).encode())
-            body = body[:at] + f"  # perflint: ignore[{names}]".encode() + body[at:]
-    return body
+            raw = raw[:at] + f"  # perflint: ignore[{names}]".encode() + raw[at:]
+    return raw
