@@ -59,6 +59,7 @@ PATH = "/text/train.py"
 LIMIT_S = 20
 """A text that takes longer hangs."""
 CHUNK = 40
+SHRINKING_S = 40
 SLOW = 20
 """How many times the usual time per line is too slow."""
 SLOW_S = 0.5
@@ -457,7 +458,8 @@ def crash(arguments: list[str]) -> str | None:
 
 
 def smallest(data: bytes, what: str) -> bytes:
-    """A text without the lines that a failure does not need."""
+    """A text without the lines that a failure does not need, as far as `SHRINKING_S` seconds suffice."""
+    end = time.monotonic() + SHRINKING_S
 
     def fails(candidate: bytes) -> bool:
         return what in (examined(candidate, Tally()) | formatted_failures(candidate, what))
@@ -466,13 +468,13 @@ def smallest(data: bytes, what: str) -> bytes:
     size = max(len(lines) // 2, 1)
     while True:
         at, shorter = 0, False
-        while at < len(lines):
+        while at < len(lines) and time.monotonic() < end:
             candidate = lines[:at] + lines[at + size :]
             if fails(b"".join(candidate)):
                 lines, shorter = candidate, True
             else:
                 at += size
-        if size == 1 and not shorter:
+        if (size == 1 and not shorter) or time.monotonic() > end:
             return b"".join(lines)
         size = max(size // 2, 1)
 
@@ -560,9 +562,9 @@ def main() -> int:
             print(f"\r{tally.texts} texts, {len(tally.failed)} failures", end="", file=sys.stderr)
     for number, wrong in sorted(tally.failed.items()):
         print(f"text {number}: {'; '.join(f'{what}: {why}' for what, why in wrong.items())[:300]}")
-        if options.failures is not None:
-            write(options.failures, number, texts.text(number), wrong)
-    print(json.dumps(figures(tally, seconds), indent=2))
+    print(json.dumps(figures(tally, seconds), indent=2), flush=True)
+    for number, wrong in sorted(tally.failed.items()) if options.failures is not None else ():
+        write(options.failures, number, texts.text(number), wrong)
     if options.json is not None:
         numbers = range(options.seed, options.seed + options.peers)
         beside = peers({number: texts.text(number) for number in numbers}, options.torchfix) if options.peers else {}
