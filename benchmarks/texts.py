@@ -30,7 +30,7 @@ CHANGES: dict[str, Change] = {}
 NEWER_SYNTAX: dict[str, tuple[int, int]] = {"fstring_of_fstrings": (3, 12), "type_parameters": (3, 12)}
 """Changes to syntax that only this Python and newer ones know."""
 
-MAX_PIECES = 5
+MAX_PIECES = 3
 RULES = ["item-every-step", "duplicate-item-read", "blocking-h2d-in-loop", "eval-without-no-grad", "zero-grad-late", "no-such"]
 
 
@@ -228,7 +228,9 @@ def comment_at_line_end(text: str, chance: random.Random) -> str:
     lines = text.split("\n")
     for row in chance.sample(simple_lines(text), min(len(simple_lines(text)), 4)):
         if "#" not in lines[row - 1]:
-            lines[row - 1] += "  # " + chance.choice(["note", "\u00e9 \U0001f600", "x = (", "'quote", "type: ignore", "fmt: skip"])
+            lines[row - 1] += "  # " + chance.choice(
+                ["note", "\u00e9 \U0001f600", "x = (", "'quote", "type: ignore", "fmt: skip"]
+            )
     return "\n".join(lines)
 
 
@@ -246,7 +248,9 @@ def comment_in_brackets(text: str, chance: random.Random) -> str:
     """Comments, each before a line break inside of brackets."""
     places = bracketed(text)
     for token in sorted(chance.sample(places, min(len(places), 3)), key=lambda t: t.end, reverse=True):
-        text = inserted(text, *token.end, f"  # in {chance.choice(['here', 'x)', 'a, b', '[1'])}\n{' ' * chance.randint(0, 12)}")
+        text = inserted(
+            text, *token.end, f"  # in {chance.choice(['here', 'x)', 'a, b', '[1'])}\n{' ' * chance.randint(0, 12)}"
+        )
     return text
 
 
@@ -260,10 +264,21 @@ def line_break_in_brackets(text: str, chance: random.Random) -> str:
 
 
 @change
+def spacing(text: str, chance: random.Random) -> str:
+    """Spaces where most people write none, and none where most write one."""
+    defined = {t.string for before, t in itertools.pairwise(tokens_of(text)) if before.string == "def"}
+    for name in sorted(defined):
+        text = re.sub(rf"\b{name}\(", lambda m: chance.choice([m[0], f"{m[0][:-1]} ("]), text)
+    text = re.sub(r"\b(if|while|in|return|not|and) \(", lambda m: chance.choice([m[0], f"{m[1]}("]), text)
+    text = re.sub(r"\b(def|for|with|if|while) (?=\w)", lambda m: chance.choice([m[0], f"{m[1]}  "]), text)
+    return re.sub(r" = (?=\w)", lambda m: chance.choice([m[0], "=", "  =  "]), text)
+
+
+@change
 def backslash(text: str, chance: random.Random) -> str:
     """Lines continued by backslashes."""
     tokens = tokens_of(text)
-    spaces = [a for a, b in zip(tokens, tokens[1:], strict=False) if a.end[0] == b.start[0] and a.end[1] < b.start[1]]
+    spaces = [a for a, b in itertools.pairwise(tokens) if a.end[0] == b.start[0] and a.end[1] < b.start[1]]
     spaces = [t for t in spaces if t.type in (tokenize.OP, tokenize.NAME)]
     for token in sorted(chance.sample(spaces, min(len(spaces), 3)), key=lambda t: t.end, reverse=True):
         if token.string.strip():
@@ -277,8 +292,10 @@ def suppressions(text: str, chance: random.Random) -> str:
     lines = text.split("\n")
     rows = [row for row, line in enumerate(lines, 1) if line.strip()]
     for row in sorted(chance.sample(rows, min(len(rows), 3)), reverse=True):
-        names = chance.choice(["", "", "[]", "[%s]" % ", ".join(chance.sample(RULES, chance.randint(1, 4)))])
-        comment = f"# perflint: {chance.choice(['ignore', 'ignore', 'ignore', 'ignore-file'])}{names}{chance.choice(['', ' why'])}"
+        names = chance.choice(["", "", "[]", "[{}]".format(", ".join(chance.sample(RULES, chance.randint(1, 4))))])
+        comment = (
+            f"# perflint: {chance.choice(['ignore', 'ignore', 'ignore', 'ignore-file'])}{names}{chance.choice(['', ' why'])}"
+        )
         if chance.random() < 0.5:
             lines.insert(row - 1, indent_of(lines[row - 1]) + comment)
         else:
@@ -291,7 +308,9 @@ def semicolons(text: str, chance: random.Random) -> str:
     """Statements of one block joined by semicolons."""
     simple = set(simple_lines(text))
     lines = text.split("\n")
-    pairs = [r for r in simple if r + 1 in simple and indent_of(lines[r - 1]) == indent_of(lines[r]) and "#" not in lines[r - 1]]
+    pairs = [
+        r for r in simple if r + 1 in simple and indent_of(lines[r - 1]) == indent_of(lines[r]) and "#" not in lines[r - 1]
+    ]
     for row in sorted(chance.sample(pairs, min(len(pairs), 3)), reverse=True):
         lines[row - 1 : row + 1] = [lines[row - 1] + chance.choice(["; ", ";"]) + lines[row].strip()]
     return "\n".join(lines)
@@ -321,7 +340,15 @@ def decorators(text: str, chance: random.Random) -> str:
     for row in sorted(chance.sample(rows, min(len(rows), 2)), reverse=True):
         indent = indent_of(text.split("\n")[row - 1])
         what = chance.choice(
-            ["@torch.no_grad()", "@staticmethod", "@ wraps(\n    f\n)", "@(lambda f: f)", "@a.b[0](c)  # note", "@f\n\n# between", "@property"]
+            [
+                "@torch.no_grad()",
+                "@staticmethod",
+                "@ wraps(\n    f\n)",
+                "@(lambda f: f)",
+                "@a.b[0](c)  # note",
+                "@f\n\n# between",
+                "@property",
+            ]
         )
         text = inserted(text, row, 0, "".join(f"{indent}{line}\n" if line else "\n" for line in what.split("\n")))
     return text
@@ -363,7 +390,12 @@ def fstring_of_fstrings(text: str, chance: random.Random) -> str:
     rows = simple_lines(text)
     for row in chance.sample(rows, min(len(rows), 2)):
         indent = indent_of(text.split("\n")[row - 1])
-        what = ['f"{loss.item():{f"{width}"}}"', 'f"{f"{f"{loss.item()}"}"}"', 'f"{\n  loss.item()  # in a string\n}"', 'f"{x["a"]}"']
+        what = [
+            'f"{loss.item():{f"{width}"}}"',
+            'f"{f"{f"{loss.item()}"}"}"',
+            'f"{\n  loss.item()  # in a string\n}"',
+            'f"{x["a"]}"',
+        ]
         text = inserted(text, row, 0, f"{indent}print({chance.choice(what)})\n")
     return text
 
@@ -399,7 +431,9 @@ def lambdas(text: str, chance: random.Random) -> str:
 def indentation(text: str, chance: random.Random) -> str:
     """Tabs, one or two spaces, or form feeds in the place of four spaces."""
     step = chance.choice(["\t", "  ", " ", "\t\t", "\x0c    "])
-    return re.sub(r"(?m)^(?:    )+", lambda m: step.replace("\x0c", "") * (len(m[0]) // 4) if "\x0c" not in step else "\x0c" + m[0], text)
+    return re.sub(
+        r"(?m)^(?:    )+", lambda m: step.replace("\x0c", "") * (len(m[0]) // 4) if "\x0c" not in step else "\x0c" + m[0], text
+    )
 
 
 @change
@@ -413,7 +447,9 @@ def nesting(text: str, chance: random.Random) -> str:
     line = lines[row - 1]
     depth = chance.choice([5, 18, 60])
     if chance.random() < 0.5:
-        heads = [indent_of(line) + " " * k + chance.choice(["if x:", "for i in x:", "with x:", "while x:"]) for k in range(depth)]
+        heads = [
+            indent_of(line) + " " * k + chance.choice(["if x:", "for i in x:", "with x:", "while x:"]) for k in range(depth)
+        ]
         lines[row - 1 : row] = [*heads, " " * depth + line]
     elif "=" in line:
         name, _, value = line.partition("=")
@@ -432,7 +468,11 @@ def long_line(text: str, chance: random.Random) -> str:
     row = chance.choice(rows)
     indent = indent_of(text.split("\n")[row - 1])
     count = chance.choice([100, 2000])
-    parts = ["table = [" + "1, " * count + "]", "text = '" + "a" * count + "'", "total = " + " + ".join(["loss.item()"] * (count // 10))]
+    parts = [
+        "table = [" + "1, " * count + "]",
+        "text = '" + "a" * count + "'",
+        "total = " + " + ".join(["loss.item()"] * (count // 10)),
+    ]
     parts += ["y = x" + ".cuda()" * (count // 20), "z = {" + ", ".join(f"'{i}': x.item()" for i in range(count // 10)) + "}"]
     return inserted(text, row, 0, f"{indent}{chance.choice(parts)}\n")
 
@@ -445,7 +485,20 @@ def names(text: str, chance: random.Random) -> str:
     if not used:
         return text
     name = chance.choice(used)
-    other = chance.choice(["\u00e9t\u00e9", "\u6a21\u578b", "_", name.upper(), "\ufb01" + name, "x" * 300, "match", "type", "\U0001d4ea", name + "\u0301"])
+    other = chance.choice(
+        [
+            "\u00e9t\u00e9",
+            "\u6a21\u578b",
+            "_",
+            name.upper(),
+            "\ufb01" + name,
+            "x" * 300,
+            "match",
+            "type",
+            "\U0001d4ea",
+            name + "\u0301",
+        ]
+    )
     spelled = [name, other] if chance.random() < 0.1 else [other]
     return re.sub(rf"(?<![\w.]){name}\b", lambda m: chance.choice(spelled), text)
 
@@ -454,8 +507,24 @@ def names(text: str, chance: random.Random) -> str:
 def strings(text: str, chance: random.Random) -> str:
     """Strings that are hard to print or to skip."""
     rows = simple_lines(text)
-    values = ["'\\ud800'", "'''\n    def f():\n        pass\n'''", "'\\x00'", "b'\\xff'", "'\u2028\x0c\x85'", "r'\\'", "'\\\n'", "'\\N{BULLET}'"]
-    values += ['"""\n# perflint: ignore-file\n"""', "'a' \\\n  'b'", "'\U0001f600' '\u202e'", "'\\'\"'", "'\x1b[31m'", "'\x7f\x01'"]
+    values = [
+        "'\\ud800'",
+        "'''\n    def f():\n        pass\n'''",
+        "'\\x00'",
+        "b'\\xff'",
+        "'\u2028\x0c\x85'",
+        "r'\\'",
+        "'\\\n'",
+        "'\\N{BULLET}'",
+    ]
+    values += [
+        '"""\n# perflint: ignore-file\n"""',
+        "'a' \\\n  'b'",
+        "'\U0001f600' '\u202e'",
+        "'\\'\"'",
+        "'\x1b[31m'",
+        "'\x7f\x01'",
+    ]
     for row in sorted(chance.sample(rows, min(len(rows), 2)), reverse=True):
         line = text.split("\n")[row - 1]
         value = chance.choice(values)
@@ -481,12 +550,23 @@ def wrapped(text: str, chance: random.Random) -> str:
     start, end = body[first].lineno, body[last].end_lineno or body[last].lineno
     start = min([start, *(d.lineno for d in getattr(body[first], "decorator_list", []))])
     indent = indent_of(lines[start - 1])
-    heads = ["if x:", "try:", "with x as y:", "with (\n  a,\n  b,\n):", "class A:", "def inner(self=None):", "async def inner():", "while True:"]
+    heads = [
+        "if x:",
+        "try:",
+        "with x as y:",
+        "with (\n  a,\n  b,\n):",
+        "class A:",
+        "def inner(self=None):",
+        "async def inner():",
+        "while True:",
+    ]
     heads += ["for _ in range(3):", "else", "match x:"]
     head = chance.choice(heads)
     moved = ["    " + line if line.strip() else line for line in lines[start - 1 : end]]
     if head == "try":
-        tail = chance.choice(["except E as e:\n    raise", "finally:\n    pass", "except* E:\n    pass", "except E:\n    pass\nelse:\n    pass"])
+        tail = chance.choice(
+            ["except E as e:\n    raise", "finally:\n    pass", "except* E:\n    pass", "except E:\n    pass\nelse:\n    pass"]
+        )
     else:
         tail = ""
     if head == "try:":
@@ -558,7 +638,11 @@ def tokens_moved(text: str, chance: random.Random) -> str:
 @change
 def cut_off(text: str, chance: random.Random) -> str:
     """A file that ends in its middle."""
-    return text[: chance.randrange(len(text) // 2, len(text))] if chance.random() < 0.5 and text else text + chance.choice(["\\", "(", "  ", "\x0c", "\\\n", "\x1a", "    x"])
+    return (
+        text[: chance.randrange(len(text) // 2, len(text))]
+        if chance.random() < 0.5 and text
+        else text + chance.choice(["\\", "(", "  ", "\x0c", "\\\n", "\x1a", "    x"])
+    )
 
 
 @change
@@ -592,7 +676,9 @@ def encoded(text: str, chance: random.Random) -> tuple[bytes, tuple[str, ...]]:
         done.append("no final newline")
     if chance.random() < 0.7:
         return text.encode("utf-8", "surrogatepass"), tuple(done)
-    how = chance.choice(["latin-1", "cp1252", "cp1251", "shift_jis", "utf-16", "mark", "wrong", "declared utf-8", "nul", "bytes"])
+    how = chance.choice(
+        ["latin-1", "cp1252", "cp1251", "shift_jis", "utf-16", "mark", "wrong", "declared utf-8", "nul", "bytes"]
+    )
     done.append(f"encoding: {how}")
     newline = "\n" if ends == "mixed" else ends
     match how:
@@ -601,7 +687,10 @@ def encoded(text: str, chance: random.Random) -> tuple[bytes, tuple[str, ...]]:
         case "utf-16":
             return text.encode("utf-16"), tuple(done)
         case "wrong":
-            return f"# coding: {chance.choice(['klingon', 'ascii', 'utf-16', 'rot13', 'latin-1'])}{newline}{text}".encode(), tuple(done)
+            return (
+                f"# coding: {chance.choice(['klingon', 'ascii', 'utf-16', 'rot13', 'latin-1'])}{newline}{text}".encode(),
+                tuple(done),
+            )
         case "declared utf-8":
             name = chance.choice(["utf-8", "UTF8", "utf-8-sig", "u8", "utf_8"])
             return f"#!/usr/bin/env python{newline}# -*- coding: {name} -*-{newline}{text}".encode(), tuple(done)

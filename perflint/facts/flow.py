@@ -566,9 +566,7 @@ class _Pass:
         self.run_block(self.inside("loop-else", node), orelse, node)
         self.env = self.joined((self.env, *left))
 
-    def head(
-        self, node: ast.For | ast.AsyncFor | ast.While, body: list[ast.stmt], block: Block
-    ) -> Environment | None:
+    def head(self, node: ast.For | ast.AsyncFor | ast.While, body: list[ast.stmt], block: Block) -> Environment | None:
         """What holds at a loop's head in any iteration.
 
         The passes over an outer loop only widen what enters an inner one, so each goes on from what the last one found:

@@ -71,7 +71,7 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
 @rule(
     category=Category.TRANSFER,
     severity=Severity.WARNING,
-    needs=[(_MOVE,), ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch")],
+    needs=[(_MOVE,), ("oader", "backward", "zero_grad", " for ", "for(", "while ", "while(", "from_numpy", "ensor(", "batch")],
     in_file=[("torch", "loader", "device")],
     fixes=True,
     steps=True,

@@ -83,15 +83,17 @@ _EVALUATES = re.compile(
     r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
     re.I,
 )
-_EVALUATION = re.compile(rb"def \w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(", re.I)
+_EVALUATION = re.compile(
+    rb"def\s+\w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*[\[(]", re.I
+)
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
     re.I,
 )
 _MAY_TRAIN = re.compile(rb"backward\(|zero_grad")
-_READS = re.compile(rb"\.item\(\)|argmax|\.detach\(\)|\.cpu\(\)|\.tolist\(\)")
-_EVAL = re.compile(rb"\.eval\(\)")
+_READS = re.compile(rb"\.item\(|argmax|\.detach\(|\.cpu\(|\.tolist\(")
+_EVAL = re.compile(rb"\.eval\(")
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -107,9 +109,9 @@ _FORWARD_METHODS = words(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, "backward(", "zero_grad", ".eval()", ".item()"),
-        (".eval()", "for ", "while ", ".detach()", ".data", "argmax"),
-        (_NETWORK, ".eval()"),
+        (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),
+        (".eval(", "for ", "while ", "while(", ".detach(", ".data", "argmax"),
+        (_NETWORK, ".eval("),
     ],
     fixes=True,
 )
@@ -118,7 +120,7 @@ def check(code: Code) -> Iterator[Finding]:
     scope = code.scope
     if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    if b".eval()" not in code.source.body and not code.facts.project.near_training(code.source.path):
+    if b".eval(" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
     unnamed = not _EVALUATION.search(scope.text) and not _MAY_TRAIN.search(scope.text)
     if unnamed and (scope.is_module or not (_calls_eval(code) or _called_in_evaluation(code))):
@@ -220,7 +222,7 @@ def _called_in_evaluation(code: Code) -> bool:
 
 
 def _after_eval(site: CallSite) -> bool:
-    if b".eval()" not in site.scope.text:
+    if b".eval(" not in site.scope.text:
         return False
     flow = flow_of(site.scope)
     return any(
