@@ -178,7 +178,10 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
     _, backwards = checked(data, backwards=True)
     if backwards != findings:
         wrong["order of rules"] = difference(named(source, findings), named(source, backwards))
+    after = Fixing(data, set(), list(findings), set())
     for unsafe in (False, True):
+        if not any(is_fixable(finding, unsafe) for finding in findings):
+            continue
         after = fixed(data, unsafe=unsafe)
         level = "all fixes" if unsafe else "safe fixes"
         for what, why in damage(source, data, findings, after, unsafe).items():
@@ -233,7 +236,7 @@ def damage(source: Source, data: bytes, findings: Sequence[Finding], after: Fixi
 
 
 def line_ends_matter(source: Source, findings: Sequence[Finding], after: bytes, unix: bytes) -> Failures:
-    """What is found or fixed otherwise when all line ends are `\\n`."""
+    """What is found or fixed otherwise when all line ends are line feeds."""
     wrong: Failures = {}
     other, others = checked(unix)
     assert other is not None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import codecs
+import contextlib
 import io
 import itertools
 import random
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -165,10 +166,8 @@ def change(function: Change) -> Change:
 def tokens_of(text: str) -> list[tokenize.TokenInfo]:
     """The tokens of a text, up to where it is no Python."""
     found: list[tokenize.TokenInfo] = []
-    try:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
         found.extend(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError):
-        pass
     return found
 
 
