@@ -307,6 +307,7 @@ def comments(data: bytes) -> Counter[str]:
     """The comments of a file that parses."""
     found: Counter[str] = Counter()
     with contextlib.suppress(tokenize.TokenError, SyntaxError):
+        data = re.sub(rb"\r\n?", b"\n", data)
         found.update(t.string for t in tokenize.tokenize(io.BytesIO(data).readline) if t.type == tokenize.COMMENT)
     return found
 

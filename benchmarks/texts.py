@@ -191,11 +191,9 @@ def simple_lines(text: str) -> list[int]:
     """The 1-based rows that hold one simple statement each and nothing else."""
     tree = tree_of(text)
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)] if tree is not None else []
-    rows = [s.lineno for s in statements]
-    rows += [s.end_lineno for s in statements if s.end_lineno is not None and s.end_lineno != s.lineno]
-    return sorted(
-        s.lineno for s in statements if not hasattr(s, "body") and s.lineno == s.end_lineno and rows.count(s.lineno) == 1
-    )
+    simple = [s for s in statements if not hasattr(s, "body")]
+    rows = [s.lineno for s in statements] + [s.end_lineno for s in simple if s.end_lineno != s.lineno]
+    return sorted(s.lineno for s in simple if s.lineno == s.end_lineno and rows.count(s.lineno) == 1)
 
 
 def indent_of(line: str) -> str:
