@@ -121,7 +121,9 @@ def checked(data: bytes, *, backwards: bool = False) -> tuple[Source | None, lis
         session = run.session(PATH, found)
         session.rules = session.rules[::-1]
     (result,) = run.check(found).checked
-    return result.source, result.findings
+    with contextlib.suppress(SourceError):
+        return Source.decode(PATH, data), result.findings
+    return None, result.findings
 
 
 @dataclass
