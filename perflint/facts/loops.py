@@ -22,7 +22,7 @@ from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import call_pattern, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
@@ -128,8 +128,8 @@ class Loops:
                     continue
                 functions = list(module.functions())
                 own = {f.name for f in functions if b"backward(" in f.text}
-                words = [name.encode() + b"(" for name in own]
-                found |= own | {f.name for f in functions if any(word in f.text for word in words)}
+                called = call_pattern(*sorted(own))
+                found |= own | {f.name for f in functions if own and called.search(f.text)}
             self._helpers = frozenset(found)
         return self._helpers
 
@@ -293,8 +293,8 @@ class Loops:
             return True
         if depth == 0 or scope.name.startswith("__"):
             return False
-        needle = b"." + scope.name.encode() + b"("
-        callers = [m for m in scope.owner.methods.values() if m is not scope and needle in m.text]
+        called = call_pattern(f".{scope.name}")
+        callers = [m for m in scope.owner.methods.values() if m is not scope and called.search(m.text)]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
 
 

@@ -84,7 +84,7 @@ _EVALUATES = re.compile(
     re.I,
 )
 _EVALUATION = re.compile(
-    rb"def\s+\w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*[\[(]", re.I
+    rb"def\s+\w*(?:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]", re.I
 )
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
@@ -132,8 +132,9 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    if evaluates and not forwards and b".eval()" in scope.text:
+    if evaluates and not forwards and b".eval(" in scope.text:
         forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
+    rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
     for call in forwards:
         if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
@@ -142,9 +143,10 @@ def check(code: Code) -> Iterator[Finding]:
         if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
             continue
         if evaluates:
-            if any(abs(call.lineno - row) <= 1 for row in reported):
+            number = rows.index(code.flow.statement(call).lineno)
+            if any(abs(number - other) <= 1 for other in reported):
                 continue
-            reported.append(call.lineno)
+            reported.append(number)
             missing = [f"{end.note} with its graph" for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code)
@@ -237,6 +239,9 @@ def _is_used(code: Code, call: ast.Call) -> bool:
     return not isinstance(code.flow.parent.get(call), ast.Expr)
 
 
+_FREEZES = re.compile(rb"\.requires_grad\s*=\s*False")
+
+
 def _frozen(code: Code, call: ast.Call) -> bool:
     """Whether the module's parameters are switched off, so that no graph is recorded."""
     name = path_of(call.func) or ""
@@ -247,12 +252,14 @@ def _frozen(code: Code, call: ast.Call) -> bool:
     for alternative in code.value(call.func).alternatives:
         if isinstance(alternative, Instance):
             init = alternative.cls.methods.get("__init__")
-            if init is not None and b"requires_grad = False" in init.text:
+            if init is not None and _FREEZES.search(init.text):
                 return True
     return any(
         isinstance(store, ast.Attribute)
         and store.attr == "requires_grad"
-        and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
+        and (loop := code.flow.block[store].loop) is not None
+        and loop.iterated is not None
+        and owner.rpartition(".")[2] in ast.unparse(loop.iterated)
         for store in code.flow.stores
     )
 
