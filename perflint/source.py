@@ -83,9 +83,10 @@ class Source:
 
     @cached_property
     def newline(self) -> str:
-        """The line end of the first line, which new lines take."""
+        """The line end of the first line, which new lines take: a carriage return only where there is nothing else."""
         found = _LINE_END.search(self.raw)
-        return found.group().decode() if found else "\n"
+        newline = found.group().decode() if found else "\n"
+        return "\n" if newline == "\r" and b"\n" in self.raw else newline
 
     @property
     def starts(self) -> list[int]:

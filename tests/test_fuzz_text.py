@@ -1,4 +1,4 @@
-"""Texts do not make perflint crash, break a file, or find something else for their layout: random ones, and those that once did.
+"""Texts do not make perflint crash, break a file, or find something else for their layout: random ones and former failures.
 
 The long run by hand is benchmarks/fuzz_text.py.
 """

@@ -38,7 +38,7 @@ MODULE_HOUSEKEEPING = words(
 
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
+_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[ \t]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a function holds that loops over batches in a program that trains nothing."""
 
