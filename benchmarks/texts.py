@@ -93,6 +93,8 @@ def folder_sources(folders: Iterable[Path]) -> dict[str, list[str]]:
 
 def generated_sources(count: int, seed: int) -> dict[str, list[str]]:
     """Sources that hypothesmith makes from the grammar; none where it is not installed."""
+    if count < 2:
+        return {}
     try:
         import hypothesmith
     except ImportError:
