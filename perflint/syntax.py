@@ -97,7 +97,7 @@ def split(source: Source) -> list[Chunk]:
     starts = [start for start, _ in inside]
     chunks: list[Chunk] = []
     name: bytes | None = None
-    first = indent = skip_to = 0
+    first = indent = skip_to = scanned = depth = 0
     decorator: tuple[int, int] | None = None
     for line in _CODE_LINE.finditer(body):
         at = line.start()
@@ -111,6 +111,10 @@ def split(source: Source) -> list[Chunk]:
         if name is not None:
             if width > indent:
                 continue
+            if not line.group(3) and _is_unbalanced(body, first, at):
+                depth, scanned = depth + _depth(body, scanned, at), at
+                if depth > 0:
+                    continue
             chunks.append(_chunk(source, name, first, at))
             name = None
         if line.group(2):
@@ -118,7 +122,8 @@ def split(source: Source) -> list[Chunk]:
                 decorator = (at, width)
         elif line.group(3):
             name, indent = line.group(4), width
-            first = decorator[0] if decorator is not None and decorator[1] == width else at
+            first = scanned = decorator[0] if decorator is not None and decorator[1] == width else at
+            depth = 0
             decorator = None
             skip_to = _header_end(body, line.end())
         elif decorator is not None and width <= decorator[1] and body[line.end() - 1 : line.end()] not in b")]}":
@@ -150,6 +155,21 @@ def _header_end(body: bytes, at: int) -> int:
             case b":" if depth <= 0:
                 return token.end()
     return at
+
+
+def _is_unbalanced(body: bytes, start: int, end: int) -> bool:
+    """Whether the brackets of a text may be open at its end: those in strings and comments are counted, too."""
+    return (
+        body.count(b"(", start, end) != body.count(b")", start, end)
+        or body.count(b"[", start, end) != body.count(b"]", start, end)
+        or body.count(b"{", start, end) != body.count(b"}", start, end)
+    )
+
+
+def _depth(body: bytes, start: int, end: int) -> int:
+    """How many brackets more a text opens than it closes."""
+    found = Counter(token.group() for token in _HEADER_TOKEN.finditer(body, start, end))
+    return found[b"("] + found[b"["] + found[b"{"] - found[b")"] - found[b"]"] - found[b"}"]
 
 
 def _chunk(source: Source, name: bytes, start: int, end: int) -> Chunk:

@@ -165,6 +165,10 @@ LAYOUTS = [
     ("v = [x.item() for x in loss.chunk(3)]", "v = [\n  x.item()\n  # each\n  for x in loss.chunk(3)\n]"),
     ("with torch.no_grad, f(): pass", "with (\n  torch.no_grad,\n  f(),\n): pass"),
     ("with torch.no_grad(): model(x)", "with (\n  torch.no_grad()\n): model(x)"),
+    ("print(x, loss.item())", "print(x,\nloss.item())"),
+    ("print(x, loss.item())", "print(x,\n  '[', # {\nloss.item()\n)"),
+    ("for y in loader: print(loss.item())", "\x0c  for y in loader: print(loss.item())"),
+    ("train(model, loader, optimizer); print(loss.item())", "train (model, loader, optimizer); print(loss.item())"),
 ]
 
 
@@ -190,3 +194,18 @@ def test_a_suppression_holds_for_a_statement_that_a_formatter_has_broken(stateme
     assert "item-every-step in train" not in found(text.replace("{}", statement))
     other = statement.replace("item-every-step", "zero-grad-late")
     assert "item-every-step in train" in found(text.replace("{}", other))
+
+
+def test_a_syntax_error_in_a_function_hides_no_finding_of_another_rule() -> None:
+    text = TRAIN + b"        x = = 1\n\n\nwith torch.no_grad:\n    pass\n"
+    _, findings = checked(text)
+    assert findings == checked(text, backwards=True)[1]
+    assert {"invalid-syntax", "no-grad-without-call"} <= {finding.rule for finding in findings}
+
+
+def test_evaluation_on_neighbouring_lines_is_one_finding_whatever_the_layout() -> None:
+    head = "import torch\ndef evaluate(net, loader):\n    net.eval()\n    for x in loader:\n"
+    one = "        first, second = net(x), net(x * 2)\n        print(first.argmax(), second.argmax())\n"
+    other = one.replace(", net", ",\\\n\\\n            net")
+    assert found(head + one) == found(head + other)
+    assert found(head + one).count("eval-without-no-grad in evaluate") == 1
