@@ -527,7 +527,7 @@ def peers(texts: Mapping[int, Text], torchfix: str | None) -> dict[str, dict[str
         "ruff format": [RUFF, "format", *common],
     }
     if torchfix is not None:
-        commands["torchfix --fix"] = [torchfix, "--select", "ALL", "--fix", "-j", "1"]
+        commands["torchfix --fix"] = [torchfix, "--select", "ALL", "--fix", "-j", "1", "--show-stderr"]
     return {name: peer(command, usable) for name, command in commands.items()}
 
 
@@ -541,31 +541,34 @@ def plain(data: bytes) -> bool:
 
 
 def peer(command: Sequence[str], texts: Mapping[int, bytes]) -> dict[str, int]:
-    """How one fixer does with each text."""
-    counts = Counter({"texts": 0, "changed": 0, "crashes": 0, "unparsable": 0, "comments lost": 0, "not idempotent": 0})
+    """How one fixer does with some texts, and once more with those that it has changed."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "rules"), os.environ.get("PYTHONPATH", ""))),
     }
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, "train.py")
-        for data in texts.values():
-            path.write_bytes(data)
-            results = []
-            for _ in range(2):
-                done = subprocess.run([*command, str(path)], capture_output=True, check=False, env=environment, cwd=scratch)
-                results.append(path.read_bytes())
-                if b"Traceback" in done.stderr or b"panicked" in done.stderr or done.returncode < 0:
-                    counts["crashes"] += 1
-                    break
-            counts["texts"] += 1
-            after = results[0]
-            if after != data:
-                counts["changed"] += 1
-                counts["unparsable"] += not compiles(after)
-                counts["comments lost"] += compiles(after) and bool(comments(data) - comments(after))
-            counts["not idempotent"] += results[-1] != after
-    return dict(counts)
+        paths = {number: Path(scratch, f"t{number}.py") for number in texts}
+        crashes = 0
+        states = [dict(texts)]
+        for _ in range(2):
+            pending = [n for n, data in states[-1].items() if len(states) == 1 or data != texts[n]]
+            for number, path in paths.items():
+                path.unlink(missing_ok=True)
+                if number in pending:
+                    path.write_bytes(states[-1][number])
+            done = subprocess.run([*command, scratch], capture_output=True, check=False, env=environment, cwd=scratch)
+            crashes += len(re.findall(rb"Traceback \(most|panicked at|Failed to codemod", done.stdout + done.stderr))
+            states.append({n: paths[n].read_bytes() if n in pending else data for n, data in states[-1].items()})
+    changed = [n for n, data in states[1].items() if data != texts[n]]
+    parsing = [n for n in changed if compiles(states[1][n])]
+    return {
+        "texts": len(texts),
+        "changed": len(changed),
+        "crashes": crashes,
+        "unparsable": len(changed) - len(parsing),
+        "comments lost": sum(bool(comments(texts[n]) - comments(states[1][n])) for n in parsing),
+        "not idempotent": sum(states[2][n] != states[1][n] for n in changed),
+    }
 
 
 # -- the command line ----------------------------------------------------------------------------------------------------
@@ -585,6 +588,7 @@ def main() -> int:
     parser.add_argument("--failures", type=Path, help="write each failing text, and what is left of it, to this folder")
     parser.add_argument("--json", type=Path, help="write what was counted to this file")
     options = parser.parse_args()
+    prepare()
     sources = repository_sources() | folder_sources(options.folders) | generated_sources(options.generated, options.seed)
     texts = Texts(sources)
     tally, seconds = Tally(), 0.0
