@@ -62,7 +62,7 @@ class Source:
         encoding = _declared_encoding(body)
         if bom and encoding != "utf-8":
             raise SourceError(f"the file begins with a UTF-8 mark and declares the encoding {encoding}; remove one of them")
-        if encoding not in ("utf-8", "ascii"):
+        if encoding not in ("utf-8", "ascii") or (encoding == "ascii" and not body.isascii()):
             body = _transcode(body, encoding)
         elif not body.isascii():
             _require_utf8(body)

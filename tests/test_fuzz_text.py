@@ -209,3 +209,14 @@ def test_evaluation_on_neighbouring_lines_is_one_finding_whatever_the_layout() -
     other = one.replace(", net", ",\\\n\\\n            net")
     assert found(head + one) == found(head + other)
     assert found(head + one).count("eval-without-no-grad in evaluate") == 1
+
+
+def test_a_device_that_stands_on_several_lines() -> None:
+    text = "import torch\nclass Net(torch.nn.Module):\n def forward(self, x):\n  return torch.arange(3).to(x\n  .device)\n"
+    assert b"torch.arange(3, device=x\n  .device)" in fixed(text.encode(), unsafe=True).data
+
+
+def test_what_is_declared_to_be_ascii_is() -> None:
+    source, findings = checked(b"# coding: ascii\nimport torch\nwith torch.no_grad:\n    pass  # \xc3\xa9\n")
+    assert source is None
+    assert [finding.rule for finding in findings] == ["unreadable-file"]
