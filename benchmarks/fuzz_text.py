@@ -673,7 +673,8 @@ def record(
 ) -> dict[str, object]:
     """The run as data."""
     return {
-        "command": f"python benchmarks/fuzz_text.py --texts {options.texts} --seed {options.seed}",
+        "command": f"python benchmarks/fuzz_text.py --texts {tally.texts} --seed {options.seed}",
+        "folders": sorted(folder.name for folder in options.folders),
         "commit": surroundings.commit(),
         "date": datetime.date.today().isoformat(),
         "machine": surroundings.machine(),

@@ -13,6 +13,8 @@ from benchmarks.fuzz_text import Tally, checked, examined, failures, fixed, name
 from benchmarks.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources
 from perflint.facts import flow
 from perflint.rule import Applicability
+from perflint.source import Source
+from perflint.syntax import Module
 
 TEXTS = Texts(repository_sources())
 
@@ -220,3 +222,10 @@ def test_what_is_declared_to_be_ascii_is() -> None:
     source, findings = checked(b"# coding: ascii\nimport torch\nwith torch.no_grad:\n    pass  # \xc3\xa9\n")
     assert source is None
     assert [finding.rule for finding in findings] == ["unreadable-file"]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_attribute_that_is_assigned_behind_a_backslash(newline: str) -> None:
+    text = "class Net:\n def build(self):\n  self.gru \\\n   = 1\n".replace("\n", newline)
+    module = Module(Source("net.py", text.encode()), "net")
+    assert [method.name for method in module.classes["Net"].methods_assigning("gru")] == ["build"]
