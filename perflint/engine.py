@@ -206,7 +206,6 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
                 yield from rule.check(Code(rule, scope, session.facts, session.options))
             except SyntaxProblem as problem:
                 yield _syntax_problem(module.source, problem)
-                break
             except RecursionError:
                 session.start_anew(module)
                 yield _syntax_problem(module.source, _too_deep(scope))

@@ -17,7 +17,7 @@ import tokenize
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perflint.rule import Applicability, Edit, Finding, Import
 from perflint.source import Source, tokens
@@ -35,7 +35,7 @@ Accept = Callable[[Source, Finding], bool]
 class Fixed:
     """The outcome: the new text, the findings that are left, and how many findings of each rule were fixed."""
 
-    body: bytes
+    raw: bytes
     remaining: list[Finding]
     source: Source
     applied: Counter[str] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ def fix_text(
     accept: Accept = lambda source, finding: True,
 ) -> Fixed:
     """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
-    state = Fixed(source.body, findings, source)
+    state = Fixed(source.raw, findings, source)
     rejected: set[tuple[str, int, str]] = set()
     for _ in range(MAX_ROUNDS):
         open_ = [f for f in state.remaining if is_fixable(f, unsafe) and _key(state.source, f) not in rejected]
@@ -115,21 +115,26 @@ def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     """Apply fixes to the state if the result holds; else leave the state alone."""
     edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
     imports = [wanted for f in chosen if f.fix is not None for wanted in f.fix.imports]
-    body = apply_edits(state.source.body, edits)
+    raw = apply_edits(state.source.raw, [_with_line_ends(edit, state.source.newline) for edit in edits])
     try:
-        body = add_imports(Source(state.source.path, body), imports)
-        ast.parse(body.decode())
-        keeps_comments = _comments(state.source.body) == _comments(body)
+        raw = add_imports(Source(state.source.path, raw), imports)
+        ast.parse(raw.decode())
+        keeps_comments = _comments(state.source.raw) == _comments(raw)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return False
     if not keeps_comments:
         return False
-    source, findings = check(body)
+    source, findings = check(raw)
     if source is None or not _holds(state.remaining, findings, chosen):
         return False
-    state.body, state.source, state.remaining = body, source, findings
+    state.raw, state.source, state.remaining = raw, source, findings
     state.applied.update(f.rule for f in chosen)
     return True
+
+
+def _with_line_ends(edit: Edit, newline: str) -> Edit:
+    """An edit with a file's own line ends where these are carriage returns, which the text that it was made from lacks."""
+    return replace(edit, content=edit.content.replace("\n", newline)) if newline == "\r" else edit
 
 
 def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:
@@ -166,12 +171,12 @@ def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
     """The text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
     and its `__future__` imports.
     """
-    body = source.body
+    raw = source.raw
     for wanted in dict.fromkeys(imports):
-        tree = ast.parse(body.decode())
+        tree = ast.parse(raw.decode())
         if not _is_imported(tree, wanted):
-            body = _with_import(Source(source.path, body), tree, wanted)
-    return body
+            raw = _with_import(Source(source.path, raw), tree, wanted)
+    return raw
 
 
 def _is_imported(tree: ast.Module, wanted: Import) -> bool:
@@ -200,19 +205,19 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
     plain = [s for s in imports if isinstance(s, ast.Import)]
     if imports and wanted.name is None and not plain:
         at = source.starts[imports[0].lineno - 1]  # `import torch` goes before `from torch import nn`
-        return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+        return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
     before += imports if wanted.name is not None else plain
     if before:
         row = before[-1].end_lineno or before[-1].lineno
         if row < len(source.starts):
             at = source.starts[row]
-            return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
-        return source.body + f"{source.newline}{text}{source.newline}".encode()
+            return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
+        return source.raw + f"{source.newline}{text}{source.newline}".encode()
     first = tree.body[0] if tree.body else None
     at = source.starts[min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))]) - 1] if first else 0
     if first is not None and source.line(first.lineno)[: first.col_offset].strip():
         raise ValueError("the first statement does not start its line")
-    return source.body[:at] + f"{text}{source.newline}".encode() + source.body[at:]
+    return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
 
 
 def _is_absolute_import(statement: ast.stmt) -> bool:
@@ -237,7 +242,7 @@ def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | Non
     assert last.end_lineno is not None
     assert last.end_col_offset is not None
     at = source.offset(last.end_lineno, last.end_col_offset)
-    return source.body[:at] + f", {name}".encode() + source.body[at:]
+    return source.raw[:at] + f", {name}".encode() + source.raw[at:]
 
 
 # -- writing -------------------------------------------------------------------------------------------------------------

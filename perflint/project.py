@@ -30,7 +30,7 @@ in question stay open."""
 MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
-_IMPORT = re.compile(rb"\n[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
+_IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")

@@ -72,7 +72,10 @@ def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst
     if _debugs(source, end):
         raise CannotRewrite("an f-string prints the expression's own text")
     text = source.text(start, end)
-    module = cst.parse_module(f"({text}\n)\n" if "\n" in text or "\r" in text else f"{text}\n")
+    try:
+        module = cst.parse_module(f"({text}\n)\n" if "\n" in text or "\r" in text else f"{text}\n")
+    except cst.ParserSyntaxError:
+        raise CannotRewrite("LibCST does not know the call's syntax") from None
     statement = module.body[0]
     assert isinstance(statement, cst.SimpleStatementLine)
     assert isinstance(statement.body[0], cst.Expr)
@@ -98,7 +101,9 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
     if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords:
         raise CannotRewrite("the call's only argument is a generator expression")
     tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    new = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=tight)
+    parsed = cst.parse_expression(f"({value}\n)" if "\n" in value else value)
+    bare = parsed.with_changes(lpar=[], rpar=[]) if "\n" in value else parsed
+    new = cst.Arg(keyword=cst.Name(name), value=bare, equal=tight)
 
     def change(node: cst.Call) -> cst.Call:
         if not node.args:

@@ -134,16 +134,16 @@ class Run:
         source = checked.source
         latest = checked
 
-        def check(body: bytes) -> tuple[Source | None, list[Finding]]:
+        def check(raw: bytes) -> tuple[Source | None, list[Finding]]:
             nonlocal latest
-            data = source.encode(body)
+            data = source.encode(raw)
             self._unsaved[path] = data
             latest = check_bytes(session, path, checked.path, data)
             return latest.source, latest.findings
 
         try:
             fixed: Fixed = fix_text(source, checked.findings, check, unsafe, accept)
-            after = source.encode(fixed.body)
+            after = source.encode(fixed.raw)
         except UnicodeEncodeError as error:
             problem = Finding(
                 "unreadable-file",

@@ -1,8 +1,9 @@
 """One file as bytes: decoding, line starts, positions.
 
 The engine works on `body`: the file's text as UTF-8 without a byte order mark. Python's own parser gives columns as
-UTF-8 byte offsets, so a node's span in `body` is exact. Everything that is written back goes through `encode`, which
-restores the file's own encoding and mark; line ends are never translated.
+UTF-8 byte offsets, so a node's span in `body` is exact. A carriage return alone, which ends a line for Python, is a line
+feed in `body`, so that whoever looks at lines need not know of it; `raw` has the file's own line ends at the same offsets.
+Edits are applied to `raw`, and the result goes through `encode`, which restores the file's own encoding and mark.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from itertools import accumulate
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
+_ALONE = re.compile(rb"\r(?!\n)")
 
 
 class SourceError(Exception):
@@ -39,10 +41,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Source:
-    """A decoded file. `path` is how the user named it."""
+    """A decoded file. `path` is how the user named it; `raw` is its text in UTF-8."""
 
     path: str
-    body: bytes
+    raw: bytes
     encoding: str = "utf-8"
     bom: bool = False
     _starts: list[int] = field(default_factory=list, repr=False, compare=False)
@@ -60,7 +62,7 @@ class Source:
         encoding = _declared_encoding(body)
         if bom and encoding != "utf-8":
             raise SourceError(f"the file begins with a UTF-8 mark and declares the encoding {encoding}; remove one of them")
-        if encoding not in ("utf-8", "ascii"):
+        if encoding not in ("utf-8", "ascii") or (encoding == "ascii" and not body.isascii()):
             body = _transcode(body, encoding)
         elif not body.isascii():
             _require_utf8(body)
@@ -69,16 +71,22 @@ class Source:
             raise SourceError("source code cannot contain NUL bytes", body.count(b"\n", 0, nul) + 1)
         return cls(path, body, encoding, bom)
 
-    def encode(self, body: bytes) -> bytes:
-        """`body` in the file's own encoding and with its byte order mark, ready to be written."""
-        data = body if self.encoding in ("utf-8", "ascii") else body.decode().encode(self.encoding)
+    def encode(self, raw: bytes) -> bytes:
+        """A text in the file's own encoding and with its byte order mark, ready to be written."""
+        data = raw if self.encoding in ("utf-8", "ascii") else raw.decode().encode(self.encoding)
         return codecs.BOM_UTF8 + data if self.bom else data
 
     @cached_property
+    def body(self) -> bytes:
+        """The text with a line feed for each carriage return that stands alone."""
+        return _ALONE.sub(b"\n", self.raw) if b"\r" in self.raw else self.raw
+
+    @cached_property
     def newline(self) -> str:
-        """The line end of the first line, which new lines take."""
-        found = _LINE_END.search(self.body)
-        return found.group().decode() if found else "\n"
+        """The line end of the first line, which new lines take: a carriage return only where there is nothing else."""
+        found = _LINE_END.search(self.raw)
+        newline = found.group().decode() if found else "\n"
+        return "\n" if newline == "\r" and b"\n" in self.raw else newline
 
     @property
     def starts(self) -> list[int]:

@@ -98,17 +98,32 @@ def _joined_rows(source: Source) -> dict[int, tuple[int, int]]:
     return joined
 
 
+def _statement_rows(source: Source) -> dict[int, tuple[int, int]]:
+    """The first and last row of the statement, or the head of a block, that a row belongs to; where it is one row, nothing."""
+    found: dict[int, tuple[int, int]] = {}
+    first: int | None = None
+    for token in _tokens(source):
+        if token.type == tokenize.NEWLINE and first is not None:
+            if first < token.start[0]:
+                found.update(dict.fromkeys(range(first, token.start[0] + 1), (first, token.start[0])))
+            first = None
+        elif first is None and token.type not in (*_BETWEEN_LINES, tokenize.COMMENT):
+            first = token.start[0]
+    return found
+
+
 def apply(source: Source, findings: Iterable[Finding], ran: Ran | None) -> list[Finding]:
     """Findings without the suppressed ones, and with `ran` one finding for each suppression that silences nothing."""
     suppressions = find_suppressions(source)
     if not suppressions:
         return list(findings)
-    joined = _joined_rows(source)
+    joined, statements = _joined_rows(source), _statement_rows(source)
     kept = []
     for finding in findings:
         first, last = source.row_at(finding.start), source.row_at(max(finding.end - 1, finding.start))
+        statement = statements.get(first, (first, first))
         first, last = joined.get(first, (first, first))[0], joined.get(last, (last, last))[1]
-        silencing = [s for s in suppressions if _silences(s, finding.rule, first, last)]
+        silencing = [s for s in suppressions if _silences(s, finding.rule, first, last, statement)]
         if not silencing:
             kept.append(finding)
     if ran is not None:
@@ -117,8 +132,12 @@ def apply(source: Source, findings: Iterable[Finding], ran: Ran | None) -> list[
     return kept
 
 
-def _silences(suppression: Suppression, name: str, first: int, last: int) -> bool:
-    on_line = first <= suppression.row <= last or (suppression.alone and suppression.row == first - 1)
+def _silences(suppression: Suppression, name: str, first: int, last: int, statement: tuple[int, int]) -> bool:
+    """Whether a comment stands at one of a finding's rows or above the first, or at the end of its statement or above that:
+    there a formatter leaves it when it breaks a line that has become too long.
+    """
+    above = suppression.alone and suppression.row in (first - 1, statement[0] - 1)
+    on_line = first <= suppression.row <= last or suppression.row == statement[1] or above
     if (suppression.whole_file or on_line) and suppression.covers(name):
         suppression.used.add(name)
         return True
@@ -179,14 +198,14 @@ def with_ignores(source: Source, findings: Iterable[Finding]) -> bytes:
         row = source.row_at(finding.start)
         by_row.setdefault(joined.get(row, (row, row))[1], set()).add(finding.rule)
     existing = {s.row: s for s in find_suppressions(source) if not s.whole_file and s.names is not None}
-    body = source.body
+    raw = source.raw
     for row in sorted(by_row, reverse=True):
         names = ", ".join(sorted(by_row[row]))
         if row in existing:
-            at = body.index(b"]", existing[row].start)
+            at = raw.index(b"]", existing[row].start)
             separator = ", " if existing[row].names else ""
-            body = body[:at] + f"{separator}{names}".encode() + body[at:]
+            raw = raw[:at] + f"{separator}{names}".encode() + raw[at:]
         else:
             at = source.starts[row - 1] + len(source.line(row).encode())
-            body = body[:at] + f"  # perflint: ignore[{names}]".encode() + body[at:]
-    return body
+            raw = raw[:at] + f"  # perflint: ignore[{names}]".encode() + raw[at:]
+    return raw

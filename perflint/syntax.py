@@ -41,7 +41,8 @@ _DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[
 _PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
 _TARGETS = re.compile(
-    rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=[,\[( ])\()*)(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
+    rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
+    rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
     rb"|^[ \t]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
     rb"|(?:^|(?<=[;:]))[ \t]*(\w+\.\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
     re.M,
@@ -118,9 +119,8 @@ def split(source: Source) -> list[Chunk]:
             decorator = decorator or (start, width)
             at = line.end()
             continue
-        body_line = lines.search(_line_of_code(width, b"#"), _header_end(body, line.end() - 1) + 1)
-        at = body_line.start() if body_line is not None else len(body)
         first = decorator[0] if decorator is not None else start
+        at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
         chunks.append(Chunk(line.group(3).decode(), source.row_at(first), source.row_at(at - 1), first, at, indent))
         decorator = None
     return chunks
@@ -144,6 +144,20 @@ class _Lines:
                 return line
             at = line.start() + 1
         return None
+
+    def end_of_function(self, first: int, at: int, width: int) -> int:
+        """Where a function ends that begins at `first` and whose header ends at `at`: at the first line of code that is
+        indented by no more than `width` and stands in no brackets.
+        """
+        scanned, depth = first, 0
+        while (line := self.search(_line_of_code(width, b"#"), at + 1)) is not None:
+            at = line.start()
+            if _DEFINITION.match(self._text, at) or not _is_unbalanced(self._body, first, at):
+                return at
+            depth, scanned = depth + _depth(self._body, scanned, at), at
+            if depth <= 0:
+                return at
+        return len(self._body)
 
     def _continues(self, at: int) -> bool:
         """Whether the line at an offset goes on with a string or with the line before it."""
@@ -192,6 +206,18 @@ def _header_end(body: bytes, at: int) -> int:
             case b":" if depth <= 0:
                 return token.end()
     return at
+
+
+def _is_unbalanced(body: bytes, start: int, end: int) -> bool:
+    """Whether the brackets of a text may be open at its end: those in strings and comments are counted, too."""
+    pairs = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
+    return any(body.count(opening, start, end) != body.count(closing, start, end) for opening, closing in pairs)
+
+
+def _depth(body: bytes, start: int, end: int) -> int:
+    """How many brackets more a text opens than it closes."""
+    found = Counter(token.group() for token in _HEADER_TOKEN.finditer(body, start, end))
+    return found[b"("] + found[b"["] + found[b"{"] - found[b")"] - found[b"]"] - found[b"}"]
 
 
 @dataclass(eq=False)

@@ -122,7 +122,7 @@ def finding(*edits: Edit, leads_to: tuple[str, ...] = (), rule: str = "some-rule
 def outcome(text: str, found: Finding, left: list[Finding]) -> str:
     """A text after its only fix was tried; `left` is what a check of another text finds."""
     source = Source("a.py", text.encode())
-    return fix_text(source, [found], lambda body: (Source("a.py", body), left), unsafe=False).body.decode()
+    return fix_text(source, [found], lambda body: (Source("a.py", body), left), unsafe=False).raw.decode()
 
 
 def test_a_fix_that_does_not_parse_is_left_out() -> None:
@@ -152,7 +152,7 @@ def test_the_other_fixes_are_applied_when_one_is_left_out() -> None:
     def check(body: bytes) -> tuple[Source, list[Finding]]:
         return Source("a.py", body), [bad] if b"y" in body else [bad, good]
 
-    assert fix_text(source, [bad, good], check, unsafe=False).body == b"x = 1\ny = 2\n"
+    assert fix_text(source, [bad, good], check, unsafe=False).raw == b"x = 1\ny = 2\n"
 
 
 # -- imports -------------------------------------------------------------------------------------------------------------
@@ -366,4 +366,4 @@ def test_bytes_outside_of_any_edits_stay(body: bytes, wanted: list[tuple[int, in
 def test_decoding_and_encoding_give_the_same_bytes(text: str, encoding: str) -> None:
     data = f"# coding: {encoding}\nx = '{text}'\r\n".encode(encoding, "replace")
     source = Source.decode("a.py", data)
-    assert source.encode(source.body) == data
+    assert source.encode(source.raw) == data

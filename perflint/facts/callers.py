@@ -36,6 +36,7 @@ from perflint.facts.values import (
 )
 from perflint.project import MAX_IMPORTERS
 from perflint.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.words import call_pattern
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Inference
@@ -169,7 +170,7 @@ class Callers:
             return [scope.parent], True
         project = self._inference.project
         path = scope.module.source.path
-        called = name.encode() + b"("
+        called = call_pattern(name)
         calling: list[Scope] = []
         complete = True
         importers = project.importers(path)
@@ -177,13 +178,13 @@ class Callers:
             data = None if file == path else project.read(file)
             if file == path:
                 complete = complete and name not in scope.module.renamed
-            elif data is None or (name.encode() if complete else called) not in data:
+            elif data is None or name.encode() not in data or not (complete or called.search(data)):
                 continue
             elif name.encode() + b" as " in data:
                 complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():
-                if called in caller.text:
+                if called.search(caller.text):
                     if self._may_be_meant(scope, caller, name, constructed):
                         calling.append(caller)
                 elif complete:
@@ -200,8 +201,7 @@ class Callers:
         """Whether a method that is only called on `self` is called in a related class."""
         if scope.owner is None or constructed or caller.owner is scope.owner:
             return True
-        text = caller.text
-        if text.count(name.encode() + b"(") > text.count(b"self." + name.encode() + b"("):
+        if len(call_pattern(name).findall(caller.text)) > len(call_pattern(f"self.{name}").findall(caller.text)):
             return True
         if caller.owner is None:
             return False

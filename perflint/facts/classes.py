@@ -69,7 +69,7 @@ def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
     path = cls.module.source.path
     if len(project.importers(path)) > MAX_IMPORTERS:
         return None
-    derives = re.compile(rb"^[ \t]*class\s+\w+\([^)]*\b" + cls.name.encode() + rb"\b", re.M)
+    derives = re.compile(rb"^[ \t\f]*class\s+\w+\([^)]*\b" + cls.name.encode() + rb"\b", re.M)
     found = []
     for file in sorted({path, *project.importers(path)}):
         data = cls.module.source.body if file == path else project.read(file)

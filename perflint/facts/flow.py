@@ -385,6 +385,8 @@ class _Pass:
         self.recording = True
         self.number = 0
         self.made: dict[tuple[ast.AST, str], Definition] = {}
+        self.heads: dict[ast.AST, tuple[Environment | None, Environment | None]] = {}
+        """What entered each loop last, and what holds at its head then."""
         self.breaks: list[list[Environment]] = []
         self.continues: list[list[Environment]] = []
         self.raises: list[list[tuple[str, frozenset[Definition]]]] = []
@@ -605,17 +607,8 @@ class _Pass:
     def loop(self, node: ast.For | ast.AsyncFor | ast.While, body: list[ast.stmt], orelse: list[ast.stmt]) -> None:
         block = Block("loop", node, self.block)
         block.loop = Loop(node, self.block.loop, block)
-        entry = self.env
-        recording, self.recording = self.recording, False
-        head = entry
-        for _ in range(3):
-            back, _ = self.iteration(node, body, block, head)
-            widened = self.joined((head, back))
-            if widened == head:
-                break
-            head = widened
-        self.recording = recording
-        if recording:
+        head = self.head(node, body, block)
+        if self.recording:
             self.flow.loops.append(block.loop)
         self.breaks.append([])
         _, end = self.iteration(node, body, block, head, keep_breaks=True)
@@ -624,6 +617,28 @@ class _Pass:
         self.env = None if never_ends else end
         self.run_block(self.inside("loop-else", node), orelse, node)
         self.env = self.joined((self.env, *left))
+
+    def head(self, node: ast.For | ast.AsyncFor | ast.While, body: list[ast.stmt], block: Block) -> Environment | None:
+        """What holds at a loop's head in any iteration.
+
+        The passes over an outer loop only widen what enters an inner one, so each goes on from what the last one found:
+        otherwise the cost would double with each loop around.
+        """
+        entry = self.env
+        known_entry, head = self.heads.get(node, (None, None))
+        if known_entry == entry and head is not None:
+            return head
+        recording, self.recording = self.recording, False
+        head = self.joined((entry, head))
+        for _ in range(3):
+            back, _ = self.iteration(node, body, block, head)
+            widened = self.joined((head, back))
+            if widened == head:
+                break
+            head = widened
+        self.recording = recording
+        self.heads[node] = (entry, head)
+        return head
 
     def iteration(
         self,

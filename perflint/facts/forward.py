@@ -28,9 +28,6 @@ _FUSED = re.compile(
 )
 """Layers of torch that run another kernel without autograd, whose results differ in the last bits (torch 2.13): an LSTM on
 the CPU, and attention in evaluation mode, which also gives zeros for padded positions."""
-_KEEPS = re.compile(
-    rb"^[ \t]*self\.[\w.]+(?:\[[^\]\n]*\])?[ \t]*(?:[-+*/|]=|=(?!=))|\bself\.[\w.]+\.(?:append|extend|add|update)\(", re.M
-)
 
 
 _COLLECTING = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put"))
@@ -75,10 +72,7 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             if function.name != "__init__" and _LOOKS_AT_GRAPH.search(text):
                 yield f"`{name}` looks at what requires gradients"
                 return
-            if isinstance(reached, Class) and function.name != "__init__" and _KEEPS.search(text):
-                yield f"`{name}` keeps something of each forward pass"
-                return
-            if function.name != "__init__" and _keeps_globally(facts, function):
+            if function.name != "__init__" and _keeps(facts, function, isinstance(reached, Class)):
                 yield f"`{name}` keeps something of each forward pass, in `{function.name}`"
                 return
             if function.name != "__init__" and _shows_graph(facts, function):
@@ -115,8 +109,8 @@ def _has_fused(facts: Facts, function: Scope) -> bool:
     return False
 
 
-def _keeps_globally(facts: Facts, function: Scope) -> bool:
-    """Whether a function stores something where others find it: in a global, in what a global holds, in a cache."""
+def _keeps(facts: Facts, function: Scope, is_method: bool) -> bool:
+    """Whether a function stores something where others find it: in a global or an object that was there before, in a cache."""
     if any("cache" in ast.unparse(decorator) for decorator in function.decorators):
         return True
     flow = flow_of(function)
@@ -129,7 +123,9 @@ def _keeps_globally(facts: Facts, function: Scope) -> bool:
                 facts.inference.value(function, given).must_be(Number, Literal, Text) for given in call.args
             ):
                 stores.append(call.func.value)
-    return any(_outlives(flow, store) for store in stores)
+    stores += [call.args[0] for word in ("setattr", "__setattr__") for call in flow.calls_named[word] if call.args]
+    own = function.parameters[0] if is_method and function.parameters else None
+    return any(_outlives(flow, store, own) for store in stores)
 
 
 def _shows_graph(facts: Facts, function: Scope) -> bool:
@@ -148,14 +144,24 @@ def _shows_graph(facts: Facts, function: Scope) -> bool:
     return any(records(node, True) for node in shown) or any(records(node, False) for node in formatted)
 
 
-def _outlives(flow: Flow, node: ast.expr) -> bool:
-    """Whether an expression starts at a name that the function does not bind, or at a parameter's default."""
+def _outlives(flow: Flow, node: ast.expr, own: ast.arg | None) -> bool:
+    """Whether an expression starts at a name that the function does not bind, at a parameter's default, or at `own`."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     if not isinstance(node, ast.Name):
         return False
     definitions = flow.reaching.get(node, frozenset())
-    return not definitions or any(d.kind == "parameter" and d.value is not None for d in definitions)
+    if not definitions or any(d.kind == "parameter" and (d.value is not None or d.node is own) for d in definitions):
+        return True
+    roots = [_root(d.value) for d in definitions if d.value is not None]
+    return any(d.node is own for root in roots if isinstance(root, ast.Name) for d in flow.reaching.get(root, ()))
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """What the first dot or bracket of an expression comes behind."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
 
 
 def _is_understood(qualname: str) -> bool:

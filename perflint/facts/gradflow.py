@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -310,14 +311,13 @@ def _is_array(alternative: object) -> bool:
     return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
 
 
+_ASKS_FOR_GRADIENTS = re.compile(rb"(?<!no_)(?<!zero_)grad[\s\\]*\(")
+
+
 def backward_in(facts: Facts, scope: Scope) -> bool:
     """Whether a scope runs a backward pass or asks for gradients, itself or through what it calls."""
     text = scope.text
-    if (
-        b"backward" in text
-        or b"autograd.grad" in text
-        or b"grad(" in text.replace(b"no_grad(", b"").replace(b"zero_grad(", b"")
-    ):
+    if b"backward" in text or b"autograd.grad" in text or _ASKS_FOR_GRADIENTS.search(text):
         return True
     calls = flow_of(scope).calls_named
     helpers = facts.loops.helper_names()

@@ -23,7 +23,7 @@ from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import call_pattern, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
@@ -55,9 +55,9 @@ _NO_MODULE = (
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_CALLED = re.compile(rb"(\w+)\(")
-_LOOP_NEEDLE = re.compile(rb"^[ \t]*(?:async[ \t]+)?(?:for|while)\b", re.M)
-EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval()")])
+_CALLED = re.compile(rb"(\w+)[\s\\]*\(")
+_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[ \t]+)?(?:for|while)\b", re.M)
+EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a function holds that loops over batches in a program that trains nothing."""
 
 _FORWARD_NEEDLE = re.compile(
@@ -313,8 +313,8 @@ class Loops:
             return True
         if depth == 0 or scope.name.startswith("__"):
             return False
-        needle = b"." + scope.name.encode() + b"("
-        callers = [m for m in scope.owner.methods.values() if m is not scope and needle in m.text]
+        called = call_pattern(f".{scope.name}")
+        callers = [m for m in scope.owner.methods.values() if m is not scope and called.search(m.text)]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
 
 

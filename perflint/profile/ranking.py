@@ -30,7 +30,7 @@ class Ranking:
         file = self.costs.file(os.path.abspath(checked.path))
         if file is None or checked.source is None or not checked.findings:
             return
-        if not self.costs.is_current(file, checked.source.encode(checked.source.body)):
+        if not self.costs.is_current(file, checked.source.encode(checked.source.raw)):
             self.outdated.append(checked.path)
             return
         kept = []

@@ -73,7 +73,7 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type("),
-        ("oader", "backward", "zero_grad", " for ", "for(", "while ", "from_numpy", "ensor(", "batch"),
+        ("oader", "backward", "zero_grad", " for ", "for(", "while ", "while(", "from_numpy", "ensor(", "batch"),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,

@@ -76,7 +76,7 @@ from perflint.api import (
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
+    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,

@@ -84,15 +84,15 @@ _EVALUATES = re.compile(
     r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
     re.I,
 )
-_EVALUATION = re.compile(rb"def \w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\(")
+_EVALUATION = re.compile(rb"def\s+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]")
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
     re.I,
 )
 _MAY_TRAIN = re.compile(rb"backward\(|zero_grad")
-_READS = re.compile(rb"\.item\(\)|argmax|\.detach\(\)|\.cpu\(\)|\.tolist\(\)")
-_EVAL = re.compile(rb"\.eval\(\)")
+_READS = re.compile(rb"\.item\(|argmax|\.detach\(|\.cpu\(|\.tolist\(")
+_EVAL = re.compile(rb"\.eval\(")
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -108,9 +108,9 @@ _FORWARD_METHODS = words(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, "backward(", "zero_grad", ".eval()", ".item()"),
-        (".eval()", "for ", "while ", ".detach()", ".data", "argmax"),
-        (_NETWORK, ".eval()"),
+        (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),
+        (".eval(", "for ", "while ", "while(", ".detach(", ".data", "argmax"),
+        (_NETWORK, ".eval("),
     ],
     fixes=True,
 )
@@ -119,7 +119,7 @@ def check(code: Code) -> Iterator[Finding]:
     scope = code.scope
     if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    if b".eval()" not in code.source.body and not code.facts.project.near_training(code.source.path):
+    if b".eval(" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
     unnamed = not _EVALUATION.search(scope.text) and not _MAY_TRAIN.search(scope.text)
     if unnamed and (scope.is_module or not (_calls_eval(code) or _called_in_evaluation(code))):
@@ -131,8 +131,9 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    if evaluates and not forwards and b".eval()" in scope.text:
+    if evaluates and not forwards and b".eval(" in scope.text:
         forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
+    rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
     for call in forwards:
         if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
@@ -141,9 +142,10 @@ def check(code: Code) -> Iterator[Finding]:
         if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
             continue
         if evaluates:
-            if any(abs(call.lineno - row) <= 1 for row in reported):
+            number = rows.index(code.flow.statement(call).lineno)
+            if any(abs(number - other) <= 1 for other in reported):
                 continue
-            reported.append(call.lineno)
+            reported.append(number)
             missing = [f"{end.note} with its graph" for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code)
@@ -214,7 +216,7 @@ def _called_in_evaluation(code: Code) -> bool:
 
 
 def _after_eval(site: CallSite) -> bool:
-    if b".eval()" not in site.scope.text:
+    if b".eval(" not in site.scope.text:
         return False
     flow = flow_of(site.scope)
     return any(
@@ -229,6 +231,9 @@ def _is_used(code: Code, call: ast.Call) -> bool:
     return not isinstance(code.flow.parent.get(call), ast.Expr)
 
 
+_FREEZES = re.compile(rb"\.requires_grad\s*=\s*False")
+
+
 def _frozen(code: Code, call: ast.Call) -> bool:
     """Whether the module's parameters are switched off, so that no graph is recorded."""
     name = path_of(call.func) or ""
@@ -239,12 +244,14 @@ def _frozen(code: Code, call: ast.Call) -> bool:
     for alternative in code.value(call.func).alternatives:
         if isinstance(alternative, Instance):
             init = alternative.cls.methods.get("__init__")
-            if init is not None and b"requires_grad = False" in init.text:
+            if init is not None and _FREEZES.search(init.text):
                 return True
     return any(
         isinstance(store, ast.Attribute)
         and store.attr == "requires_grad"
-        and owner.rpartition(".")[2] in code.scope.module.source.line(store.lineno - 1)
+        and (loop := code.flow.block[store].loop) is not None
+        and loop.iterated is not None
+        and owner.rpartition(".")[2] in ast.unparse(loop.iterated)
         for store in code.flow.stores
     )
 

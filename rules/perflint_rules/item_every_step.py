@@ -113,7 +113,7 @@ _CURES = {
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[(".item()", ".cpu()", ".numpy()", ".tolist()", "backward(", "zero_grad", "oader")],
+    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,

@@ -80,7 +80,7 @@ from perflint.api import (
     tensor_ends,
 )
 
-_ENTERED = re.compile(rb"with\b[^\n]*\bno_grad\b")
+_ENTERED = re.compile(rb"with\b(?:[^\n]{0,400}|[^:]{0,400})\bno_grad\b")
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|self|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
@@ -91,7 +91,7 @@ _NETWORK = re.compile(
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
-    needs=[("no_grad",), (_NETWORK,), (".eval()", "for ", "while ", _ENTERED)],
+    needs=[("no_grad",), (_NETWORK,), (".eval(", "for ", "while ", "while(", _ENTERED)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

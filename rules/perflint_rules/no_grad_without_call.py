@@ -40,7 +40,7 @@ from perflint.api import (
     rule,
 )
 
-_ENTERED = re.compile(rb"with\b[^\n]*\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
+_ENTERED = re.compile(rb"with\b(?:[^\n]{0,400}|[^:]{0,400})\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 

@@ -45,7 +45,10 @@ from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
 @rule(
     category=Category.SYNC,
     severity=Severity.INFO,
-    needs=[("if ", "while ", "assert "), (".item()", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf")],
+    needs=[
+        ("if ", "if(", "while ", "while(", "assert ", "assert("),
+        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf"),
+    ],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ def test_broken_configuration_admits_everything(tmp_path: Path) -> None:
 )
 def test_bytes_survive(data: bytes) -> None:
     source = Source.decode("a.py", data)
-    assert source.encode(source.body) == data
+    assert source.encode(source.raw) == data
     assert "".join(split_lines(source.body.decode())) == source.body.decode()
     for offset in range(len(source.body)):
         assert source.starts[source.row_at(offset) - 1] <= offset
