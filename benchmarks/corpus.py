@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the packages go")
     parser.add_argument("names", nargs="*", help="these packages only")
     parser.add_argument("--speed", action="store_true", help="only what the speed benchmark reads")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     if options.speed:

@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--torchfix", type=shlex.split, default=["torchfix"], help="how to start TorchFix")
     parser.add_argument("--patches", type=Path, help="keep the patches here")
     parser.add_argument("--accept", action="store_true", help="run nothing; what was counted last is right from now on")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     counts = options.folder / COUNTS
     if options.accept:
         return accept(counts)
