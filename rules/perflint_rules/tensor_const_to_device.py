@@ -27,7 +27,8 @@ and tensors give other types or shapes.
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
 not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. Unsafe, too, with
 `requires_grad` and for a bool without `dtype`, of which TorchScript makes something else, and when what `.to` gets may be no
-device. `torch.tensor(value)` with a variable is not reported.
+device. No fix where `tensor` is imported by its name: the import might be left unused. `torch.tensor(value)` with a variable
+is not reported.
 """
 
 import ast
@@ -40,7 +41,6 @@ from perflint.api import (
     Code,
     Edit,
     Finding,
-    Import,
     Place,
     Severity,
     argument,
@@ -106,7 +106,7 @@ def _moved(code: Code) -> Iterator[Finding]:
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
-def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit]:
     if "#" in code.text(call):
         raise CannotRewrite("a comment would be lost")
     if not isinstance(made.func, ast.Attribute):
@@ -146,15 +146,12 @@ def _scripts_differently(call: ast.Call) -> str | None:
     return None
 
 
-def _filled(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+def _filled(code: Code, call: ast.Call) -> Iterator[Edit]:
     import libcst as cst
 
-    if isinstance(call.func, ast.Attribute):
-        full = code.text(call.func).removesuffix("tensor") + "full"
-    else:
-        torch, imports = code.name_for("torch")
-        yield from imports
-        full = f"{torch}.full"
+    if not isinstance(call.func, ast.Attribute):
+        raise CannotRewrite("`tensor` is imported by its name")
+    full = code.text(call.func).removesuffix("tensor") + "full"
 
     def change(node: cst.Call) -> cst.Call:
         between: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
