@@ -50,7 +50,8 @@ def _bases(inference: Inference, cls: Class) -> list[list[Class | str]]:
             if isinstance(a, (ClassRef, External))
         ]
         bases += [found for found in named or [path_of(node) or "?"] if found not in bases and found is not cls]
-    return [*([base] if isinstance(base, str) else list(ancestors(inference, base)) for base in bases), bases]
+    orders = [ancestors(inference, base) if isinstance(base, Class) else [base] for base in bases]
+    return [*orders, bases]
 
 
 def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
