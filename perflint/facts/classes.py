@@ -50,7 +50,7 @@ def _bases(inference: Inference, cls: Class) -> list[list[Class | str]]:
             if isinstance(a, (ClassRef, External))
         ]
         bases += [found for found in named or [path_of(node) or "?"] if found not in bases and found is not cls]
-    orders = [ancestors(inference, base) if isinstance(base, Class) else [base] for base in bases]
+    orders: list[list[Class | str]] = [ancestors(inference, b) if isinstance(b, Class) else [b] for b in bases]
     return [*orders, bases]
 
 
