@@ -146,7 +146,7 @@ def _copies_to_host(code: Code, call: ast.Call, func: ast.Attribute) -> bool:
             blocks = blocks and (given is None or (isinstance(given, ast.Constant) and given.value is False))
         case _:
             blocks = False
-    return blocks and code.may_be_on_device(func.value)
+    return blocks and not _is_on_host(code, func.value)
 
 
 def _waiting(code: Code, call: ast.Call) -> Iterator[Edit]:
