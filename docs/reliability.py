@@ -52,8 +52,8 @@ ATTEMPTS = (
     Attempt(
         "corpus_tests",
         "Tests of the corpus",
-        "Tests that packages of the corpus ship, before and after safe fixes. Only where `changed_lines_run` is not 0 have "
-        "they run a line that a fix changes; in the other packages no fix changes anything that these tests run.",
+        "Tests that packages of the corpus ship, before and after safe fixes. Only where `changed_lines_run` is not 0 is it "
+        "known that they run a statement that a fix changes.",
         "python benchmarks/run_corpus_tests.py FOLDER --python PYTHON; python benchmarks/run_corpus_tests.py FOLDER --accept",
     ),
     Attempt(
