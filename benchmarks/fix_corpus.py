@@ -2,11 +2,11 @@
 
     python benchmarks/fix_corpus.py FOLDER ... [--safe-only] [--patches DIR]
 
-Each FOLDER (see corpus.py) is copied, then `perflint check` and `perflint fix` run on the copy with all rules. Reported as
-a problem: a crash; a changed file that does not parse, has lost or changed a comment, mixes line ends that it did not mix,
-or uses a name that it does not define (ruff's F821, F823); an import left unused (F401); a second run that changes
-something; a patch of `--diff` that `git apply` does not turn into the same files. With --patches the patch of each folder
-is kept for reading. The exit code is 1 if there is a problem.
+run_corpus.py does it for the whole corpus and keeps the counts; this is for any other folder. `perflint check` runs on each
+FOLDER, and `perflint fix` on a copy, with all rules. Reported as a problem: a crash; a changed file that does not parse, has
+lost or changed a comment, mixes line ends that it did not mix, or uses a name that it does not define (ruff's F821, F823);
+an import left unused (F401); a second run that changes something; a patch of `--diff` that `git apply` does not turn into
+the same files. With --patches the patch of each folder is kept for reading. The exit code is 1 if there is a problem.
 """
 
 from __future__ import annotations
@@ -22,11 +22,47 @@ import sys
 import tempfile
 import tokenize
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ("--isolated", "--select", "all", "--no-respect-gitignore")
 UNDEFINED_OR_UNUSED = "F821,F823,F401"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a linter or a fixer must not do."""
+
+    kind: str
+    """One of `KINDS`."""
+    text: str
+    """What, and in which file."""
+
+
+KINDS = {
+    "crashes": "a run that did not end with a report",
+    "findings_outside_of_files": "a place that its file does not have",
+    "files_failing_to_compile": "a file that compiled before",
+    "comments_lost": "lost, changed or gained",
+    "line_ends_changed": "or the byte order mark, or the end of the last line",
+    "names_undefined_or_unused": "that were not before, as ruff sees it",
+    "patches_that_differ": "`--diff` and `fix` do not agree",
+    "files_changed_by_a_second_fix": "the first one should have left nothing to fix",
+}
+"""The kinds of problems."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What fixes have done to a folder."""
+
+    changed: list[Path]
+    """Relative to the folder."""
+    patch: bytes
+    problems: list[Problem]
 
 
 def main() -> int:
@@ -39,44 +75,66 @@ def main() -> int:
     unsafe = () if options.safe_only else ("--unsafe-fixes",)
     total = 0
     for folder in options.folders:
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch) / folder.name
-            shutil.copytree(folder, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
-            changed, patch, problems = try_fixes(folder, copy, unsafe)
+        problems = checked(folder)[1]
+        fixed = try_fixes(folder, unsafe)
+        problems += fixed.problems
         if options.patches is not None:
             options.patches.mkdir(parents=True, exist_ok=True)
-            (options.patches / f"{folder.name}.patch").write_bytes(patch)
-        print(f"{folder.name}: {changed} files changed, {len(problems)} problems")
+            (options.patches / f"{folder.name}.patch").write_bytes(fixed.patch)
+        print(f"{folder.name}: {len(fixed.changed)} files changed, {len(problems)} problems")
         for problem in problems:
-            print(f"  {problem}")
+            print(f"  {problem.kind}: {problem.text}")
         total += len(problems)
     return 1 if total else 0
 
 
-def try_fixes(original: Path, copy: Path, unsafe: tuple[str, ...]) -> tuple[int, bytes, list[str]]:
-    """Fix `copy`, which is like `original`: how many files changed, the patch, and what is wrong with it."""
-    problems: list[str] = []
-    names_before = names_that_ruff_finds(copy)
-    report = perflint("check", *ALL, "--output-format", "json", ".", cwd=copy)
-    problems += crash("check", report)
-    if report.returncode in (0, 1):
-        problems += locations_outside(json.loads(report.stdout), copy)
-    patch = perflint("fix", *ALL, *unsafe, "--diff", "-q", ".", cwd=copy)
-    problems += crash("fix --diff", patch)
-    first = perflint("fix", *ALL, *unsafe, "--output-format", "concise", ".", cwd=copy)
-    problems += crash("fix", first)
-    files = [path.relative_to(copy) for path in sorted(copy.rglob("*.py")) if path.is_file()]
-    fixed = {path: (copy / path).read_bytes() for path in files}
-    changed = [path for path in files if (original / path).read_bytes() != fixed[path]]
-    for path in changed:
-        problems += [f"{path}: {what}" for what in damage((original / path).read_bytes(), fixed[path])]
-    names_after = names_that_ruff_finds(copy)
-    problems += [f"{path}: {message}" for path, message in (names_after - names_before).elements()]
-    if patch.stdout:
-        problems += patch_differs(patch.stdout, original, {path: fixed[path] for path in changed})
-    problems += crash("second fix", perflint("fix", *ALL, *unsafe, "--output-format", "concise", ".", cwd=copy))
-    problems += [f"{path}: a second run changes it" for path in files if (copy / path).read_bytes() != fixed[path]]
-    return len(changed), patch.stdout, problems
+def checked(folder: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """What `perflint check` finds in a folder, and what is wrong with that."""
+    report = perflint("check", *ALL, "--output-format", "json", ".", cwd=folder)
+    problems = crash("check", report)
+    if problems:
+        return [], problems
+    findings: list[dict[str, Any]] = json.loads(report.stdout)
+    return findings, [Problem("findings_outside_of_files", text) for text in locations_outside(findings, folder)]
+
+
+def try_fixes(original: Path, unsafe: tuple[str, ...]) -> Fixed:
+    """Fix a copy of a folder: what changes, and what is wrong with it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = copied(original, Path(scratch))
+        problems: list[Problem] = []
+        patch = perflint("fix", *ALL, *unsafe, "--diff", "-q", ".", cwd=copy)
+        problems += crash("fix --diff", patch)
+        first = perflint("fix", *ALL, *unsafe, "--output-format", "concise", ".", cwd=copy)
+        problems += crash("fix", first)
+        changed, damaged = compared(original, copy)
+        problems += damaged
+        fixed = {path: (copy / path).read_bytes() for path in changed}
+        if patch.stdout:
+            problems += [Problem("patches_that_differ", text) for text in patch_differs(patch.stdout, original, fixed)]
+        shutil.copytree(copy, again := Path(scratch) / "again", symlinks=True)
+        problems += crash("second fix", perflint("fix", *ALL, *unsafe, "--output-format", "concise", ".", cwd=again))
+        problems += [Problem("files_changed_by_a_second_fix", str(path)) for path in compared(copy, again)[0]]
+    return Fixed(changed, patch.stdout, problems)
+
+
+def copied(folder: Path, target: Path) -> Path:
+    """A copy of a folder, of the same name in another one."""
+    shutil.copytree(folder, target / folder.name, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    return target / folder.name
+
+
+def compared(original: Path, fixed: Path) -> tuple[list[Path], list[Problem]]:
+    """The Python files that differ in a fixed copy of a folder, and what is wrong with them."""
+    files = [path.relative_to(original) for path in sorted(original.rglob("*.py")) if path.is_file()]
+    changed = [path for path in files if (original / path).read_bytes() != (fixed / path).read_bytes()]
+    problems = [
+        Problem(found.kind, f"{path}: {found.text}")
+        for path in changed
+        for found in damage((original / path).read_bytes(), (fixed / path).read_bytes())
+    ]
+    new = names_that_ruff_finds(fixed, changed) - names_that_ruff_finds(original, changed)
+    return changed, problems + [Problem("names_undefined_or_unused", f"{path}: {text}") for path, text in new.elements()]
 
 
 def perflint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
@@ -86,15 +144,15 @@ def perflint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, check=False)
 
 
-def crash(what: str, run: subprocess.CompletedProcess[bytes]) -> list[str]:
+def crash(what: str, run: subprocess.CompletedProcess[bytes]) -> list[Problem]:
     """A run that did not end with a report."""
     if run.returncode in (0, 1) and b"Traceback" not in run.stderr:
         return []
     lines = run.stderr.decode(errors="replace").strip().splitlines() or [""]
-    return [f"{what} ends with {run.returncode}: {' / '.join(lines[-3:])}"]
+    return [Problem("crashes", f"{what} ends with {run.returncode}: {' / '.join(lines[-3:])}")]
 
 
-def locations_outside(findings: list[dict[str, dict[str, int]]], folder: Path) -> list[str]:
+def locations_outside(findings: list[dict[str, Any]], folder: Path) -> list[str]:
     """Findings whose place is not in their file."""
     wrong = []
     for finding in findings:
@@ -105,22 +163,22 @@ def locations_outside(findings: list[dict[str, dict[str, int]]], folder: Path) -
     return wrong
 
 
-def damage(before: bytes, after: bytes) -> list[str]:
+def damage(before: bytes, after: bytes) -> list[Problem]:
     """What is wrong with a file after fixes."""
     try:
         compile(after, "fixed", "exec", dont_inherit=True)
         lost = comments(before) - comments(after)
         gained = comments(after) - comments(before)
     except (SyntaxError, ValueError) as error:
-        return [f"no longer parses: {error}"]
-    problems = [f"comment lost: {text}" for text in lost if "perflint:" not in text]
-    problems += [f"comment gained: {text}" for text in gained]
+        return [Problem("files_failing_to_compile", str(error))]
+    problems = [Problem("comments_lost", text) for text in lost if "perflint:" not in text]
+    problems += [Problem("comments_lost", f"gained {text}") for text in gained]
     if not line_ends(after) <= line_ends(before):
-        problems.append(f"line ends {sorted(line_ends(before))} became {sorted(line_ends(after))}")
+        problems.append(Problem("line_ends_changed", f"{sorted(line_ends(before))} became {sorted(line_ends(after))}"))
     if (re.search(rb"[\r\n]\Z", before) is None) != (re.search(rb"[\r\n]\Z", after) is None):
-        problems.append("the end of the last line came or went")
+        problems.append(Problem("line_ends_changed", "the end of the last line came or went"))
     if before.startswith(b"\xef\xbb\xbf") != after.startswith(b"\xef\xbb\xbf"):
-        problems.append("the byte order mark came or went")
+        problems.append(Problem("line_ends_changed", "the byte order mark came or went"))
     return problems
 
 
@@ -134,11 +192,12 @@ def line_ends(data: bytes) -> set[bytes]:
     return set(re.findall(rb"\r\n|\r|\n", data))
 
 
-def names_that_ruff_finds(folder: Path) -> Counter[tuple[str, str]]:
-    """Undefined names and unused imports by file, as ruff sees them."""
+def names_that_ruff_finds(folder: Path, files: Iterable[Path]) -> Counter[tuple[str, str]]:
+    """Undefined names and unused imports in some files of a folder, as ruff sees them."""
     ruff = str(Path(sys.executable).with_name("ruff"))
     command = [ruff, "check", "--isolated", "--no-cache", "--select", UNDEFINED_OR_UNUSED, "--output-format", "json", "--quiet"]
-    found = json.loads(subprocess.run([*command, str(folder)], capture_output=True, check=False).stdout)
+    command += [str(path) for path in files]
+    found = json.loads(subprocess.run(command, cwd=folder, capture_output=True, check=False).stdout) if files else []
     return Counter((str(Path(f["filename"]).relative_to(folder.resolve())), f["message"]) for f in found)
 
 

@@ -1,12 +1,16 @@
 """Look for safe fixes that change what a program computes.
 
     python benchmarks/fuzz_meaning.py --programs 200000 --seed 1 [--minutes 30] [--processes 2] [--failures DIR] [--json FILE]
+                                      [--resume]
 
 Program number k of a run is `training_programs.program(seed + k)`. It is fixed with safe fixes, both versions run in this
 process with the same generators, and all that can be observed is compared: printed text, the exception that ends the
 program (type and text), every variable bit by bit (parameters, gradients, optimizer state, what objects hold), the states
 of the random generators, the mode of autograd. Each program whose meaning changed is cut down to the statements that
 matter and written to a folder. The exit code is 1 if there is one.
+
+With --resume the record in FILE is added to: programs whose seeds it holds are not tried again. So a long run is the same
+command several times, each with its --minutes.
 """
 
 from __future__ import annotations
@@ -19,10 +23,8 @@ import gc
 import io
 import json
 import multiprocessing
-import platform
 import random
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -39,6 +41,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.surroundings import added, joined, record, write  # noqa: E402
 from benchmarks.training_programs import program  # noqa: E402
 from perflint.config import Config  # noqa: E402
 from perflint.discover import Found  # noqa: E402
@@ -92,6 +95,8 @@ class Tally:
     found: Counter[str] = field(default_factory=Counter)
     fixed: Counter[str] = field(default_factory=Counter)
     changed: dict[int, list[str]] = field(default_factory=dict)
+    seeds: list[tuple[int, int]] = field(default_factory=list)
+    """The ranges [start, end) that were tried."""
 
     def add(self, other: Tally) -> None:
         """Add what another one has counted."""
@@ -101,6 +106,7 @@ class Tally:
         self.found += other.found
         self.fixed += other.fixed
         self.changed |= other.changed
+        self.seeds += other.seeds
 
 
 def safely_fixed(files: Files) -> tuple[dict[str, str], Counter[str], set[str]]:
@@ -241,7 +247,7 @@ def tried(seeds: range, failures: Path | None = None) -> Tally:
     """Try the programs of some seeds, and write those that change to a folder."""
     torch.set_num_threads(1)
     gc.disable()
-    tally = Tally()
+    tally = Tally(seeds=[(seeds.start, seeds.stop)])
     for seed in seeds:
         try:
             differences, applied, rules, raises = changes(program(seed))
@@ -255,7 +261,7 @@ def tried(seeds: range, failures: Path | None = None) -> Tally:
         if differences:
             tally.changed[seed] = differences
             if failures is not None:
-                write(failures, seed, differences)
+                keep(failures, seed, differences)
     gc.collect()
     return tally
 
@@ -321,9 +327,19 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--failures", type=Path, help="write each changed program, and what is left of it, to this folder")
     parser.add_argument("--json", type=Path, help="write what was counted to this file")
+    parser.add_argument("--resume", action="store_true", help="add to the record in that file")
     options = parser.parse_args()
+    if options.resume and options.json is None:
+        parser.error("--resume needs --json FILE: the record that is added to")
+    before = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else None
+    if before is not None and before["command"] != command(options.programs, options.seed):
+        parser.error(f"{options.json} is the record of another run: {before['command']}")
+    seeds = chunks(options.seed, options.programs, before["seeds"] if before is not None else [])
+    if not seeds:
+        print("all of these programs have been tried")
+        return 1 if before is not None and before["figures"]["meanings_changed"] else 0
     tally, seconds = Tally(), 0.0
-    for counted, now in run(options.programs, options.seed, options.minutes, options.processes, options.failures):
+    for counted, now in run(seeds, options.minutes, options.processes, options.failures):
         tally, seconds = counted, now
         if sys.stderr.isatty():
             print(f"\r{tally.programs} programs, {len(tally.changed)} changed", end="", file=sys.stderr)
@@ -331,19 +347,28 @@ def main() -> int:
     for seed, differences in sorted(tally.changed.items()):
         print(f"program {seed}: {'; '.join(differences)[:300]}")
     if options.json is not None:
-        options.json.write_text(json.dumps(record(options, tally, seconds), indent=2) + "\n", encoding="utf-8")
+        now = result(tally, command(options.programs, options.seed))
+        write(options.json, added(before, now) if before is not None else now)
     return 1 if tally.changed else 0
 
 
-def run(
-    programs: int, seed: int, minutes: float | None, processes: int, failures: Path | None
-) -> Iterator[tuple[Tally, float]]:
+def chunks(seed: int, programs: int, tried: list[list[int]]) -> list[range]:
+    """The seeds to try, `CHUNK` at most in one: those of the run less those that a record has tried."""
+    left: list[range] = []
+    at = seed
+    for start, end in [*tried, [seed + programs, seed + programs]]:
+        stop = min(start, seed + programs)
+        left += [range(first, min(first + CHUNK, stop)) for first in range(at, stop, CHUNK)]
+        at = max(at, end)
+    return left
+
+
+def run(seeds: list[range], minutes: float | None, processes: int, failures: Path | None) -> Iterator[tuple[Tally, float]]:
     """Try programs in processes of their own; after each chunk, what was counted so far, and the seconds."""
     tally = Tally()
-    chunks = [range(at, min(at + CHUNK, seed + programs)) for at in range(seed, seed + programs, CHUNK)]
     begin = time.monotonic()
     with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=5) as pool:
-        for done in pool.imap_unordered(functools.partial(tried, failures=failures), chunks):
+        for done in pool.imap_unordered(functools.partial(tried, failures=failures), seeds):
             tally.add(done)
             yield tally, time.monotonic() - begin
             if minutes is not None and time.monotonic() - begin > minutes * 60:
@@ -363,7 +388,7 @@ def table(tally: Tally, seconds: float) -> str:
     return "\n".join(rows)
 
 
-def write(folder: Path, seed: int, differences: list[str]) -> None:
+def keep(folder: Path, seed: int, differences: list[str]) -> None:
     """Write a changed program, what is left of it, and what the fix makes of that."""
     target = folder / str(seed)
     target.mkdir(parents=True, exist_ok=True)
@@ -377,21 +402,29 @@ def write(folder: Path, seed: int, differences: list[str]) -> None:
             (target / part / name).write_text(text, encoding="utf-8")
 
 
-def record(options: argparse.Namespace, tally: Tally, seconds: float) -> dict[str, object]:
-    """The run as data."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "command": f"python benchmarks/fuzz_meaning.py --programs {options.programs} --seed {options.seed}",
-        "commit": commit,
-        "machine": {"processor": platform.processor() or platform.machine(), "system": platform.system()},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+def command(programs: int, seed: int) -> str:
+    """What reproduces a run."""
+    return f"python benchmarks/fuzz_meaning.py --programs {programs} --seed {seed}"
+
+
+def result(tally: Tally, command: str) -> dict[str, Any]:
+    """The run as a record."""
+    figures = {
         "programs": tally.programs,
-        "with_safe_fixes": tally.with_fixes,
+        "programs_with_safe_fixes": tally.with_fixes,
         "meanings_changed": len(tally.changed),
-        "programs_per_s": round(tally.programs / seconds, 1),
-        "found": dict(sorted(tally.found.items())),
-        "safely_fixed": dict(sorted(tally.fixed.items())),
     }
+    return record(
+        command,
+        figures,
+        never=["meanings_changed"],
+        packages=["torch", "numpy", "pandas"],
+        seeds=joined(tally.seeds),
+        by_rule={
+            "found": {name: tally.found[name] for name in sorted(tally.found)},
+            "safely_fixed": {name: tally.fixed[name] for name in sorted(tally.fixed)},
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -31,31 +31,38 @@ if TYPE_CHECKING:
 
 
 def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
-    """The class itself and what it inherits from, nearest first; a class outside the project by its qualified name."""
+    """The class itself and what it inherits from, in the order in which Python looks a name up; a class outside the project
+    by its qualified name.
+    """
     nothing: list[Class | str] = [cls]
-    return inference.solver.solve(("ancestors", cls), lambda: _ancestors(inference, cls), nothing)
+    return inference.solver.solve(("ancestors", cls), lambda: [cls, *_merged(_bases(inference, cls))], nothing)
 
 
-def _ancestors(inference: Inference, cls: Class) -> list[Class | str]:
-    found: list[Class | str] = []
-    pending: list[Class | str] = [cls]
-    while pending and len(found) < 20:
-        current = pending.pop(0)
-        if current in found:
-            continue
-        found.append(current)
-        if isinstance(current, Class):
-            frame = inference.frame(current.module.top, (), 3)
-            for base in current.node.bases:
-                node = base.value if isinstance(base, ast.Subscript) else base
-                value = inference.infer(node, frame)
-                named = [
-                    a.cls if isinstance(a, ClassRef) else a.qualname
-                    for a in value.alternatives
-                    if isinstance(a, (ClassRef, External))
-                ]
-                pending += named or [path_of(node) or "?"]
-    return found
+def _bases(inference: Inference, cls: Class) -> list[list[Class | str]]:
+    """The order of each base of a class, and the bases themselves: what Python's method resolution order is merged from."""
+    frame = inference.frame(cls.module.top, (), 3)
+    bases: list[Class | str] = []
+    for base in cls.node.bases:
+        node = base.value if isinstance(base, ast.Subscript) else base
+        named = [
+            a.cls if isinstance(a, ClassRef) else a.qualname
+            for a in inference.infer(node, frame).alternatives
+            if isinstance(a, (ClassRef, External))
+        ]
+        bases += [found for found in named or [path_of(node) or "?"] if found not in bases and found is not cls]
+    orders: list[list[Class | str]] = [ancestors(inference, b) if isinstance(b, Class) else [b] for b in bases]
+    return [*orders, bases]
+
+
+def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
+    """The first of the first order that comes later in no other one, again and again: C3."""
+    orders = [order for order in orders if order]
+    while orders:
+        heads = [order[0] for order in orders]
+        free = (head for head in heads if not any(head in order[1:] for order in orders))
+        chosen = next(free, heads[0])  # Python refuses such classes: one of the bases is not what it seems
+        yield chosen
+        orders = [rest for order in orders if (rest := [found for found in order if found != chosen])]
 
 
 def subclasses(inference: Inference, cls: Class) -> list[Class] | None:

@@ -13,6 +13,7 @@ from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHO
 from perflint.facts.classes import ancestors
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.inference import decorator_name
 from perflint.facts.values import (
     Alternative,
     ClassRef,
@@ -81,6 +82,8 @@ class _Proof:
         match callee:
             case FunctionRef(target):
                 yield from self.scope(target)
+                if _is_abstract(target):
+                    yield f"`{name}` is abstract"
             case Instance(cls):
                 yield from self.cls(cls)
             case ClassRef(cls):
@@ -185,6 +188,15 @@ class _Proof:
             return False
         definitions = flow.reaching.get(node, frozenset())
         return bool(definitions) and all(_is_made_here(d) for d in definitions)
+
+
+def _is_abstract(scope: Scope) -> bool:
+    """Whether a function is there to be overridden: it is marked so, or only raises."""
+    if any(decorator_name(d) == "abstractmethod" for d in scope.decorators):
+        return True
+    body = scope.function.body if scope.function is not None else []
+    first = next((s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))), None)
+    return isinstance(first, ast.Raise)
 
 
 def _is_made_here(definition: Definition) -> bool:

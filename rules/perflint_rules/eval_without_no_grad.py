@@ -33,7 +33,8 @@ def evaluate(model, loader):
 
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller; in functions with a backward pass or
-`autograd.grad`; in hooks that a framework runs without autograd; when the result is back-propagated by a caller.
+`autograd.grad`; in hooks that a framework runs without autograd; in the tests of a test suite (`test_...` in `test_*.py` or
+`*_test.py`), which may run a network for its graph or its hooks; when the result is back-propagated by a caller.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), no module that is
@@ -46,6 +47,7 @@ never uses `inference_mode`.
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from perflint.api import (
     CallSite,
@@ -117,7 +119,7 @@ _FORWARD_METHODS = words(
 def check(code: Code) -> Iterator[Finding]:
     """Report forward passes whose graph is dropped."""
     scope = code.scope
-    if scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
+    if _is_test(code) or scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
     if b".eval(" not in code.source.body and not code.facts.project.near_training(code.source.path):
         return
@@ -159,6 +161,12 @@ def check(code: Code) -> Iterator[Finding]:
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             yield code.finding(call, message, fix, missing)
+
+
+def _is_test(code: Code) -> bool:
+    """A test of a test suite, by its name and its file's: it may run a network for its graph or its hooks."""
+    name = Path(code.source.path).name
+    return code.scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
 
 
 def _is_module_method(code: Code) -> bool:

@@ -25,8 +25,8 @@ def snapshot(model, x):
 ```
 
 ## When it stays silent
-When `torch.cuda.synchronize()`, an event's or a stream's `synchronize()`, or a blocking read stands between the copy and
-the first use, and when the result is only kept or returned.
+When `torch.cuda.synchronize()`, an event's or a stream's `synchronize()`, or a blocking read or copy stands between the copy
+and the first use, and when the result is only kept or returned.
 
 ## Fix safety
 Safe for the numbers: dropping `non_blocking` waits for the copy, which is what the code takes for granted.
@@ -128,9 +128,25 @@ def _reads(code: Code, use: ast.expr) -> bool:
 
 def _synchronised(code: Code, call: ast.Call, read: ast.expr) -> bool:
     return any(
-        isinstance(c.func, ast.Attribute) and c.func.attr in _SYNCHRONISES and c.func.value is not read
+        isinstance(c.func, ast.Attribute)
+        and ((c.func.attr in _SYNCHRONISES and c.func.value is not read) or _copies_to_host(code, c, c.func))
         for c in code.flow.calls_between(call, read)
+        if c is not call
     )
+
+
+def _copies_to_host(code: Code, call: ast.Call, func: ast.Attribute) -> bool:
+    """Whether a call waits for a copy from the device, and so for the copies before it."""
+    match func.attr:
+        case "cpu":
+            blocks = True
+        case "to":
+            device, given = argument(call, 0, "device"), argument(call, None, "non_blocking")
+            blocks = device is not None and device_place(code.value(device)) is Place.HOST
+            blocks = blocks and (given is None or (isinstance(given, ast.Constant) and given.value is False))
+        case _:
+            blocks = False
+    return blocks and not _is_on_host(code, func.value)
 
 
 def _waiting(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -25,8 +25,10 @@ and tensors give other types or shapes.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. Unsafe, too, when
-what `.to` gets may be no device. `torch.tensor(value)` with a variable is not reported.
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. Unsafe, too, with
+`requires_grad` and for a bool without `dtype`, of which TorchScript makes something else, and when what `.to` gets may be no
+device. No fix where `tensor` is imported by its name: the import might be left unused. `torch.tensor(value)` with a variable
+is not reported.
 """
 
 import ast
@@ -39,7 +41,6 @@ from perflint.api import (
     Code,
     Edit,
     Finding,
-    Import,
     Place,
     Severity,
     argument,
@@ -78,7 +79,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(code, call)]
+        missing = [_too_large(code, call), _scripts_differently(call)]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
@@ -95,13 +96,17 @@ def _moved(code: Code) -> Iterator[Finding]:
         device = moved_to(code.facts, code.scope, call)
         if device is None or not code.is_hot(call):
             continue
-        missing = [_too_large(code, made), None if device is call else no_device(code.facts, code.scope, device)]
+        missing = [
+            _too_large(code, made),
+            _scripts_differently(made),
+            None if device is call else no_device(code.facts, code.scope, device),
+        ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
-def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit]:
     if "#" in code.text(call):
         raise CannotRewrite("a comment would be lost")
     if not isinstance(made.func, ast.Attribute):
@@ -131,15 +136,22 @@ def _too_large(code: Code, call: ast.Call) -> str | None:
     return None if low <= value <= high else "the number may be too large for its type"
 
 
-def _filled(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+def _scripts_differently(call: ast.Call) -> str | None:
+    """What TorchScript makes of `torch.full` that it does not make of `torch.tensor`: who scripts a function is not known."""
+    if argument(call, None, "requires_grad") is not None:
+        return "TorchScript's `torch.full` takes no `requires_grad`"
+    boolean = isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, bool)
+    if boolean and argument(call, None, "dtype") is None:
+        return "TorchScript's `torch.full` makes an integer of a bool"
+    return None
+
+
+def _filled(code: Code, call: ast.Call) -> Iterator[Edit]:
     import libcst as cst
 
-    if isinstance(call.func, ast.Attribute):
-        full = code.text(call.func).removesuffix("tensor") + "full"
-    else:
-        torch, imports = code.name_for("torch")
-        yield from imports
-        full = f"{torch}.full"
+    if not isinstance(call.func, ast.Attribute):
+        raise CannotRewrite("`tensor` is imported by its name")
+    full = code.text(call.func).removesuffix("tensor") + "full"
 
     def change(node: cst.Call) -> cst.Call:
         between: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")

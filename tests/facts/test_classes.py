@@ -17,6 +17,15 @@ class B(A, Mixin):
     x: int = 3
 class C(Plain): pass
 class Loop(Loop): pass
+class Early:
+    def h(self): pass
+class Left(Early): pass
+class Right(Early):
+    def h(self): pass
+class Diamond(Left, Right): pass
+class Late:
+    def f(self): pass
+class Last(A, Late): pass
 class Generic(Base[int]):
     def __init__(self):
         self.layer = nn.Linear(2, 2)
@@ -27,7 +36,7 @@ class Generic(Base[int]):
 def test_ancestors_across_files() -> None:
     program = Program(TEXT, FILES)
     found = classes.ancestors(program.facts.inference, program.cls("B"))
-    assert [a if isinstance(a, str) else a.name for a in found] == ["B", "A", "Mixin", "Base", "torch.nn.Module"]
+    assert [a if isinstance(a, str) else a.name for a in found] == ["B", "A", "Base", "torch.nn.Module", "Mixin"]
     assert len(classes.ancestors(program.facts.inference, program.cls("Loop"))) < 20
 
 
@@ -47,10 +56,11 @@ def test_methods() -> None:
         found = classes.find_method(inference, program.cls(cls), name)
         return found.qualname if found is not None else None
 
+    assert (method("Diamond", "h"), method("Last", "f")) == ("Right.h", "Base.f")
     assert (method("A", "f"), method("B", "g"), method("B", "f"), method("C", "f")) == ("Base.f", "A.g", None, None)
 
 
 def test_subclasses_across_files() -> None:
     program = Program(TEXT, FILES)
     found = classes.subclasses(program.facts.inference, program.cls("Base", "base.py"))
-    assert [cls.name for cls in found] == ["A", "B", "Generic"]
+    assert [cls.name for cls in found] == ["A", "B", "Last", "Generic"]
