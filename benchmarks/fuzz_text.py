@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import datetime
 import functools
 import io
 import json
@@ -606,7 +605,7 @@ def main() -> int:
     if options.json is not None:
         numbers = range(options.seed, options.seed + options.peers)
         beside = peers({number: texts.text(number) for number in numbers}, options.torchfix) if options.peers else {}
-        options.json.write_text(json.dumps(record(options, tally, seconds, beside), indent=2) + "\n", encoding="utf-8")
+        surroundings.write(options.json, record(options, tally, seconds, beside))
     return 1 if tally.failed else 0
 
 
@@ -665,7 +664,6 @@ def figures(tally: Tally, seconds: float) -> dict[str, int | float]:
         "texts_too_slow": len(tally.slow()),
         "usual_ms_per_line": round(usual * 1000, 3),
         "slowest_ms_per_kb": round(slowest[0] / slowest[2] * 1e6, 1),
-        "slowest_text": slowest[3],
         "texts_per_s": round(tally.texts / seconds, 1) if seconds else 0.0,
     }
 
@@ -674,19 +672,19 @@ def record(
     options: argparse.Namespace, tally: Tally, seconds: float, beside: Mapping[str, Mapping[str, int]]
 ) -> dict[str, object]:
     """The run as data."""
-    return {
-        "command": f"python benchmarks/fuzz_text.py --texts {tally.texts} --seed {options.seed}",
-        "folders": sorted(folder.name for folder in options.folders),
-        "commit": surroundings.commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": surroundings.machine(),
-        "versions": surroundings.versions("libcst", "ruff", "hypothesis", "hypothesmith"),
-        "figures": figures(tally, seconds),
-        "kinds": dict(sorted(tally.kinds.items())),
-        "changes": dict(sorted(tally.changes.items())),
-        "too_slow": [number for *_, number in tally.slow()],
-        "peers": beside,
-    }
+    counted = {name: number for name, number in figures(tally, seconds).items() if isinstance(number, int)}
+    return surroundings.record(
+        f"python benchmarks/fuzz_text.py --texts {tally.texts} --seed {options.seed}",
+        counted,
+        (*PROPERTIES, "texts_too_slow"),
+        ("ruff", "hypothesis", "hypothesmith"),
+        folders=sorted(folder.name for folder in options.folders),
+        speed={name: number for name, number in figures(tally, seconds).items() if name not in counted},
+        kinds=dict(sorted(tally.kinds.items())),
+        changes=dict(sorted(tally.changes.items())),
+        too_slow=[number for *_, number in tally.slow()],
+        peers=beside,
+    )
 
 
 if __name__ == "__main__":
