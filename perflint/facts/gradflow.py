@@ -320,7 +320,7 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
     ):
         return True
     calls = flow_of(scope).calls_named
-    helpers = facts.loops.helper_names()
+    helpers = facts.project.backward_helpers(calls)
     return any(
         any(facts.loops.training_acts(scope, call))
         for name in [n for n in calls if n in helpers or n == "step"]
