@@ -40,6 +40,7 @@ class Config:
     unsafe_fixes: bool = False
     respect_gitignore: bool = True
     output_format: str | None = None
+    cache_dir: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
 
     @property
@@ -59,6 +60,7 @@ _KEYS = {
     "unsafe-fixes": "flag",
     "respect-gitignore": "flag",
     "output-format": "text",
+    "cache-dir": "text",
     "target-versions": "versions",
 }
 

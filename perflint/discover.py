@@ -14,9 +14,9 @@ from perflint.words import words
 DEFAULT_EXCLUDES = sorted(
     words(
         """
-        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .pyenv .pytest_cache
-        .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist node_modules
-        site-packages venv
+        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .perflint_cache .pyenv
+        .pytest_cache .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist
+        node_modules site-packages venv
         """
     )
 )

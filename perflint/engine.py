@@ -21,7 +21,7 @@ from perflint.source import Source, SourceError
 from perflint.suppress import Ran
 from perflint.suppress import apply as without_suppressed
 from perflint.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
-from perflint.trace import Question
+from perflint.trace import Fact
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
@@ -37,6 +37,7 @@ class Counters:
     files: int = 0
     parsed: int = 0
     scopes_checked: int = 0
+    remembered: int = 0
 
 
 @dataclass
@@ -116,7 +117,7 @@ class Checked:
     source: Source | None
     findings: list[Finding] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
-    facts: tuple[tuple[Question, str], ...] | None = None
+    facts: tuple[Fact, ...] | None = None
 
 
 def check_file(session: Session, path: str, shown: str, *, always_parse: bool = False) -> Checked:

@@ -41,6 +41,9 @@ _REQUIREMENTS = re.compile(r"pyproject\.toml|(?:requirements|constraints)[\w.-]*
 
 _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 
+Stat = tuple[int, int, int]
+"""A file's size in bytes, and its times of modification and of change in nanoseconds."""
+
 Reader = Callable[[str], "bytes | None"]
 
 
@@ -49,6 +52,16 @@ def read_file(path: str) -> bytes | None:
     try:
         with open(path, "rb") as handle:
             return handle.read()
+    except OSError:
+        return None
+
+
+def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
+    """The bytes of a file and what it was like just before they were read, or None when it cannot be read."""
+    try:
+        with open(path, "rb") as handle:
+            stat = os.fstat(handle.fileno())
+            return handle.read(), (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
     except OSError:
         return None
 
@@ -93,12 +106,12 @@ class Project:
     _direct_importers: dict[str, set[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
-    _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
+    _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
     _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
-    _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
+    _near_training: dict[str, str] = field(default_factory=dict, repr=False)
     _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _all_helpers: frozenset[str] | None = None
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
@@ -306,12 +319,13 @@ class Project:
     def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""
         self.trace.note("program", path, pattern.pattern.decode(), str(pattern.flags))
-        return self._program_holds(path, pattern)
+        return bool(self._holder_in_program(path, pattern))
 
-    def _program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+    def _holder_in_program(self, path: str, pattern: re.Pattern[bytes]) -> str:
+        """The nearest file of a program that matches a pattern, or nothing."""
         key = (path, pattern)
         if key not in self._program_matches:
-            self._program_matches[key] = any(self._holds(file, pattern) for file in self._program(path))
+            self._program_matches[key] = next((file for file in self._program(path) if self._holds(file, pattern)), "")
         return self._program_matches[key]
 
     def _program(self, path: str) -> Iterator[str]:
@@ -337,9 +351,10 @@ class Project:
         Where it has not, no function of the file is called from a step loop, as far as anybody can tell.
         """
         self.trace.note("training", path)
-        return self._is_near_training(path)
+        return bool(self._training_near(path))
 
-    def _is_near_training(self, path: str) -> bool:
+    def _training_near(self, path: str) -> str:
+        """A file near another one that has the words of a training loop, or nothing."""
         if path not in self._near_training:
             level = {path}
             for _ in range(2):
@@ -347,7 +362,7 @@ class Project:
                 if len(users) > MAX_NEIGHBOURS:
                     users = set()
                 level |= users
-            self._near_training[path] = any(self._trains(file) for file in sorted(level))
+            self._near_training[path] = next((file for file in sorted(level) if self._trains(file)), "")
         return self._near_training[path]
 
     def _trains(self, path: str) -> bool:
@@ -395,7 +410,10 @@ class Project:
     # -- what was asked ----------------------------------------------------------------------------------------------
 
     def answer(self, question: Question) -> str:
-        """The answer of a question that `trace` noted, as a text that is the same as long as the answer is."""
+        """The answer of a question that `trace` noted, as a text that is the same as long as the answer is.
+
+        Of a search for a file that has something ("training", "program"), it is the file that was found, or empty.
+        """
         known = self._answers.get(question)
         if known is None:
             known = self._answers[question] = self._answer(*question)
@@ -413,14 +431,51 @@ class Project:
             case "importers":
                 return _digest_of(self._find_importers(about[0]))
             case "training":
-                return str(self._is_near_training(about[0]))
+                return self._training_near(about[0])
             case "program":
-                return str(self._program_holds(about[0], re.compile(about[1].encode(), int(about[2]))))
+                return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
             case "helpers":
                 return " ".join(sorted(self._find_helpers().intersection(about)))
             case "requirements":
                 return requirements_digest(self.root)
         raise ValueError(f"there is no question about {kind!r}")
+
+    def is_witness(self, question: Question, path: str) -> bool:
+        """Whether a file has what a search for a file looks for."""
+        kind, *about = question
+        return self._trains(path) if kind == "training" else self._holds(path, re.compile(about[1].encode(), int(about[2])))
+
+    # -- what was known before ---------------------------------------------------------------------------------------
+
+    def digest(self, path: str) -> str | None:
+        """The digest of a file's text, if it was read or learned."""
+        return self._digests.get(path)
+
+    def learn(
+        self,
+        path: str,
+        digest: str,
+        imports: Iterable[str] | None = None,
+        trains: bool | None = None,
+        helpers: Iterable[str] | None = None,
+    ) -> None:
+        """Take over what was found out about a text before, so that the file need not be read for it."""
+        self._digests.setdefault(path, digest)
+        if imports is not None:
+            self._imports.setdefault(path, set(imports))
+        if trains is not None:
+            self._training.setdefault(path, trains)
+        if helpers is not None:
+            self._helpers.setdefault(path, frozenset(helpers))
+
+    def learned(self, path: str) -> tuple[list[str] | None, bool | None, list[str] | None]:
+        """What was found out about a text so far, as `learn` takes it."""
+        imports, helpers = self._imports.get(path), self._helpers.get(path)
+        return (
+            sorted(imports) if imports is not None else None,
+            self._training.get(path),
+            sorted(helpers) if helpers is not None else None,
+        )
 
 
 def text_digest(data: bytes | None) -> str:

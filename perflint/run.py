@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pathspec import GitIgnoreSpec
 
+from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
 from perflint.code import Options
 from perflint.config import (
     ENGINE_FINDINGS,
@@ -23,7 +25,7 @@ from perflint.config import (
 from perflint.discover import Found, find_files, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
-from perflint.project import Project, read_file
+from perflint.project import Project, Stat, read_with_stat, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
 
@@ -63,7 +65,12 @@ class Run:
     """Checks or fixes the files that paths name."""
 
     def __init__(
-        self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None
+        self,
+        rules: Sequence[Rule],
+        fixed_config: Config | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        cached: bool = False,
     ) -> None:
         self.rules = rules
         names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
@@ -74,6 +81,11 @@ class Run:
         self._projects: dict[str, Project] = {}
         self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
+        self._stats: dict[str, Stat] = {}
+        self._is_cached = cached
+        self._stores: dict[str, Store] = {}
+        self._caches: dict[str, ProjectCache] = {}
+        self._keys: dict[tuple[str, str | None], str] = {}
 
     def find(self, paths: Sequence[str]) -> Found:
         """The files of a run.
@@ -90,12 +102,27 @@ class Run:
         result = Result()
         for path, always in self._files(found):
             on_file(path)
-            session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
+            checked = self._check(path, always, found)
             if not checked.findings:
                 checked.source = None  # only reports of findings need the text
             result.checked.append(checked)
+        self.save()
         return result
+
+    def _check(self, path: str, always: bool, found: Found) -> Checked:
+        """Check a file, or take what is remembered of it."""
+        session = self.session(path, found)
+        cache = self._cache(path, session.project)
+        if cache is None:
+            return check_file(session, path, shown(path), always_parse=always)
+        key = self._key(path)
+        known = cache.get(key, path, shown(path), always)
+        if known is not None:
+            session.counters.remembered += 1
+            return known
+        checked = check_file(session, path, shown(path), always_parse=always)
+        cache.put(key, path, always, checked)
+        return checked
 
     def fix(
         self,
@@ -111,12 +138,13 @@ class Run:
         for path, always in self._files(found):
             on_file(path)
             session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
+            checked = self._check(path, always, found)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
             before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
                 checked = self._fix_one(session, path, checked, before, allowed, write_files, result, accept)
             result.checked.append(checked)
+        self.save()
         return result
 
     def _fix_one(
@@ -244,7 +272,70 @@ class Run:
 
     def read(self, path: str) -> bytes | None:
         """A file's bytes: unsaved text where there is some."""
-        return self._unsaved[path] if path in self._unsaved else read_file(path)
+        if path in self._unsaved:
+            return self._unsaved[path]
+        found = read_with_stat(path)
+        if found is None:
+            return None
+        data, stat = found
+        self._stats[path] = settled(stat)
+        return data
+
+    # -- what is remembered ------------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> list[str]:
+        """What a user should know about caches that cannot be used."""
+        return [store.problem for store in self._stores.values() if store.problem is not None]
+
+    def save(self) -> None:
+        """Remember what was found out."""
+        for cache in self._caches.values():
+            cache.save()
+        for store in self._stores.values():
+            store.close()
+
+    def _cache(self, path: str, project: Project) -> ProjectCache | None:
+        """The remembered results of a project; None where unsaved text stands for a file."""
+        if not self._is_cached or self._unsaved:
+            return None
+        if project.root not in self._caches:
+            root, marked = self._roots[os.path.dirname(path)]
+            folder = self._cache_folder(root if marked else os.getcwd())
+            store = self._stores.setdefault(folder, Store(folder))
+            self._caches[project.root] = ProjectCache(store, project, self._stats, self._code)
+        return self._caches[project.root]
+
+    def _cache_folder(self, directory: str) -> str:
+        """Where the results for the files of a directory are kept: as configured, else in the directory."""
+        config = self._lenient_configuration(directory)
+        if config.cache_dir is None:
+            return os.path.join(directory, FOLDER)
+        return os.path.abspath(os.path.join(config.directory or os.getcwd(), os.path.expanduser(config.cache_dir)))
+
+    @cached_property
+    def _code(self) -> str:
+        return code_digest(rule.check.__module__.partition(".")[0] for rule in self.rules)
+
+    def _key(self, path: str) -> str:
+        """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
+        config = self.configurations.of(os.path.dirname(path))
+        place = (os.path.dirname(path) if config.path is None else "", config.path)
+        if place not in self._keys:
+            self._keys[place] = text_digest(
+                repr(
+                    (
+                        self._code,
+                        [rule.name for rule in self.rules],
+                        (config.select, config.extend_select, config.ignore, config.runtime),
+                        sorted((name, str(version)) for name, version in config.target_versions.items()),
+                        (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
+                        if config.per_file_ignores
+                        else (),
+                    )
+                ).encode("utf-8", "surrogateescape")
+            )
+        return self._keys[place]
 
     def _ignored(self, path: str, config: Config) -> frozenset[str]:
         if not config.per_file_ignores:

@@ -12,6 +12,9 @@ from typing import Generic, TypeVar
 Question = tuple[str, ...]
 """What is asked, and about what: `("text", path)`. `perflint.project` says which there are."""
 
+Fact = tuple[Question, str]
+"""A question with its answer."""
+
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
 
