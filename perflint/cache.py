@@ -27,7 +27,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -59,14 +59,15 @@ UNSETTLED: Stat = (-1, -1, -1)
 _TABLES = """
 CREATE TABLE projects (id INTEGER PRIMARY KEY, root BLOB UNIQUE);
 CREATE TABLE files (
-    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, names TEXT, imports TEXT,
-    training INTEGER, helpers TEXT, seal INTEGER, UNIQUE (project, path));
+    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER, learned TEXT,
+    UNIQUE (project, path));
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, project INTEGER, key TEXT, used INTEGER, UNIQUE (project, key));
 CREATE TABLE results (
     session INTEGER, path BLOB, parsed INTEGER, tree TEXT, shape TEXT, outcome TEXT, facts TEXT, modules TEXT,
     UNIQUE (session, path, parsed));
 """
 
+_OF_PROJECT = "files WHERE project IN (SELECT id FROM projects WHERE root = ?)"
 _OF_SESSION = """results WHERE session IN
     (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
 
@@ -169,28 +170,50 @@ class Store:
             connection.close()
 
 
+def remove(folder: str) -> bool:
+    """Remove a cache folder; whether there was one. Other things in the folder stay.
+
+    Raises:
+        OSError: something cannot be removed.
+
+    """
+    names = [
+        name for name in (FILE, f"{FILE}-journal", ".gitignore", "CACHEDIR.TAG") if os.path.exists(os.path.join(folder, name))
+    ]
+    if FILE not in names and "CACHEDIR.TAG" not in names:
+        return False
+    for name in names:
+        os.unlink(os.path.join(folder, name))
+    with suppress(OSError):
+        os.rmdir(folder)
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is known about a text: its file's size and times in nanoseconds, its digest, and what was found out about it.
-
-    names: the digest of the file names under which `imports`, absolute paths as JSON, were worked out.
-    """
+    """A file's size and times, and the digest of its text."""
 
     stat: Stat
     digest: str
-    names: str
-    imports: str | None
-    training: int | None
-    helpers: str | None
 
-    def completed(self, before: _Row) -> _Row:
-        """The row, with what an earlier one of the same text knows more."""
-        whole = self if self.imports is not None else replace(self, names=before.names, imports=before.imports)
-        training = self.training if self.training is not None else before.training
-        return replace(whole, training=training, helpers=self.helpers if self.helpers is not None else before.helpers)
 
-    def values(self) -> tuple[object, ...]:
-        return (*self.stat, self.digest, self.names, self.imports, self.training, self.helpers)
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What was found out about a text so far.
+
+    names: the digest of the file names under which `imports`, absolute paths, were worked out.
+    """
+
+    names: str = ""
+    imports: list[str] | None = None
+    trains: bool | None = None
+    helpers: list[str] | None = None
+
+    def completed(self, before: _Learned) -> _Learned:
+        """With what was found out earlier and is not known here."""
+        names, imports = (self.names, self.imports) if self.imports is not None else (before.names, before.imports)
+        trains = self.trains if self.trains is not None else before.trains
+        return _Learned(names, imports, trains, self.helpers if self.helpers is not None else before.helpers)
 
 
 @dataclass(slots=True)
@@ -317,14 +340,22 @@ class ProjectCache:
     @cached_property
     def _rows(self) -> dict[str, _Row]:
         found: dict[str, _Row] = {}
-        for path, *values, seal in self._store.rows(
-            "SELECT path, size, mtime, ctime, digest, names, imports, training, helpers, seal FROM files "
-            "JOIN projects ON project = projects.id WHERE root = ?",
-            os.fsencode(self._project.root),
+        for name, size, mtime, ctime, digest, seal in self._store.rows(
+            f"SELECT path, size, mtime, ctime, digest, seal FROM {_OF_PROJECT}", os.fsencode(self._project.root)
         ):
-            row = _Row((values[0], values[1], values[2]), *values[3:])
-            if seal == self._row_seal(file := os.fsdecode(path), row):
-                found[file] = row
+            path, row = os.fsdecode(name), _Row((size, mtime, ctime), digest)
+            if seal == self._row_seal(path, row):
+                found[path] = row
+        return found
+
+    @cached_property
+    def _learned(self) -> dict[str, _Learned]:
+        """What is known of the texts that the rows describe."""
+        found: dict[str, _Learned] = {}
+        for name, text in self._store.rows(f"SELECT path, learned FROM {_OF_PROJECT}", os.fsencode(self._project.root)):
+            path = os.fsdecode(name)
+            if path in self._rows and (learned := _unsealed(text, path, self._rows[path].digest, self._code)) is not None:
+                found[path] = _Learned(*json.loads(learned))
         return found
 
     def _digest(self, path: str) -> str:
@@ -367,14 +398,19 @@ class ProjectCache:
 
     @cached_property
     def _shape(self) -> str:
-        return _digest_of([self._names, *(part for path in self._paths for part in (path, self._imports(path)))])
+        return _digest_of([self._names, *(part for path in self._paths for part in (path, *self._imports(path), ""))])
 
-    def _imports(self, path: str) -> str:
-        row = self._rows.get(path)
-        if row is not None and row.imports is not None and row.names == self._names and row.digest == self._digest(path):
-            return row.imports
+    def _imports(self, path: str) -> list[str]:
+        learned = self._known(path)
+        if learned.imports is not None and learned.names == self._names:
+            return learned.imports
         self._project.answer(("imports", path))
-        return json.dumps(self._project.learned(path)[0])
+        return self._project.learned(path)[0] or []
+
+    def _known(self, path: str) -> _Learned:
+        """What was found out in earlier runs about the text that a file has now."""
+        row = self._rows.get(path)
+        return self._learned.get(path, _Learned()) if row is not None and row.digest == self._digest(path) else _Learned()
 
     def _prime(self) -> None:
         """Tell the project what is known about files, so that it need not read them."""
@@ -383,10 +419,9 @@ class ProjectCache:
         self._is_primed = True
         for path, row in self._rows.items():
             if path in self._project.files and self._digest(path) == row.digest:
-                imports = json.loads(row.imports) if row.imports is not None and row.names == self._names else None
-                helpers = json.loads(row.helpers) if row.helpers is not None else None
-                training = bool(row.training) if row.training is not None else None
-                self._project.learn(path, row.digest, imports, training, helpers)
+                known = self._known(path)
+                imports = known.imports if known.names == self._names else None
+                self._project.learn(path, row.digest, imports, known.trains, known.helpers)
 
     # -- remembering -------------------------------------------------------------------------------------------------
 
@@ -397,11 +432,10 @@ class ProjectCache:
 
     def save(self) -> None:
         """Write what this run found out."""
-        rows = dict(self._new_rows())
+        rows = list(self._new_rows())
         if not (rows or self._found or self._held):
             return
-        shape = self._shape_to_save()
-        tree = self._tree if all(self._project.digest(path) is not None for path in self._paths) else ""
+        tree, shape = self._state_to_save() if self._project.is_settled else ("", "")
         new = [(key, path, parsed, *self._texts_of(found, path, parsed)) for (key, path, parsed), found in self._found.items()]
         gone = [os.fsencode(path) for path in self._rows if path not in self._paths]
         keys = {key for key, *_ in (*self._found, *self._held)}
@@ -413,8 +447,8 @@ class ProjectCache:
             (project,) = connection.execute("SELECT id FROM projects WHERE root = ?", (root,)).fetchone()
             connection.executemany("DELETE FROM files WHERE project = ? AND path = ?", [(project, path) for path in gone])
             connection.executemany(
-                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(project, os.fsencode(p), *row.values(), self._row_seal(p, row)) for p, row in rows.items()],
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(project, *self._row_values(path, row, learned)) for path, row, learned in rows],
             )
             sessions = {key: _session(connection, project, key) for key in keys}
             connection.executemany(
@@ -431,12 +465,19 @@ class ProjectCache:
         self._found.clear()
         self._held.clear()
 
-    def _shape_to_save(self) -> str:
+    def _state_to_save(self) -> tuple[str, str]:
+        """The tree and the shape under which the results were found; empty where this would take reading more files."""
         facts = (question[0] for found in self._found.values() for question, _ in found.facts or ())
-        return self._shape if self._held or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
+        shape = self._shape if self._held or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
+        return self._tree if all(self._project.digest(path) is not None for path in self._paths) else "", shape
 
     def _row_seal(self, path: str, row: _Row) -> int:
-        return _seal(self._code, path, row.values())
+        return _seal(path, row.stat, row.digest)
+
+    def _row_values(self, path: str, row: _Row, learned: _Learned) -> tuple[object, ...]:
+        text = json.dumps([learned.names, learned.imports, learned.trains, learned.helpers])
+        seals = self._row_seal(path, row), _sealed(text, path, row.digest, self._code)
+        return os.fsencode(path), *row.stat, row.digest, *seals
 
     def _texts_of(self, found: Checked, path: str, parsed: bool) -> tuple[str, str, str]:
         """An outcome, its facts and those about modules, as they are written."""
@@ -448,26 +489,20 @@ class ProjectCache:
             _sealed(json.dumps(modules), path, parsed, "modules"),
         )
 
-    def _new_rows(self) -> Iterator[tuple[str, _Row]]:
+    def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
         """What is now known of files and differs from their rows."""
         for path, stat in self._stats.items():
             digest = self._project.digest(path)
             if digest is None:
                 continue
-            imports, training, helpers = self._project.learned(path)
-            row = _Row(
-                stat,
-                digest,
-                self._names if imports is not None else "",
-                json.dumps(imports) if imports is not None else None,
-                int(training) if training is not None else None,
-                json.dumps(helpers) if helpers is not None else None,
-            )
-            before = self._rows.get(path)
-            if before is not None and before.digest == digest:
-                row = row.completed(before)
-            if row != before:
-                yield path, row
+            before, row = self._rows.get(path), _Row(stat, digest)
+            if before == row and not self._is_primed:
+                continue  # nobody asked for more
+            imports, trains, helpers = self._project.learned(path)
+            known = self._known(path)
+            learned = _Learned(self._names if imports is not None else "", imports, trains, helpers).completed(known)
+            if before != row or learned != known:
+                yield path, row, learned
 
 
 def _session(connection: sqlite3.Connection, project: int, key: str) -> int:

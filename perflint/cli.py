@@ -142,6 +142,25 @@ def fix(**options: Any) -> int:
 
 
 @cli.command()
+@click.argument("paths", nargs=-1)
+@click.option("--cache-dir", type=click.Path(file_okay=False), envvar="PERFLINT_CACHE_DIR", help="The cache to remove.")
+def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
+    """Remove what earlier runs remember of the projects of PATHS; by default of the working directory's."""
+    from perflint.cache import remove
+    from perflint.config import ConfigError
+    from perflint.run import Run
+
+    overrides = {"cache_dir": os.path.abspath(cache_dir)} if cache_dir else {}
+    try:
+        for folder in dict.fromkeys(Run((), None, overrides).cache_folder(os.path.abspath(p)) for p in paths or (".",)):
+            if remove(folder):
+                click.echo(f"Removed {folder}", err=True)
+    except (ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    return CLEAN
+
+
+@cli.command()
 @click.argument("rule")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(rule: str, output_format: str) -> int:

@@ -97,7 +97,7 @@ class Project:
     generation: int = 0
     """Counts how often parsed files were forgotten: facts about an earlier generation are void."""
     is_settled: bool = True
-    """Whether every file that was read more than once had the same bytes each time."""
+    """Whether no file is known to have changed since it was first read."""
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0

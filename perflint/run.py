@@ -22,7 +22,7 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, find_files, project_root, walk
+from perflint.discover import Found, Roots, find_files, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
 from perflint.project import Project, Stat, read_with_stat, text_digest
@@ -77,7 +77,7 @@ class Run:
         selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
         self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
-        self._roots: dict[str, tuple[str, bool]] = {}
+        self._roots = Roots()
         self._projects: dict[str, Project] = {}
         self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
@@ -187,6 +187,7 @@ class Run:
             session.project.changed(path)
         if after == before:
             return checked
+        session.project.is_settled = False
         if write_files:
             try:
                 write(path, before, after)
@@ -223,12 +224,15 @@ class Run:
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """The sessions of the files so far."""
+        return list(self._sessions.values())
+
     def session(self, path: str, found: Found) -> Session:
         """The session for a file: its project, its configuration."""
         directory = os.path.dirname(path)
-        if directory not in self._roots:
-            self._roots[directory] = project_root(path)
-        root, marked = self._roots[directory]
+        root, marked = self._roots.of(directory)
         config = self.configurations.of(directory)
         key = (root if marked else "", config.path)
         session = self._sessions.get(key)
@@ -257,8 +261,8 @@ class Run:
                     else:
                         files.add(file)
             else:
-                for file in list(found.files):
-                    files.update(_siblings(file))
+                for directory in {os.path.dirname(file) for file in found.files}:
+                    files.update(_python_files(directory))
                 root = _common_root(found.files)
             self._projects[key] = Project(root, files, links, self.read)
         return self._projects[key]
@@ -300,17 +304,18 @@ class Run:
         if not self._is_cached or self._unsaved:
             return None
         if project.root not in self._caches:
-            root, marked = self._roots[os.path.dirname(path)]
-            folder = self._cache_folder(root if marked else os.getcwd())
+            folder = self.cache_folder(os.path.dirname(path))
             store = self._stores.setdefault(folder, Store(folder))
             self._caches[project.root] = ProjectCache(store, project, self._stats, self._code)
         return self._caches[project.root]
 
-    def _cache_folder(self, directory: str) -> str:
-        """Where the results for the files of a directory are kept: as configured, else in the directory."""
-        config = self._lenient_configuration(directory)
+    def cache_folder(self, directory: str) -> str:
+        """Where the results for the files of a directory are kept: as configured, else at the root of their project."""
+        root, marked = self._roots.of(directory)
+        root = root if marked else os.getcwd()
+        config = self._lenient_configuration(root)
         if config.cache_dir is None:
-            return os.path.join(directory, FOLDER)
+            return os.path.join(root, FOLDER)
         return os.path.abspath(os.path.join(config.directory or os.getcwd(), os.path.expanduser(config.cache_dir)))
 
     @cached_property
@@ -352,13 +357,12 @@ class Run:
 
 def shown(path: str) -> str:
     """How reports name a file: relative to the working directory where it is below it."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    here = os.getcwd()
+    return path[len(here) :].lstrip(os.sep) if path.startswith(here.rstrip(os.sep) + os.sep) else path
 
 
-def _siblings(path: str) -> list[str]:
-    """The Python files beside a file that belongs to no project."""
-    directory = os.path.dirname(path)
+def _python_files(directory: str) -> list[str]:
+    """The Python files in a directory of files that belong to no project."""
     try:
         names = os.listdir(directory)
     except OSError:
