@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import platform
 import sqlite3
 import sys
 import time
@@ -52,6 +51,9 @@ BUSY_S = 2.0
 
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than this before it was read may change again without its times showing it."""
+
+_OUT_OF_REACH = ("unable to open", "readonly", "disk I/O")
+"""What SQLite says about a file that is not at fault itself."""
 
 UNSETTLED: Stat = (-1, -1, -1)
 """What no file is like."""
@@ -136,32 +138,27 @@ class Store:
     def _prepare(self) -> None:
         os.makedirs(self.folder, exist_ok=True)
         for name, text in ((".gitignore", "# Automatically created by perflint.\n*\n"), ("CACHEDIR.TAG", _TAG)):
-            path = os.path.join(self.folder, name)
-            if not os.path.exists(path):
-                with open(path, "x", encoding="utf-8") as handle:
-                    handle.write(text)
+            with suppress(FileExistsError), open(os.path.join(self.folder, name), "x", encoding="utf-8") as handle:
+                handle.write(text)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as error:
-            self._fail(error)
-        except sqlite3.DatabaseError as error:
-            self._fail(error, damaged=True)
-        except OSError as error:
+        except (sqlite3.Error, OSError) as error:
             self._fail(error)
 
-    def _fail(self, error: Exception, damaged: bool = False) -> None:
+    def _fail(self, error: Exception) -> None:
         self._closed = True
         with suppress(sqlite3.Error):
             self.close()
-        if damaged or "is full" in str(error):
-            with suppress(OSError):
-                os.unlink(self._path)
-        elif "is locked" not in str(error):
+        if isinstance(error, OSError) or any(words in str(error) for words in _OUT_OF_REACH):
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             self.problem = f"no results are remembered: the cache {self.folder} cannot be used ({reason})"
+        elif "locked" not in str(error):
+            for name in (f"{FILE}-journal", FILE):  # damaged or full: begin anew
+                with suppress(OSError):
+                    os.unlink(os.path.join(self.folder, name))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -261,7 +258,7 @@ class ProjectCache:
         if key not in self._results:
             rows = self._store.rows(f"SELECT path, parsed, tree, shape, outcome FROM {_OF_SESSION}", *self._session(key))
             self._results[key] = {
-                (os.fsdecode(path), bool(parsed)): _Result(tree, shape, outcome) for path, parsed, tree, shape, outcome in rows
+                (_path(path), bool(parsed)): _Result(tree, shape, outcome) for path, parsed, tree, shape, outcome in rows
             }
         return self._results[key]
 
@@ -286,7 +283,7 @@ class ProjectCache:
         """The facts of a result, those about what imports mean ("modules") or all others ("facts"); None if damaged."""
         if (column, key) not in self._texts:
             rows = self._store.rows(f"SELECT path, parsed, {column} FROM {_OF_SESSION}", *self._session(key))
-            self._texts[column, key] = {(os.fsdecode(file), bool(flag)): text for file, flag, text in rows}
+            self._texts[column, key] = {(_path(file), bool(flag)): text for file, flag, text in rows}
         text = _unsealed(self._texts[column, key].get((path, parsed)), path, parsed, column)
         return [(tuple(question), answer) for question, answer in json.loads(text)] if text is not None else None
 
@@ -343,7 +340,7 @@ class ProjectCache:
         for name, size, mtime, ctime, digest, seal in self._store.rows(
             f"SELECT path, size, mtime, ctime, digest, seal FROM {_OF_PROJECT}", os.fsencode(self._project.root)
         ):
-            path, row = os.fsdecode(name), _Row((size, mtime, ctime), digest)
+            path, row = _path(name), _Row((size, mtime, ctime), digest)
             if seal == self._row_seal(path, row):
                 found[path] = row
         return found
@@ -353,7 +350,7 @@ class ProjectCache:
         """What is known of the texts that the rows describe."""
         found: dict[str, _Learned] = {}
         for name, text in self._store.rows(f"SELECT path, learned FROM {_OF_PROJECT}", os.fsencode(self._project.root)):
-            path = os.fsdecode(name)
+            path = _path(name)
             if path in self._rows and (learned := _unsealed(text, path, self._rows[path].digest, self._code)) is not None:
                 found[path] = _Learned(*json.loads(learned))
         return found
@@ -540,7 +537,7 @@ def code_digest(packages: Iterable[str]) -> str:
 
     Of LibCST it is the version that counts.
     """
-    parts = [sys.version, platform.platform()]
+    parts = [sys.version, sys.platform]
     for name in ("perflint", *sorted(set(packages))):
         for folder in _folders(name):
             for path in _sources(folder):
@@ -568,6 +565,11 @@ def _digest_of(parts: Iterable[str]) -> str:
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _path(name: object) -> str:
+    """A path as it was written; a damaged one is that of no file."""
+    return os.fsdecode(name) if isinstance(name, bytes) else ""
 
 
 def _seal(*parts: object) -> int:

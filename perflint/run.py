@@ -100,13 +100,15 @@ class Run:
     def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None) -> Result:
         """Check files."""
         result = Result()
-        for path, always in self._files(found):
-            on_file(path)
-            checked = self._check(path, always, found)
-            if not checked.findings:
-                checked.source = None  # only reports of findings need the text
-            result.checked.append(checked)
-        self.save()
+        try:
+            for path, always in self._files(found):
+                on_file(path)
+                checked = self._check(path, always, found)
+                if not checked.findings:
+                    checked.source = None  # only reports of findings need the text
+                result.checked.append(checked)
+        finally:
+            self.save()
         return result
 
     def _check(self, path: str, always: bool, found: Found) -> Checked:
@@ -282,7 +284,7 @@ class Run:
         if found is None:
             return None
         data, stat = found
-        self._stats[path] = settled(stat)
+        self._stats.setdefault(path, settled(stat))
         return data
 
     # -- what is remembered ------------------------------------------------------------------------------------------
