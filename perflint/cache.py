@@ -230,6 +230,7 @@ class ProjectCache:
 
     def __init__(self, store: Store, project: Project, stats: dict[str, Stat], code: str) -> None:
         self._store, self._project, self._stats, self._code = store, project, stats, code
+        self._started_ns = time.time_ns()
         self._results: dict[str, dict[tuple[str, bool], _Result]] = {}
         self._found: dict[tuple[str, str, bool], Checked] = {}
         self._held: set[tuple[str, str, bool]] = set()
@@ -423,9 +424,22 @@ class ProjectCache:
     # -- remembering -------------------------------------------------------------------------------------------------
 
     def put(self, key: str, path: str, parsed: bool, checked: Checked) -> None:
-        """Remember an outcome, if it says what it rests on."""
+        """Remember an outcome, if it says what it rests on. It may come from another process that read the files."""
+        for (kind, *about), digest in checked.facts or ():
+            if kind == "text":
+                self._read_elsewhere(about[0], digest)
         if checked.facts is not None and self._project.is_settled:
             self._found[key, path, parsed] = Checked(checked.path, None, checked.findings, checked.budgets, checked.facts)
+
+    def _read_elsewhere(self, path: str, digest: str) -> None:
+        known = self._project.digest(path)
+        if known is None:
+            stat = stat_of(path)
+            if stat is not None:  # what has not changed since before the run was the same when it was read
+                self._stats[path] = stat if max(stat[1:]) < self._started_ns - SETTLED_NS else UNSETTLED
+            self._project.learn(path, digest)
+        elif known != digest:
+            self._project.is_settled = False
 
     def save(self) -> None:
         """Write what this run found out."""

@@ -113,17 +113,10 @@ class Run:
 
     def _check(self, path: str, always: bool, found: Found) -> Checked:
         """Check a file, or take what is remembered of it."""
-        session = self.session(path, found)
-        cache = self._cache(path, session.project)
-        if cache is None:
-            return check_file(session, path, shown(path), always_parse=always)
-        key = self._key(path)
-        known = cache.get(key, path, shown(path), always)
-        if known is not None:
-            session.counters.remembered += 1
-            return known
-        checked = check_file(session, path, shown(path), always_parse=always)
-        cache.put(key, path, always, checked)
+        checked = self.remembered(path, always, found)
+        if checked is None:
+            checked = check_file(self.session(path, found), path, shown(path), always_parse=always)
+            self.remember(path, always, checked, found)
         return checked
 
     def fix(
@@ -294,8 +287,22 @@ class Run:
         """What a user should know about caches that cannot be used."""
         return [store.problem for store in self._stores.values() if store.problem is not None]
 
+    def remembered(self, path: str, always: bool, found: Found) -> Checked | None:
+        """The outcome of a file from an earlier run, if it still holds. always: whether it would be parsed in any case."""
+        session = self.session(path, found)
+        cache = self._cache(path, session.project)
+        checked = cache.get(self._key(path), path, shown(path), always) if cache is not None else None
+        session.counters.remembered += checked is not None
+        return checked
+
+    def remember(self, path: str, always: bool, checked: Checked, found: Found) -> None:
+        """Keep the outcome of a file, which may come from another process, for later runs; `save` writes it."""
+        cache = self._cache(path, self.session(path, found).project)
+        if cache is not None:
+            cache.put(self._key(path), path, always, checked)
+
     def save(self) -> None:
-        """Remember what was found out."""
+        """Write what is to be remembered."""
         for cache in self._caches.values():
             cache.save()
         for store in self._stores.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -240,6 +241,20 @@ def test_standard_input_is_not_remembered(project, tmp_path: Path, monkeypatch) 
     for text, code in ((GOOD, 0), (BAD, 1), (GOOD, 0)):
         done = in_process("check", "--stdin-filename", str(tmp_path / "train.py"), "-", stdin=text.encode())
         assert done.exit_code == code
+
+
+def test_outcomes_of_other_processes_are_remembered(project, check, tmp_path: Path) -> None:
+    """They come with their facts, so the process that writes the cache need not have read the files."""
+    project.write(TRAINER)
+    there, here = Run(all_rules()), Run(all_rules(), cached=True)
+    outcomes = pickle.loads(pickle.dumps([replace(c, source=None) for c in there.check(there.find([str(tmp_path)])).checked]))
+    found = here.find([str(tmp_path)])
+    for path, checked in zip(found.files, outcomes, strict=True):
+        here.remember(path, True, checked, found)
+    here.save()
+    assert check().remembered == 5
+    edit(tmp_path / "losses.py", "mse", "l1")
+    assert 0 < check().remembered < 5
 
 
 # -- any edits -----------------------------------------------------------------------------------------------------------
