@@ -235,7 +235,7 @@ class ProjectCache:
         self._found: dict[tuple[str, str, bool], Checked] = {}
         self._held: set[tuple[str, str, bool]] = set()
         self._texts: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
-        self._is_primed = False
+        self._is_primed = self._needs_shape = False
         self._matching: dict[tuple[str, ...], bool] = {}
 
     # -- looking up --------------------------------------------------------------------------------------------------
@@ -278,6 +278,7 @@ class ProjectCache:
         if not all(self._holds(question, answer, result, same_shape) for question, answer in others):
             return False
         self._held.add((key, path, parsed))
+        self._needs_shape |= bool(result.shape)
         return True
 
     def _facts(self, column: str, key: str, path: str, parsed: bool) -> list[Fact] | None:
@@ -479,7 +480,7 @@ class ProjectCache:
     def _state_to_save(self) -> tuple[str, str]:
         """The tree and the shape under which the results were found; empty where this would take reading more files."""
         facts = (question[0] for found in self._found.values() for question, _ in found.facts or ())
-        shape = self._shape if self._held or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
+        shape = self._shape if self._needs_shape or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
         return self._tree if all(self._project.digest(path) is not None for path in self._paths) else "", shape
 
     def _row_seal(self, path: str, row: _Row) -> int:
