@@ -1,8 +1,8 @@
-"""Writes docs/rules/, docs/reliability.md, the tables in README.md and the rule pack's measured.json. With --check: fails if they
-are stale.
+"""Writes docs/rules/, docs/reliability.md, the tables in README.md and the rule pack's measured.json.
 
-The pages come from the rules, the kinds of fixes from the marked cases in fixtures/<rule>/, and what was measured from the
-records in fixtures/<rule>/measured/ and benchmarks/results/. Needs perflint to be installed.
+With --check: fails if they are stale. The pages come from the rules, the kinds of fixes from the marked cases in
+fixtures/<rule>/, and what was measured from the records in fixtures/<rule>/measured/ and benchmarks/results/. Needs perflint
+to be installed.
 """
 
 from __future__ import annotations

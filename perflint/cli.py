@@ -97,7 +97,13 @@ def _shared(command: Command) -> Command:
         click.option("--respect-gitignore/--no-respect-gitignore", default=None, help="Leave out what .gitignore names."),
         click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
         click.option("--show-files", is_flag=True, help="Print the files that would be checked, and stop."),
-        click.option("--no-cache", is_flag=True, help="Check every file anew (perflint keeps no cache yet)."),
+        click.option("--no-cache", is_flag=True, envvar="PERFLINT_NO_CACHE", help="Check every file anew; remember nothing."),
+        click.option(
+            "--cache-dir",
+            type=click.Path(file_okay=False),
+            envvar="PERFLINT_CACHE_DIR",
+            help="Where results are remembered.  [default: .perflint_cache in the project]",
+        ),
         click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
     ]
     for option in reversed(options):
@@ -133,6 +139,25 @@ def fix(**options: Any) -> int:
     applied, which leave what the program computes as it is, unless --unsafe-fixes is given.
     """
     return _Invocation(fixing=True, **options).run()
+
+
+@cli.command()
+@click.argument("paths", nargs=-1)
+@click.option("--cache-dir", type=click.Path(file_okay=False), envvar="PERFLINT_CACHE_DIR", help="The cache to remove.")
+def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
+    """Remove what earlier runs remember of the projects of PATHS; by default of the working directory's."""
+    from perflint.cache import remove
+    from perflint.config import ConfigError
+    from perflint.run import Run
+
+    overrides = {"cache_dir": os.path.abspath(cache_dir)} if cache_dir else {}
+    try:
+        for folder in dict.fromkeys(Run((), None, overrides).cache_folder(os.path.abspath(p)) for p in paths or (".",)):
+            if remove(folder):
+                click.echo(f"Removed {folder}", err=True)
+    except (ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    return CLEAN
 
 
 @cli.command()
@@ -262,7 +287,7 @@ class _Invocation:
         from perflint.run import Run
 
         try:
-            run = Run(all_rules(), self._fixed_config(), self._overrides())
+            run = Run(all_rules(), self._fixed_config(), self._overrides(), cached=not self.options["no_cache"])
             found = self._found(run)
             run.configurations.of(os.getcwd())
             if self.options["show_files"]:
@@ -272,6 +297,8 @@ class _Invocation:
                     click.echo(shown(path))
                 return CLEAN
             result = self._result(run, found)
+            for problem in run.problems:
+                click.echo(f"warning: {problem}", err=True)
         except (ConfigError, PathError, ValueError) as error:
             raise click.ClickException(str(error)) from None
         return self._report(run, found, result)
@@ -299,6 +326,8 @@ class _Invocation:
             names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
             if names:
                 given[key] = names
+        if self.options["cache_dir"]:
+            given["cache_dir"] = os.path.abspath(self.options["cache_dir"])
         if self.options["exclude"]:
             given["extend_exclude"] = self.options["exclude"]
         for key in ("runtime", "respect_gitignore", "unsafe_fixes"):

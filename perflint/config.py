@@ -40,6 +40,7 @@ class Config:
     unsafe_fixes: bool = False
     respect_gitignore: bool = True
     output_format: str | None = None
+    cache_dir: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
 
     @property
@@ -59,6 +60,7 @@ _KEYS = {
     "unsafe-fixes": "flag",
     "respect-gitignore": "flag",
     "output-format": "text",
+    "cache-dir": "text",
     "target-versions": "versions",
 }
 
@@ -124,18 +126,13 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
     raise ConfigError(f"{path}: `{key}` must be {expected}")
 
 
-def find(directory: str) -> str | None:
-    """The nearest configuration file at or above a directory; a pyproject.toml counts if it has `[tool.perflint]`."""
-    current = os.path.abspath(directory)
-    while True:
-        for name in FILE_NAMES:
-            path = os.path.join(current, name)
-            if os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
-                return path
-        parent = os.path.dirname(current)
-        if parent == current:
-            return None
-        current = parent
+def configuration_in(directory: str) -> str | None:
+    """The configuration file in a directory; a pyproject.toml counts if it has `[tool.perflint]`."""
+    for name in FILE_NAMES:
+        path = os.path.join(directory, name)
+        if os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
+            return path
+    return None
 
 
 def _has_table(path: str) -> bool:
@@ -164,6 +161,7 @@ class Configurations:
         self._fixed, self._overrides = fixed, overrides
         self._known: dict[str, Config] = {}
         self._loaded: dict[str, Config] = {}
+        self._files: dict[str, str | None] = {}
 
     def of(self, directory: str) -> Config:
         """The configuration for the files of a directory.
@@ -184,12 +182,19 @@ class Configurations:
     def _base(self, directory: str) -> Config:
         if self._fixed is not None:
             return self._fixed
-        path = find(directory)
+        path = self._nearest(os.path.abspath(directory))
         if path is None:
             return Config()
         if path not in self._loaded:
             self._loaded[path] = load(path)
         return self._loaded[path]
+
+    def _nearest(self, directory: str) -> str | None:
+        """The nearest configuration file at or above a directory."""
+        if directory not in self._files:
+            found, parent = configuration_in(directory), os.path.dirname(directory)
+            self._files[directory] = self._nearest(parent) if found is None and parent != directory else found
+        return self._files[directory]
 
 
 def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:

@@ -14,9 +14,9 @@ from perflint.words import words
 DEFAULT_EXCLUDES = sorted(
     words(
         """
-        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .pyenv .pytest_cache
-        .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist node_modules
-        site-packages venv
+        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .perflint_cache .pyenv
+        .pytest_cache .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist
+        node_modules site-packages venv
         """
     )
 )
@@ -36,24 +36,39 @@ class Found:
     links: dict[str, str] = field(default_factory=dict)
 
 
-def project_root(path: str) -> tuple[str, bool]:
-    """The root of the project that a file or directory belongs to, and whether a marker says so.
+class Roots:
+    """Project roots by directory; each directory is looked at once."""
 
-    A git repository is one project; without one, the nearest directory with a project file is.
-    """
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str | None, str | None]] = {}
+
+    def of(self, directory: str) -> tuple[str, bool]:
+        """The root of the project that a directory belongs to, and whether a marker says so.
+
+        A git repository is one project; without one, the nearest directory with a project file is.
+        """
+        repository, nearest = self._above(directory)
+        root = repository or nearest
+        return (root, True) if root is not None else (directory, False)
+
+    def _above(self, directory: str) -> tuple[str | None, str | None]:
+        """The repository that a directory is in, and the nearest directory with a project file."""
+        if directory not in self._known:
+            parent = os.path.dirname(directory)
+            if os.path.exists(os.path.join(directory, ".git")):
+                found: tuple[str | None, str | None] = directory, directory
+            else:
+                found = self._above(parent) if parent != directory else (None, None)
+                if any(os.path.exists(os.path.join(directory, marker)) for marker in ROOT_MARKERS):
+                    found = found[0], directory
+            self._known[directory] = found
+        return self._known[directory]
+
+
+def project_root(path: str) -> tuple[str, bool]:
+    """The root of the project that a file or directory belongs to, and whether a marker says so."""
     start = os.path.abspath(path)
-    current = start if os.path.isdir(start) else os.path.dirname(start)
-    directory = current
-    nearest: str | None = None
-    while True:
-        if os.path.exists(os.path.join(current, ".git")):
-            return current, True
-        if nearest is None and any(os.path.exists(os.path.join(current, marker)) for marker in ROOT_MARKERS):
-            nearest = current
-        parent = os.path.dirname(current)
-        if parent == current:
-            return (nearest, True) if nearest is not None else (directory, False)
-        current = parent
+    return Roots().of(start if os.path.isdir(start) else os.path.dirname(start))
 
 
 def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Found:

@@ -21,6 +21,7 @@ from perflint.source import Source, SourceError
 from perflint.suppress import Ran
 from perflint.suppress import apply as without_suppressed
 from perflint.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
+from perflint.trace import Fact
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
@@ -36,6 +37,7 @@ class Counters:
     files: int = 0
     parsed: int = 0
     scopes_checked: int = 0
+    remembered: int = 0
 
 
 @dataclass
@@ -57,13 +59,23 @@ class Session:
     ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
     counters: Counters = field(default_factory=Counters)
 
-    def __post_init__(self) -> None:
-        self.facts = Facts(self.project, self.target_versions)
+    _facts: Facts | None = None
+    _generation: int = 0
+
+    @property
+    def facts(self) -> Facts:
+        """What is known about the project; facts about files that were forgotten are."""
+        if self._facts is None or self._generation != self.project.generation:
+            if self._facts is not None:
+                self._facts.release()
+            self._facts = Facts(self.project, self.target_versions)
+            self._generation = self.project.generation
+        return self._facts
 
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
-            self.forget()
+            self.project.forget()
 
     def module(self, path: str, source: Source) -> Module:
         """The file with this text: the one that facts speak of if it is held. Facts about another text are dropped."""
@@ -72,24 +84,14 @@ class Session:
         if held is not None:
             if held.source.body == source.body:
                 return held
-            self._renew()
+            self.project.end_generation()
         self.project.changed(path)
         return self.project.cut(source)
 
     def start_anew(self, module: Module) -> None:
         """Drop all facts, because a question about a file was left in its middle."""
-        self.forget(keep=module)
+        self.project.forget(keep=module)
         self.project.hold(module.source.path, module)
-
-    def forget(self, keep: Module | None = None) -> None:
-        """Forget all parsed files but one, and all facts."""
-        self._renew()
-        self.project.forget(keep)
-
-    def _renew(self) -> None:
-        helpers = self.facts.loops.helper_names()
-        self.facts.release()
-        self.facts = Facts(self.project, self.target_versions, helpers)
 
     def ran(self, ignored: frozenset[str]) -> Ran | None:
         """What the suppressions of a file can be judged by, or None when they are not to be."""
@@ -105,12 +107,17 @@ class RuleFailed(Exception):
 
 @dataclass
 class Checked:
-    """What checking one file gave. `source` is None when its bytes are no text; `path` is how reports name the file."""
+    """What checking one file gave. `source` is None when its bytes are no text; `path` is how reports name the file.
+
+    facts: what the outcome rests on, as questions about the project with their answers: another check of the file with the
+    same rules and configuration gives the same as long as these hold. None where that cannot be said.
+    """
 
     path: str
     source: Source | None
     findings: list[Finding] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
+    facts: tuple[Fact, ...] | None = None
 
 
 def check_file(session: Session, path: str, shown: str, *, always_parse: bool = False) -> Checked:
@@ -119,11 +126,18 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     path: absolute. shown: how reports name it. always_parse: parse the file even if no rule can fire in it, so that a
     syntax error is reported.
     """
-    data = session.project.read(path)
+    project = session.project
+    project.trace.asked = 0
+    data = project.read(path)
     if data is None:
         message = "the file cannot be read; check that it exists and that you may read it"
-        return Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
-    return check_bytes(session, path, shown, data, always_parse=always_parse)
+        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
+    else:
+        checked = check_bytes(session, path, shown, data, always_parse=always_parse)
+    facts = tuple((question, project.answer(question)) for question in project.trace.questions())
+    if project.is_settled and not any(finding.rule == UNREADABLE_FILE for finding in checked.findings):
+        checked.facts = facts
+    return checked
 
 
 def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False) -> Checked:

@@ -43,6 +43,31 @@ class Gate:
         needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
         return cls(tuple(sorted(needles, key=lambda group: sum(not isinstance(needle, bytes) for needle in group))))
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The gate as plain words, from which `of_words` makes it again."""
+        found: list[str] = []
+        for group in self.groups:
+            found.append("")
+            for needle in group:
+                if isinstance(needle, bytes):
+                    found.append(f"word {needle.decode()}")
+                else:
+                    found.append(f"{needle.flags} {needle.pattern.decode()}")
+        return tuple(found)
+
+    @classmethod
+    def of_words(cls, words: Sequence[str]) -> Gate:
+        """The gate that has these `words`."""
+        groups: list[list[Word]] = []
+        for word in words:
+            kind, _, text = word.partition(" ")
+            if not word:
+                groups.append([])
+            else:
+                groups[-1].append(text if kind == "word" else re.compile(text.encode(), int(kind)))
+        return cls.of(groups)
+
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
         return all(any(_holds(text, needle) for needle in group) for group in self.groups)

@@ -7,15 +7,17 @@ when too many are held.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
 from perflint.syntax import Chunk, Module, SyntaxProblem
+from perflint.trace import Question, Trace
 
 MAX_LINES_HELD = 20_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
@@ -33,11 +35,17 @@ MAX_NEIGHBOURS = 100
 _IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
+_CALLED = re.compile(rb"(\w+)[\s\\]*\(")
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
 
 _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
 
+_REQUIREMENTS = re.compile(r"pyproject\.toml|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
+
 _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
+
+Stat = tuple[int, int, int]
+"""A file's size in bytes, and its times of modification and of change in nanoseconds."""
 
 Reader = Callable[[str], "bytes | None"]
 
@@ -49,6 +57,25 @@ def read_file(path: str) -> bytes | None:
             return handle.read()
     except OSError:
         return None
+
+
+def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
+    """The bytes of a file and what it was like just before they were read, or None when it cannot be read."""
+    try:
+        with open(path, "rb") as handle:
+            stat = os.fstat(handle.fileno())
+            return handle.read(), (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    except OSError:
+        return None
+
+
+def requirement_files(root: str) -> list[str]:
+    """The files in a directory that may say which versions of packages a project admits."""
+    try:
+        names = os.listdir(root)
+    except OSError:
+        return []
+    return [os.path.join(root, name) for name in sorted(names) if _REQUIREMENTS.fullmatch(name)]
 
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:
@@ -68,6 +95,12 @@ class Project:
     files: Collection[str]
     links: Mapping[str, str] = field(default_factory=dict)
     reader: Reader = read_file
+    trace: Trace = field(default_factory=Trace, repr=False)
+    """What is asked here. `answer` says what the questions are."""
+    generation: int = 0
+    """Counts how often parsed files were forgotten: facts about an earlier generation are void."""
+    is_settled: bool = True
+    """Whether no file is known to have changed since it was first read."""
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0
@@ -76,13 +109,17 @@ class Project:
     _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
-    _program_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
+    _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
     _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
     _gates_passed: dict[tuple[str, Gate], bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
-    _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
+    _near_training: dict[str, str] = field(default_factory=dict, repr=False)
+    _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
+    _all_helpers: frozenset[str] | None = None
+    _digests: dict[str, str] = field(default_factory=dict, repr=False)
+    _answers: dict[Question, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.files = frozenset(self.files)
@@ -93,8 +130,14 @@ class Project:
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file, from memory where they are held."""
+        self.trace.note("text", path)
+        return self._read(path)
+
+    def _read(self, path: str) -> bytes | None:
         if path not in self._contents:
             data = self.reader(path)
+            digest = text_digest(data)
+            self.is_settled &= self._digests.setdefault(path, digest) == digest
             self._contents_size += len(data) if data is not None else 0
             if self._contents_size > MAX_BYTES_HELD:
                 self._contents.clear()
@@ -109,8 +152,12 @@ class Project:
 
     def module(self, path: str) -> Module | None:
         """The parsed file, or None when it cannot be read or parsed."""
+        self.trace.note("text", path)
+        return self._module(path)
+
+    def _module(self, path: str) -> Module | None:
         if path not in self._modules:
-            data = self.read(path)
+            data = self._read(path)
             self._modules[path] = None
             if data is not None:
                 with contextlib.suppress(SourceError, SyntaxProblem):
@@ -141,11 +188,17 @@ class Project:
         return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
 
     def forget(self, keep: Module | None = None) -> None:
-        """Drop all parsed files but one. Whoever holds facts about them must drop these too."""
+        """Drop all parsed files but one. Facts about them are void, so the generation ends."""
+        self.end_generation()
         for module in self._modules.values():
             if module is not None and module is not keep:
                 module.release()
         self._modules.clear()
+
+    def end_generation(self) -> None:
+        """Declare all facts void."""
+        self.generation += 1
+        self.trace.forget()
 
     def changed(self, path: str) -> None:
         """Forget what was known of one file, because its bytes are others now."""
@@ -166,9 +219,15 @@ class Project:
         directory = os.path.dirname(importer)
         for _ in range(level - 1):
             directory = os.path.dirname(directory)
-        key = (f"{'.' if level else ''}{directory}", dotted)
+        directory = f"{'.' if level else ''}{directory}"
+        self.trace.note("module", directory, dotted)
+        return self._resolve(directory, dotted)
+
+    def _resolve(self, directory: str, dotted: str) -> str | None:
+        """`resolve`, seen from a directory; a dot before it says that the import is relative to it."""
+        key = (directory, dotted)
         if key not in self._resolved:
-            bases = [directory] if level else self._search_path(directory)
+            bases = [directory[1:]] if directory.startswith(".") else self._search_path(directory)
             found = (self._file_of(base, dotted) for base in bases)
             self._resolved[key] = next((path for path in found if path is not None), None)
         return self._resolved[key]
@@ -196,10 +255,14 @@ class Project:
 
         Where they are more than `MAX_NEIGHBOURS`, one more than that.
         """
+        self.trace.note("importers", path)
+        return self._find_importers(path)
+
+    def _find_importers(self, path: str) -> frozenset[str]:
         if self._direct_importers is None:
             self._direct_importers = {}
             for file in sorted(self.files):
-                for target in self.imports(file):
+                for target in sorted(self._find_imports(file)):
                     self._direct_importers.setdefault(target, []).append(file)
         if path not in self._importers:
             self._importers[path] = frozenset(islice(self._importers_of(path), MAX_NEIGHBOURS + 1))
@@ -219,12 +282,16 @@ class Project:
 
     def imports(self, path: str) -> set[str]:
         """Files of the project that the file at `path` imports."""
+        self.trace.note("imports", path)
+        return self._find_imports(path)
+
+    def _find_imports(self, path: str) -> set[str]:
         if path not in self._imports:
             self._imports[path] = set(self._imports_of(path))
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
-        data = self.read(path)
+        data = self._read(path)
         if data is None:
             return
         for dots, dotted, names, plain in _IMPORT.findall(b"\n" + data):
@@ -255,29 +322,42 @@ class Project:
 
     def attributes_stored(self, path: str) -> frozenset[bytes]:
         """The attributes that a file assigns on anything but `self`."""
+        self.trace.note("text", path)
         if path not in self._stored:
-            self._stored[path] = stored_attributes(self.read(path) or b"")
+            self._stored[path] = stored_attributes(self._read(path) or b"")
         return self._stored[path]
 
     def is_near(self, path: str, gate: Gate) -> bool:
         """Whether a file, one that it imports or one that imports it passes a gate."""
         if not gate.groups:
             return True
-        importers = self.importers(path)
-        around = {path, *self.imports(path), *(importers if len(importers) <= MAX_IMPORTERS else ())}
-        return any(self._passes(file, gate) for file in sorted(around))
+        self.trace.note("near", path, *gate.words)
+        return bool(self._holder_near(path, gate))
+
+    def _holder_near(self, path: str, gate: Gate) -> str:
+        """The nearest file to a file that passes a gate, or nothing."""
+        if self._passes(path, gate):
+            return path
+        importers = self._find_importers(path)
+        around = {*self._find_imports(path), *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        return next((file for file in sorted(around) if self._passes(file, gate)), "")
 
     def _passes(self, path: str, gate: Gate) -> bool:
         key = (path, gate)
         if key not in self._gates_passed:
-            self._gates_passed[key] = gate.passes(self.read(path) or b"")
+            self._gates_passed[key] = gate.passes(self._read(path) or b"")
         return self._gates_passed[key]
 
     def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""
+        self.trace.note("program", path, pattern.pattern.decode(), str(pattern.flags))
+        return bool(self._holder_in_program(path, pattern))
+
+    def _holder_in_program(self, path: str, pattern: re.Pattern[bytes]) -> str:
+        """The nearest file of a program that matches a pattern, or nothing."""
         key = (path, pattern)
         if key not in self._program_matches:
-            self._program_matches[key] = any(self.holds(file, pattern) for file in self._program(path))
+            self._program_matches[key] = next((file for file in self._program(path) if self._holds(file, pattern)), "")
         return self._program_matches[key]
 
     def _program(self, path: str) -> Iterator[str]:
@@ -285,7 +365,13 @@ class Project:
         yield path
         seen = {path}
         level = [path]
-        for neighbours in (self.imports, self.importers, self.importers, self.imports, self.imports):
+        for neighbours in (
+            self._find_imports,
+            self._find_importers,
+            self._find_importers,
+            self._find_imports,
+            self._find_imports,
+        ):
             following = sorted({other for file in level for other in neighbours(file)} - seen)[:MAX_NEIGHBOURS]
             seen.update(following)
             yield from following
@@ -296,25 +382,151 @@ class Project:
 
         Where it has not, no function of the file is called from a step loop, as far as anybody can tell.
         """
+        self.trace.note("training", path)
+        return bool(self._training_near(path))
+
+    def _training_near(self, path: str) -> str:
+        """A file near another one that has the words of a training loop, or nothing."""
         if path not in self._near_training:
             level = {path}
             for _ in range(2):
-                users = {user for file in level for user in self.importers(file)}
+                users = {user for file in level for user in self._find_importers(file)}
                 if len(users) > MAX_NEIGHBOURS:
                     users = set()
                 level |= users
-            self._near_training[path] = any(self._trains(file) for file in sorted(level))
+            self._near_training[path] = next((file for file in sorted(level) if self._trains(file)), "")
         return self._near_training[path]
 
     def _trains(self, path: str) -> bool:
         if path not in self._training:
-            data = self.read(path)
+            data = self._read(path)
             self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
     def holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the text of a file matches a pattern."""
+        self.trace.note("text", path)
+        return self._holds(path, pattern)
+
+    def _holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         key = (path, pattern)
         if key not in self._file_matches:
-            data = self.read(path)
+            data = self._read(path)
             self._file_matches[key] = data is not None and pattern.search(data) is not None
         return self._file_matches[key]
+
+    def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of some names by which the project calls functions that run a backward pass.
+
+        A function runs one itself, or calls one of its file that does.
+        """
+        asked = frozenset(names)
+        self.trace.note("helpers", *sorted(asked))
+        return self._find_helpers() & asked
+
+    def _find_helpers(self) -> frozenset[str]:
+        if self._all_helpers is None:
+            self._all_helpers = frozenset(name for file in sorted(self.files) for name in self._helpers_of(file))
+        return self._all_helpers
+
+    def _helpers_of(self, path: str) -> frozenset[str]:
+        if path not in self._helpers:
+            data = self._read(path)
+            module = self._module(path) if data is not None and b"backward(" in data else None
+            functions = list(module.functions()) if module is not None else []
+            own = {f.name for f in functions if b"backward(" in f.text}
+            called = {name.encode() for name in own}
+            users = {f.name for f in functions if not called.isdisjoint(_CALLED.findall(f.text))}
+            self._helpers[path] = frozenset(own | users)
+        return self._helpers[path]
+
+    # -- what was asked ----------------------------------------------------------------------------------------------
+
+    def answer(self, question: Question) -> str:
+        """The answer of a question that `trace` noted, as a text that is the same as long as the answer is.
+
+        Of a search for a file that has something ("training", "program", "near"), it is the file that was found, or empty.
+        """
+        known = self._answers.get(question)
+        if known is None:
+            known = self._answers[question] = self._answer(*question)
+        return known
+
+    def _answer(self, kind: str, *about: str) -> str:
+        match kind:
+            case "text":
+                self._read(about[0])
+                return self._digests[about[0]]
+            case "module":
+                return self._resolve(about[0], about[1]) or ""
+            case "imports":
+                return _digest_of(self._find_imports(about[0]))
+            case "importers":
+                return _digest_of(self._find_importers(about[0]))
+            case "training":
+                return self._training_near(about[0])
+            case "program":
+                return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
+            case "near":
+                return self._holder_near(about[0], Gate.of_words(about[1:]))
+            case "helpers":
+                return " ".join(sorted(self._find_helpers().intersection(about)))
+            case "requirements":
+                return requirements_digest(self.root)
+        raise ValueError(f"there is no question about {kind!r}")
+
+    def is_witness(self, question: Question, path: str) -> bool:
+        """Whether a file has what a search for a file looks for."""
+        kind, *about = question
+        match kind:
+            case "training":
+                return self._trains(path)
+            case "near":
+                return self._passes(path, Gate.of_words(about[1:]))
+        return self._holds(path, re.compile(about[1].encode(), int(about[2])))
+
+    # -- what was known before ---------------------------------------------------------------------------------------
+
+    def digest(self, path: str) -> str | None:
+        """The digest of a file's text, if it was read or learned."""
+        return self._digests.get(path)
+
+    def learn(
+        self,
+        path: str,
+        digest: str,
+        imports: Iterable[str] | None = None,
+        trains: bool | None = None,
+        helpers: Iterable[str] | None = None,
+    ) -> None:
+        """Take over what was found out about a text before, so that the file need not be read for it."""
+        self._digests.setdefault(path, digest)
+        if imports is not None:
+            self._imports.setdefault(path, set(imports))
+        if trains is not None:
+            self._training.setdefault(path, trains)
+        if helpers is not None:
+            self._helpers.setdefault(path, frozenset(helpers))
+
+    def learned(self, path: str) -> tuple[list[str] | None, bool | None, list[str] | None]:
+        """What was found out about a text so far, as `learn` takes it."""
+        imports, helpers = self._imports.get(path), self._helpers.get(path)
+        return (
+            sorted(imports) if imports is not None else None,
+            self._training.get(path),
+            sorted(helpers) if helpers is not None else None,
+        )
+
+
+def text_digest(data: bytes | None) -> str:
+    """A text that stands for a file's bytes; that of a file that cannot be read is empty."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest() if data is not None else ""
+
+
+def requirements_digest(root: str) -> str:
+    """A text that stands for what a project says about the versions of packages."""
+    return text_digest(repr([(path, read_file(path)) for path in requirement_files(root)]).encode("utf-8", "surrogateescape"))
+
+
+def _digest_of(paths: Iterable[str]) -> str:
+    return text_digest("\0".join(sorted(paths)).encode("utf-8", "surrogateescape"))

@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pathspec import GitIgnoreSpec
 
+from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
 from perflint.code import Options
 from perflint.config import (
     ENGINE_FINDINGS,
@@ -20,10 +22,10 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, find_files, project_root, walk
+from perflint.discover import Found, Roots, find_files, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
-from perflint.project import Project, read_file
+from perflint.project import Project, Stat, read_with_stat, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
 
@@ -63,17 +65,27 @@ class Run:
     """Checks or fixes the files that paths name."""
 
     def __init__(
-        self, rules: Sequence[Rule], fixed_config: Config | None = None, overrides: Mapping[str, Any] | None = None
+        self,
+        rules: Sequence[Rule],
+        fixed_config: Config | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        cached: bool = False,
     ) -> None:
         self.rules = rules
         names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
         selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
         self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
-        self._roots: dict[str, tuple[str, bool]] = {}
+        self._roots = Roots()
         self._projects: dict[str, Project] = {}
         self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
+        self._stats: dict[str, Stat] = {}
+        self._is_cached = cached
+        self._stores: dict[str, Store] = {}
+        self._caches: dict[str, ProjectCache] = {}
+        self._keys: dict[tuple[str, str | None], str] = {}
 
     def find(self, paths: Sequence[str]) -> Found:
         """The files of a run.
@@ -88,14 +100,24 @@ class Run:
     def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None) -> Result:
         """Check files."""
         result = Result()
-        for path, always in self._files(found):
-            on_file(path)
-            session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
-            if not checked.findings:
-                checked.source = None  # only reports of findings need the text
-            result.checked.append(checked)
+        try:
+            for path, always in self._files(found):
+                on_file(path)
+                checked = self._check(path, always, found)
+                if not checked.findings:
+                    checked.source = None  # only reports of findings need the text
+                result.checked.append(checked)
+        finally:
+            self.save()
         return result
+
+    def _check(self, path: str, always: bool, found: Found) -> Checked:
+        """Check a file, or take what is remembered of it."""
+        checked = self.remembered(path, always, found)
+        if checked is None:
+            checked = check_file(self.session(path, found), path, shown(path), always_parse=always)
+            self.remember(path, always, checked, found)
+        return checked
 
     def fix(
         self,
@@ -111,12 +133,13 @@ class Run:
         for path, always in self._files(found):
             on_file(path)
             session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
+            checked = self._check(path, always, found)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
             before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
                 checked = self._fix_one(session, path, checked, before, allowed, write_files, result, accept)
             result.checked.append(checked)
+        self.save()
         return result
 
     def _fix_one(
@@ -159,6 +182,7 @@ class Run:
             session.project.changed(path)
         if after == before:
             return checked
+        session.project.is_settled = False
         if write_files:
             try:
                 write(path, before, after)
@@ -195,12 +219,15 @@ class Run:
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """The sessions of the files so far."""
+        return list(self._sessions.values())
+
     def session(self, path: str, found: Found) -> Session:
         """The session for a file: its project, its configuration."""
         directory = os.path.dirname(path)
-        if directory not in self._roots:
-            self._roots[directory] = project_root(path)
-        root, marked = self._roots[directory]
+        root, marked = self._roots.of(directory)
         config = self.configurations.of(directory)
         key = (root if marked else "", config.path)
         session = self._sessions.get(key)
@@ -229,8 +256,8 @@ class Run:
                     else:
                         files.add(file)
             else:
-                for file in list(found.files):
-                    files.update(_siblings(file))
+                for directory in {os.path.dirname(file) for file in found.files}:
+                    files.update(_python_files(directory))
                 root = _common_root(found.files)
             self._projects[key] = Project(root, files, links, self.read)
         return self._projects[key]
@@ -244,7 +271,85 @@ class Run:
 
     def read(self, path: str) -> bytes | None:
         """A file's bytes: unsaved text where there is some."""
-        return self._unsaved[path] if path in self._unsaved else read_file(path)
+        if path in self._unsaved:
+            return self._unsaved[path]
+        found = read_with_stat(path)
+        if found is None:
+            return None
+        data, stat = found
+        self._stats.setdefault(path, settled(stat))
+        return data
+
+    # -- what is remembered ------------------------------------------------------------------------------------------
+
+    @property
+    def problems(self) -> list[str]:
+        """What a user should know about caches that cannot be used."""
+        return [store.problem for store in self._stores.values() if store.problem is not None]
+
+    def remembered(self, path: str, always: bool, found: Found) -> Checked | None:
+        """The outcome of a file from an earlier run, if it still holds. always: whether it would be parsed in any case."""
+        session = self.session(path, found)
+        cache = self._cache(path, session.project)
+        checked = cache.get(self._key(path), path, shown(path), always) if cache is not None else None
+        session.counters.remembered += checked is not None
+        return checked
+
+    def remember(self, path: str, always: bool, checked: Checked, found: Found) -> None:
+        """Keep the outcome of a file, which may come from another process, for later runs; `save` writes it."""
+        cache = self._cache(path, self.session(path, found).project)
+        if cache is not None:
+            cache.put(self._key(path), path, always, checked)
+
+    def save(self) -> None:
+        """Write what is to be remembered."""
+        for cache in self._caches.values():
+            cache.save()
+        for store in self._stores.values():
+            store.close()
+
+    def _cache(self, path: str, project: Project) -> ProjectCache | None:
+        """The remembered results of a project; None where unsaved text stands for a file."""
+        if not self._is_cached or self._unsaved:
+            return None
+        if project.root not in self._caches:
+            folder = self.cache_folder(os.path.dirname(path))
+            store = self._stores.setdefault(folder, Store(folder))
+            self._caches[project.root] = ProjectCache(store, project, self._stats, self._code)
+        return self._caches[project.root]
+
+    def cache_folder(self, directory: str) -> str:
+        """Where the results for the files of a directory are kept: as configured, else at the root of their project."""
+        root, marked = self._roots.of(directory)
+        root = root if marked else os.getcwd()
+        config = self._lenient_configuration(root)
+        if config.cache_dir is None:
+            return os.path.join(root, FOLDER)
+        return os.path.abspath(os.path.join(config.directory or os.getcwd(), os.path.expanduser(config.cache_dir)))
+
+    @cached_property
+    def _code(self) -> str:
+        return code_digest(rule.check.__module__.partition(".")[0] for rule in self.rules)
+
+    def _key(self, path: str) -> str:
+        """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
+        config = self.configurations.of(os.path.dirname(path))
+        place = (os.path.dirname(path) if config.path is None else "", config.path)
+        if place not in self._keys:
+            self._keys[place] = text_digest(
+                repr(
+                    (
+                        self._code,
+                        [rule.name for rule in self.rules],
+                        (config.select, config.extend_select, config.ignore, config.runtime),
+                        sorted((name, str(version)) for name, version in config.target_versions.items()),
+                        (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
+                        if config.per_file_ignores
+                        else (),
+                    )
+                ).encode("utf-8", "surrogateescape")
+            )
+        return self._keys[place]
 
     def _ignored(self, path: str, config: Config) -> frozenset[str]:
         if not config.per_file_ignores:
@@ -261,13 +366,12 @@ class Run:
 
 def shown(path: str) -> str:
     """How reports name a file: relative to the working directory where it is below it."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    here = os.getcwd()
+    return path[len(here) :].lstrip(os.sep) if path.startswith(here.rstrip(os.sep) + os.sep) else path
 
 
-def _siblings(path: str) -> list[str]:
-    """The Python files beside a file that belongs to no project."""
-    directory = os.path.dirname(path)
+def _python_files(directory: str) -> list[str]:
+    """The Python files in a directory of files that belong to no project."""
     try:
         names = os.listdir(directory)
     except OSError:

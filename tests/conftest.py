@@ -36,6 +36,12 @@ def bless(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--bless"))
 
 
+@pytest.fixture(autouse=True)
+def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees results that another one left behind."""
+    monkeypatch.setenv("PERFLINT_NO_CACHE", "1")
+
+
 class Project:
     """A folder with source files that perflint runs on."""
 

@@ -9,7 +9,7 @@ import sys
 from conftest import ROOT, Project, in_process
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = ("check", "fix", "explain", "rules", "verify", "profile")
+COMMANDS = ("check", "fix", "explain", "rules", "verify", "profile", "clean")
 
 
 def test_the_generated_pages_are_fresh() -> None:

@@ -13,40 +13,44 @@ from perflint.facts.reads import HostRead, Sinks, find_reads
 from perflint.facts.versions import depends_on, oldest_versions
 from perflint.project import Project
 from perflint.syntax import Scope
+from perflint.trace import Memo
 
 
 class Facts:
     """The facts layer over a project."""
 
-    def __init__(
-        self,
-        project: Project,
-        target_versions: dict[str, Version] | None = None,
-        helper_names: frozenset[str] | None = None,
-    ) -> None:
+    def __init__(self, project: Project, target_versions: dict[str, Version] | None = None) -> None:
         self.project = project
         self.inference = Inference(project)
-        self.loops = Loops(self.inference, helper_names)
+        self.loops = Loops(self.inference)
         self.sinks = Sinks(self.inference, self.loops)
         self.grad_mode = GradMode(self.inference)
         self._target_versions = target_versions or {}
-        self._reads: dict[Scope, list[HostRead]] = {}
+        self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
 
-    @cached_property
+    @property
     def versions(self) -> dict[str, Version]:
         """The oldest version of each package that the project supports, by package name."""
-        return {**oldest_versions(self.project.root), **self._target_versions}
+        self.project.trace.note("requirements")
+        return self._versions
 
     @cached_property
+    def _versions(self) -> dict[str, Version]:
+        return {**oldest_versions(self.project.root), **self._target_versions}
+
+    @property
     def has_runtime(self) -> bool:
         """Whether the project depends on perflint's runtime already."""
+        self.project.trace.note("requirements")
+        return self._has_runtime
+
+    @cached_property
+    def _has_runtime(self) -> bool:
         return depends_on(self.project.root, "perflint-torch")
 
     def reads(self, scope: Scope) -> list[HostRead]:
         """Where the host waits for a device value in a scope."""
-        if scope not in self._reads:
-            self._reads[scope] = find_reads(self.inference, self.loops, scope)
-        return self._reads[scope]
+        return self._reads.get(scope, lambda: find_reads(self.inference, self.loops, scope))
 
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""

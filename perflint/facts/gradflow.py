@@ -320,7 +320,7 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
     if b"backward" in text or b"autograd.grad" in text or _ASKS_FOR_GRADIENTS.search(text):
         return True
     calls = flow_of(scope).calls_named
-    helpers = facts.loops.helper_names()
+    helpers = facts.project.backward_helpers(calls)
     return any(
         any(facts.loops.training_acts(scope, call))
         for name in [n for n in calls if n in helpers or n == "step"]

@@ -82,7 +82,7 @@ class Inference:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.solver = Solver()
+        self.solver = Solver(project.trace)
         self.callers = Callers(self)
         self._frames: dict[tuple[Scope, tuple[tuple[str, Value], ...], int], Frame] = {}
 

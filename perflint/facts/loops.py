@@ -23,6 +23,7 @@ from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
+from perflint.trace import Memo
 from perflint.words import call_pattern, words
 
 HOT_DEPTH = 3
@@ -55,7 +56,6 @@ _NO_MODULE = (
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_CALLED = re.compile(rb"(\w+)[\s\\]*\(")
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[ \t]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a function holds that loops over batches in a program that trains nothing."""
@@ -82,12 +82,12 @@ class Heat(Enum):
 class Loops:
     """Step loops and hot functions of a project."""
 
-    def __init__(self, inference: Inference, helper_names: frozenset[str] | None = None) -> None:
+    def __init__(self, inference: Inference) -> None:
         self._inference = inference
-        self._solver = Solver()
-        self._steps: dict[tuple[Scope, int], tuple[bool, bool]] = {}
-        self._hot: dict[tuple[Scope, int], list[CallSite]] = {}
-        self._helpers = helper_names
+        trace = inference.project.trace
+        self._solver = Solver(trace)
+        self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
+        self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
 
     # -- step loops --------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Loops:
         flow = flow_of(scope)
         loops = [loop for loop in flow.loops if loop.statement is not None]
         kinds: dict[Loop, LoopKind] = {}
-        helpers = self.helper_names()
+        helpers = self._inference.project.backward_helpers(flow.calls_named)
         for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers]:
             for call in flow.calls_named[name]:
                 innermost = _statement_loop(flow, call)
@@ -131,26 +131,6 @@ class Loops:
                     kinds[innermost] = LoopKind.EVALUATE
         return kinds
 
-    def helper_names(self) -> frozenset[str]:
-        """The names of functions that run a backward pass, themselves or through another function of their file."""
-        if self._helpers is None:
-            self._helpers = frozenset()
-            found: set[str] = set()
-            project = self._inference.project
-            for path in sorted(project.files):
-                data = project.read(path)
-                if data is None or b"backward(" not in data:
-                    continue
-                module = project.module(path)
-                if module is None:
-                    continue
-                functions = list(module.functions())
-                own = {f.name for f in functions if b"backward(" in f.text}
-                called = {name.encode() for name in own}
-                found |= own | {f.name for f in functions if not called.isdisjoint(_CALLED.findall(f.text))}
-            self._helpers = frozenset(found)
-        return self._helpers
-
     def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
         """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
         return any(self.training_acts(scope, call, depth))
@@ -172,15 +152,15 @@ class Loops:
         return any(b for b, _ in results), any(s for _, s in results)
 
     def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
-        key = (scope, depth)
-        if key not in self._steps:
-            acts: list[tuple[bool, bool]] = []
+        def acts() -> tuple[bool, bool]:
+            found: list[tuple[bool, bool]] = []
             if b"backward" in scope.text or b"step" in scope.text:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    acts = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
-            self._steps[key] = (any(b for b, _ in acts), any(s for _, s in acts))
-        return self._steps[key]
+                    found = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
+            return any(b for b, _ in found), any(s for _, s in found)
+
+        return self._steps.get((scope, depth), acts)
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
         if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
@@ -290,11 +270,10 @@ class Loops:
             return []
         if not self._inference.project.near_training(scope.module.source.path):
             return []
-        key = (scope, depth)
-        known = self._hot.get(key)
-        if known is None:
-            known = self._hot[key] = [site for site in self._inference.callers.sites(scope).sites if self._is_hot(site, depth)]
-        return known
+        return self._hot.get(
+            (scope, depth),
+            lambda: [site for site in self._inference.callers.sites(scope).sites if self._is_hot(site, depth)],
+        )
 
     def _is_hot(self, site: CallSite, depth: int) -> bool:
         if self.step_loop(site.scope, site.node) is not None:

@@ -11,19 +11,25 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from perflint.trace import Trace, traced
+
 Answer = TypeVar("Answer")
 
 _NO_CUT: Final = sys.maxsize
 
 
 class Solver:
-    """Answers by key. One solver serves all questions that may ask each other."""
+    """Answers by key, each with what was asked of the project for it.
 
-    def __init__(self) -> None:
-        self._known: dict[object, Any] = {}
-        self._heads: dict[object, tuple[Any, frozenset[object]]] = {}
+    One solver serves all questions that may ask each other.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[object, tuple[Any, int]] = {}
+        self._heads: dict[object, tuple[Any, int, frozenset[object]]] = {}
         """Answers of heads of cycles, each with the other members of its cycle."""
-        self._provisional: dict[object, tuple[Any, int]] = {}
+        self._provisional: dict[object, tuple[Any, int, int]] = {}
         """Answers inside cycles in progress, each with the depth of the outermost question that was cut for it."""
         self._active: dict[object, int] = {}
         self._cut = _NO_CUT
@@ -31,20 +37,24 @@ class Solver:
 
     def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer) -> Answer:
         """`compute()`, remembered under `key`; `bottom` where the question asks itself."""
-        if key in self._known:
-            known: Answer = self._known[key]
-            return known
+        known = self._known.get(key)
+        if known is not None:
+            self._trace.asked |= known[1]
+            answer: Answer = known[0]
+            return answer
         if key in self._active:
             self._cut = min(self._cut, self._active[key])
             return bottom
         if key in self._heads:
-            answer, members = self._heads[key]
+            head: Answer
+            head, asked, members = self._heads[key]
             if members.isdisjoint(self._active):
-                head: Answer = answer
+                self._trace.asked |= asked
                 return head
         if key in self._provisional:
             inside: Answer
-            inside, cut = self._provisional[key]
+            inside, asked, cut = self._provisional[key]
+            self._trace.asked |= asked
             self._cut = min(self._cut, cut)
             return inside
         return self._computed(key, compute)
@@ -55,7 +65,7 @@ class Solver:
         outer, self._cut = self._cut, _NO_CUT
         self._active[key] = depth
         try:
-            result = compute()
+            result, asked = traced(self._trace, compute)
         except BaseException:
             self._cut = outer
             self._drop(before)
@@ -64,11 +74,11 @@ class Solver:
             del self._active[key]
         cut, self._cut = self._cut, outer
         if cut == _NO_CUT:
-            self._known[key] = result
+            self._known[key] = result, asked
         elif cut >= depth:
-            self._heads[key] = (result, self._drop(before))
+            self._heads[key] = result, asked, self._drop(before)
         else:
-            self._provisional[key] = (result, cut)
+            self._provisional[key] = result, asked, cut
             self._cut = min(outer, cut)
         return result
 

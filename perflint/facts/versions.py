@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from perflint.project import read_file
+from perflint.project import read_file, requirement_files
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_REQUIREMENT_FILES = re.compile(r"^requirements[\w.-]*\.txt$|^constraints[\w.-]*\.txt$")
 _PINNED = re.compile(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
 
 
@@ -58,20 +57,18 @@ def _lower_bound(requirement: Requirement) -> Version | None:
 
 
 def _requirement_lines(root: str) -> Iterator[str]:
-    yield from _from_pyproject(read_file(os.path.join(root, "pyproject.toml")))
-    try:
-        names = sorted(os.listdir(root))
-    except OSError:
-        return
-    for name in names:
-        if _REQUIREMENT_FILES.match(name) or name == "setup.cfg":
-            for line in _text_lines(os.path.join(root, name)):
-                yield line.partition("#")[0].partition(";")[0].strip()
-        elif name in ("environment.yml", "environment.yaml"):
-            for line in _text_lines(os.path.join(root, name)):
+    for path in requirement_files(root):
+        name = os.path.basename(path)
+        if name == "pyproject.toml":
+            yield from _from_pyproject(read_file(path))
+        elif name.startswith("environment."):
+            for line in _text_lines(path):
                 found = _PINNED.match(line)
                 if found:
                     yield f"{found.group(1)}=={found.group(2)}"
+        else:
+            for line in _text_lines(path):
+                yield line.partition("#")[0].partition(";")[0].strip()
 
 
 def _text_lines(path: str) -> list[str]:

@@ -289,7 +289,7 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
             if isinstance(alternative, FunctionRef) and _reaches_gradients(code, alternative.scope, depth):
                 return True
     if isinstance(call.func, ast.Attribute):
-        if call.func.attr in TENSOR_METHODS and call.func.attr not in code.facts.loops.helper_names():
+        if call.func.attr in TENSOR_METHODS and not code.facts.project.backward_helpers((call.func.attr,)):
             return False
         owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):

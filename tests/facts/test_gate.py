@@ -63,6 +63,11 @@ def test_a_file_opens_what_its_text_passes(text: bytes, gate: Gate) -> None:
         assert opens == gate.passes(text)
 
 
+@given(gate=GATES)
+def test_a_gate_can_be_told_in_words(gate: Gate) -> None:
+    assert Gate.of_words(gate.words) == gate
+
+
 def test_no_groups_let_everything_pass_and_an_empty_group_nothing() -> None:
     assert Gate.of([]).passes(b"")
     assert not Gate.of([[]]).passes(b"anything")

@@ -1,0 +1,661 @@
+"""Results that are remembered from run to run, in one sqlite file.
+
+An outcome is kept with the facts that it rests on: questions about the project, each with its answer (`Checked.facts`).
+It is used again as long as all answers are the same, so a change in one file re-checks the files whose findings used it.
+Nothing else decides that: not the time, not the order of runs, not what another process wrote in between. Rules, perflint,
+Python and configuration are part of the key.
+
+Three shortcuts save asking. They are sound because each compares digests of everything that an answer can depend on:
+
+- a file whose size and times are those of its row has the row's digest, without being read;
+- with the same *tree* (all texts, links and requirement files of the project) every answer is the same;
+- with the same *shape* (all files, and what each imports) so is every answer about imports, and a search through files
+  that are related by imports can only end in another way through the files whose text has changed.
+
+A cache that cannot be read, is damaged or holds nonsense counts as empty.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sqlite3
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from perflint.budget import Budget
+from perflint.engine import Checked
+from perflint.project import Project, Stat, text_digest
+from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.source import Source, SourceError
+from perflint.trace import Fact, Question
+
+FOLDER = ".perflint_cache"
+FILE = "results.sqlite"
+SCHEMA = 1
+MAX_SESSIONS = 16
+"""Rule sets and configurations whose results are kept, over all projects of a cache: the ones used last."""
+
+MAX_PAGES = 131_072
+"""Pages of 4 kB that the file may have; a fuller one is begun anew."""
+
+BUSY_S = 2.0
+"""How long a run waits for another one that is writing."""
+
+SETTLED_NS = 2_000_000_000
+"""A file that was changed less than this before it was read may change again without its times showing it."""
+
+_OUT_OF_REACH = ("unable to open", "readonly", "disk I/O")
+"""What SQLite says about a file that is not at fault itself."""
+
+UNSETTLED: Stat = (-1, -1, -1)
+"""What no file is like."""
+
+_TABLES = """
+CREATE TABLE projects (id INTEGER PRIMARY KEY, root BLOB UNIQUE);
+CREATE TABLE files (
+    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER, learned TEXT,
+    UNIQUE (project, path));
+CREATE TABLE sessions (id INTEGER PRIMARY KEY, project INTEGER, key TEXT, used INTEGER, UNIQUE (project, key));
+CREATE TABLE results (
+    session INTEGER, path BLOB, parsed INTEGER, tree TEXT, shape TEXT, outcome TEXT, facts TEXT, modules TEXT,
+    UNIQUE (session, path, parsed));
+"""
+
+_OF_PROJECT = "files WHERE project IN (SELECT id FROM projects WHERE root = ?)"
+_OF_SESSION = """results WHERE session IN
+    (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
+
+_TAG = """Signature: 8a477f597d28d172789f06886806bc55
+# This file is a cache directory tag created by perflint.
+# For information about cache directory tags see https://bford.info/cachedir/
+"""
+
+_BY_SHAPE = ("module", "imports", "importers")
+_WITNESSED = ("near", "program", "training")
+
+
+class Store:
+    """One cache folder. After a failure it is closed for the rest of the run; `problem` says what a user should know."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.problem: str | None = None
+        self._closed = False
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.folder, FILE)
+
+    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a query gives; none if the cache cannot be read."""
+        if self._closed or not os.path.exists(self._path):
+            return []
+        with self._guarded():
+            if self._connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,):
+                return self._connection.execute(statement, values).fetchall()
+        return []
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection | None]:
+        """A transaction that is written when the block ends; None when nothing can be written."""
+        connection: sqlite3.Connection | None = None
+        with self._guarded():
+            if not self._closed:
+                self._prepare()
+                connection = self._connection
+                connection.execute("BEGIN IMMEDIATE")
+                if connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
+                    self._begin_anew(connection)
+        if connection is None or self._closed:
+            yield None
+            return
+        with self._guarded():
+            yield connection
+            connection.execute("COMMIT")
+
+    def _begin_anew(self, connection: sqlite3.Connection) -> None:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            connection.execute(f'DROP TABLE "{name}"')
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    @cached_property
+    def _connection(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")  # a lost write costs time; a damaged file is noticed
+        connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")
+        return connection
+
+    def _prepare(self) -> None:
+        os.makedirs(self.folder, exist_ok=True)
+        for name, text in ((".gitignore", "# Automatically created by perflint.\n*\n"), ("CACHEDIR.TAG", _TAG)):
+            with suppress(FileExistsError), open(os.path.join(self.folder, name), "x", encoding="utf-8") as handle:
+                handle.write(text)
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._closed = True
+        with suppress(sqlite3.Error):
+            self.close()
+        if isinstance(error, OSError) or any(words in str(error) for words in _OUT_OF_REACH):
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self.problem = f"no results are remembered: the cache {self.folder} cannot be used ({reason})"
+        elif "locked" not in str(error):
+            for name in (f"{FILE}-journal", FILE):  # damaged or full: begin anew
+                with suppress(OSError):
+                    os.unlink(os.path.join(self.folder, name))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        connection = self.__dict__.pop("_connection", None)
+        if connection is not None:
+            connection.close()
+
+
+def remove(folder: str) -> bool:
+    """Remove a cache folder; whether there was one. Other things in the folder stay.
+
+    Raises:
+        OSError: something cannot be removed.
+
+    """
+    names = [
+        name for name in (FILE, f"{FILE}-journal", ".gitignore", "CACHEDIR.TAG") if os.path.exists(os.path.join(folder, name))
+    ]
+    if FILE not in names and "CACHEDIR.TAG" not in names:
+        return False
+    for name in names:
+        os.unlink(os.path.join(folder, name))
+    with suppress(OSError):
+        os.rmdir(folder)
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A file's size and times, and the digest of its text."""
+
+    stat: Stat
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What was found out about a text so far.
+
+    names: the digest of the file names under which `imports`, absolute paths, were worked out.
+    """
+
+    names: str = ""
+    imports: list[str] | None = None
+    trains: bool | None = None
+    helpers: list[str] | None = None
+
+    def completed(self, before: _Learned) -> _Learned:
+        """With what was found out earlier and is not known here."""
+        names, imports = (self.names, self.imports) if self.imports is not None else (before.names, before.imports)
+        trains = self.trains if self.trains is not None else before.trains
+        return _Learned(names, imports, trains, self.helpers if self.helpers is not None else before.helpers)
+
+
+@dataclass(slots=True)
+class _Result:
+    """A remembered outcome; `tree` and `shape` are those under which its facts were last found to hold."""
+
+    tree: str
+    shape: str
+    outcome: str
+
+
+class ProjectCache:
+    """The remembered results of one project.
+
+    stats: the size and times of each file that was read in this run. code: what stands for the code that found them out.
+    """
+
+    def __init__(self, store: Store, project: Project, stats: dict[str, Stat], code: str) -> None:
+        self._store, self._project, self._stats, self._code = store, project, stats, code
+        self._started_ns = time.time_ns()
+        self._results: dict[str, dict[tuple[str, bool], _Result]] = {}
+        self._found: dict[tuple[str, str, bool], Checked] = {}
+        self._held: set[tuple[str, str, bool]] = set()
+        self._texts: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
+        self._is_primed = self._needs_shape = False
+        self._matching: dict[tuple[str, ...], bool] = {}
+
+    # -- looking up --------------------------------------------------------------------------------------------------
+
+    def get(self, key: str, path: str, shown: str, parsed: bool) -> Checked | None:
+        """The outcome of a file under the session `key`, if all facts that it rests on still hold.
+
+        shown: how reports name the file. parsed: whether it would be parsed in any case.
+        """
+        if not self._project.is_settled:
+            return None
+        result = self._results_of(key).get((path, parsed))
+        checked = None
+        if result is not None and (self._is_same(result) or self._facts_hold(key, path, parsed, result)):
+            checked = self._checked(result, path, shown, parsed)
+        if checked is None:
+            self._prime()
+        return checked
+
+    def _results_of(self, key: str) -> dict[tuple[str, bool], _Result]:
+        if key not in self._results:
+            rows = self._store.rows(f"SELECT path, parsed, tree, shape, outcome FROM {_OF_SESSION}", *self._session(key))
+            self._results[key] = {
+                (_path(path), bool(parsed)): _Result(tree, shape, outcome) for path, parsed, tree, shape, outcome in rows
+            }
+        return self._results[key]
+
+    def _is_same(self, result: _Result) -> bool:
+        return bool(result.tree) and result.tree == self._tree
+
+    def _facts_hold(self, key: str, path: str, parsed: bool, result: _Result) -> bool:
+        facts = self._facts("facts", key, path, parsed)
+        if facts is None or not all(self._digest(about[0]) == answer for (kind, *about), answer in facts if kind == "text"):
+            return False
+        same_shape = bool(result.shape) and result.shape == self._shape
+        modules = self._facts("modules", key, path, parsed) if not same_shape else []
+        if modules is None:
+            return False
+        others = [fact for fact in (*facts, *modules) if fact[0][0] != "text"]
+        if not all(self._holds(question, answer, result, same_shape) for question, answer in others):
+            return False
+        self._held.add((key, path, parsed))
+        self._needs_shape |= bool(result.shape)
+        return True
+
+    def _facts(self, column: str, key: str, path: str, parsed: bool) -> list[Fact] | None:
+        """The facts of a result, those about what imports mean ("modules") or all others ("facts"); None if damaged."""
+        if (column, key) not in self._texts:
+            rows = self._store.rows(f"SELECT path, parsed, {column} FROM {_OF_SESSION}", *self._session(key))
+            self._texts[column, key] = {(_path(file), bool(flag)): text for file, flag, text in rows}
+        text = _unsealed(self._texts[column, key].get((path, parsed)), path, parsed, column)
+        return [(tuple(question), answer) for question, answer in json.loads(text)] if text is not None else None
+
+    def _session(self, key: str) -> tuple[bytes, str]:
+        return os.fsencode(self._project.root), key
+
+    def _holds(self, question: Question, answer: str, result: _Result, same_shape: bool) -> bool:
+        """Whether a question still has its answer."""
+        kind = question[0]
+        if same_shape and kind in _BY_SHAPE:
+            return True
+        if kind not in _WITNESSED:
+            self._prime()
+            return self._project.answer(question) == answer
+        if same_shape and result.tree and result.tree == self._tree_before:
+            # only the changed files can have made a difference: a witness that is one no more, or a new one
+            if answer and (answer not in self._changed or self._project.is_witness(question, answer)):
+                return True
+            if not answer and not self._changed_match(question):
+                return True
+        self._prime()
+        return bool(self._project.answer(question)) == bool(answer)
+
+    def _changed_match(self, question: Question) -> bool:
+        """Whether any file whose text has changed could be a witness."""
+        about = (question[0], *question[2:])
+        if about not in self._matching:
+            self._matching[about] = any(self._project.is_witness(question, path) for path in self._changed)
+        return self._matching[about]
+
+    def _checked(self, result: _Result, path: str, shown: str, parsed: bool) -> Checked | None:
+        outcome = _unsealed(result.outcome, path, parsed, "outcome")
+        if outcome is None:
+            return None
+        if not outcome:
+            return Checked(shown, None)
+        findings, budgets = _decoded(outcome, shown)
+        if not findings:
+            return Checked(shown, None, findings, budgets)
+        # reports show the lines of findings
+        data = self._project.read(path)
+        if data is None or text_digest(data) != self._digest(path):
+            return None
+        try:
+            return Checked(shown, Source.decode(path, data), findings, budgets)
+        except SourceError:
+            return None
+
+    # -- the state of the project ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _rows(self) -> dict[str, _Row]:
+        found: dict[str, _Row] = {}
+        for name, size, mtime, ctime, digest, seal in self._store.rows(
+            f"SELECT path, size, mtime, ctime, digest, seal FROM {_OF_PROJECT}", os.fsencode(self._project.root)
+        ):
+            path, row = _path(name), _Row((size, mtime, ctime), digest)
+            if seal == self._row_seal(path, row):
+                found[path] = row
+        return found
+
+    @cached_property
+    def _learned(self) -> dict[str, _Learned]:
+        """What is known of the texts that the rows describe."""
+        found: dict[str, _Learned] = {}
+        for name, text in self._store.rows(f"SELECT path, learned FROM {_OF_PROJECT}", os.fsencode(self._project.root)):
+            path = _path(name)
+            if path in self._rows and (learned := _unsealed(text, path, self._rows[path].digest, self._code)) is not None:
+                found[path] = _Learned(*json.loads(learned))
+        return found
+
+    def _digest(self, path: str) -> str:
+        """The digest of a file's text, from its row if its size and times are those of the row."""
+        known = self._project.digest(path)
+        if known is not None:
+            return known
+        row = self._rows.get(path)
+        if row is not None and row.stat == stat_of(path):
+            self._stats[path] = row.stat
+            self._project.learn(path, row.digest)
+            return row.digest
+        return self._project.answer(("text", path))
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        """All files whose text any answer can depend on."""
+        return sorted({*self._project.files, *self._project.links.values()})
+
+    @cached_property
+    def _names(self) -> str:
+        return _digest_of([*sorted(self._project.files), "", *(f"{a}\0{b}" for a, b in sorted(self._project.links.items()))])
+
+    def _tree_of(self, texts: Iterable[tuple[str, str]]) -> str:
+        return _digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
+
+    @cached_property
+    def _tree(self) -> str:
+        return self._tree_of((path, self._digest(path)) for path in self._paths)
+
+    @cached_property
+    def _tree_before(self) -> str:
+        """The tree that the rows describe, with the names and requirements of now."""
+        return self._tree_of(sorted((path, row.digest) for path, row in self._rows.items()))
+
+    @cached_property
+    def _changed(self) -> list[str]:
+        """The files whose text is not that of their row."""
+        return [p for p in self._paths if (row := self._rows.get(p)) is None or row.digest != self._digest(p)]
+
+    @cached_property
+    def _shape(self) -> str:
+        return _digest_of([self._names, *(part for path in self._paths for part in (path, *self._imports(path), ""))])
+
+    def _imports(self, path: str) -> list[str]:
+        learned = self._known(path)
+        if learned.imports is not None and learned.names == self._names:
+            return learned.imports
+        self._project.answer(("imports", path))
+        return self._project.learned(path)[0] or []
+
+    def _known(self, path: str) -> _Learned:
+        """What was found out in earlier runs about the text that a file has now."""
+        row = self._rows.get(path)
+        return self._learned.get(path, _Learned()) if row is not None and row.digest == self._digest(path) else _Learned()
+
+    def _prime(self) -> None:
+        """Tell the project what is known about files, so that it need not read them."""
+        if self._is_primed:
+            return
+        self._is_primed = True
+        for path, row in self._rows.items():
+            if path in self._project.files and self._digest(path) == row.digest:
+                known = self._known(path)
+                imports = known.imports if known.names == self._names else None
+                self._project.learn(path, row.digest, imports, known.trains, known.helpers)
+
+    # -- remembering -------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, path: str, parsed: bool, checked: Checked) -> None:
+        """Remember an outcome, if it says what it rests on. It may come from another process that read the files."""
+        for (kind, *about), digest in checked.facts or ():
+            if kind == "text":
+                self._read_elsewhere(about[0], digest)
+        if checked.facts is not None and self._project.is_settled:
+            self._found[key, path, parsed] = Checked(checked.path, None, checked.findings, checked.budgets, checked.facts)
+
+    def _read_elsewhere(self, path: str, digest: str) -> None:
+        known = self._project.digest(path)
+        if known is None:
+            stat = stat_of(path)
+            if stat is not None:  # what has not changed since before the run was the same when it was read
+                self._stats[path] = stat if max(stat[1:]) < self._started_ns - SETTLED_NS else UNSETTLED
+            self._project.learn(path, digest)
+        elif known != digest:
+            self._project.is_settled = False
+
+    def save(self) -> None:
+        """Write what this run found out."""
+        rows = list(self._new_rows())
+        if not (rows or self._found or self._held):
+            return
+        tree, shape = self._state_to_save() if self._project.is_settled else ("", "")
+        new = [(key, path, parsed, *self._texts_of(found, path, parsed)) for (key, path, parsed), found in self._found.items()]
+        gone = [os.fsencode(path) for path in self._rows if path not in self._paths]
+        keys = {key for key, *_ in (*self._found, *self._held)}
+        with self._store.writing() as connection:
+            if connection is None:
+                return
+            root = os.fsencode(self._project.root)
+            connection.execute("INSERT OR IGNORE INTO projects (root) VALUES (?)", (root,))
+            (project,) = connection.execute("SELECT id FROM projects WHERE root = ?", (root,)).fetchone()
+            connection.executemany("DELETE FROM files WHERE project = ? AND path = ?", [(project, path) for path in gone])
+            connection.executemany(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(project, *self._row_values(path, row, learned)) for path, row, learned in rows],
+            )
+            sessions = {key: _session(connection, project, key) for key in keys}
+            connection.executemany(
+                "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(sessions[key], os.fsencode(path), parsed, tree, shape, *texts) for key, path, parsed, *texts in new],
+            )
+            connection.executemany(
+                "UPDATE results SET tree = ?, shape = ? WHERE session = ? AND path = ? AND parsed = ?",
+                [(tree, shape, sessions[key], os.fsencode(path), parsed) for key, path, parsed in self._held],
+            )
+            for session in sessions.values():
+                connection.executemany("DELETE FROM results WHERE session = ? AND path = ?", [(session, p) for p in gone])
+            _prune(connection)
+        self._found.clear()
+        self._held.clear()
+
+    def _state_to_save(self) -> tuple[str, str]:
+        """The tree and the shape under which the results were found; empty where this would take reading more files."""
+        facts = (question[0] for found in self._found.values() for question, _ in found.facts or ())
+        shape = self._shape if self._needs_shape or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
+        return self._tree if all(self._project.digest(path) is not None for path in self._paths) else "", shape
+
+    def _row_seal(self, path: str, row: _Row) -> int:
+        return _seal(path, row.stat, row.digest)
+
+    def _row_values(self, path: str, row: _Row, learned: _Learned) -> tuple[object, ...]:
+        text = json.dumps([learned.names, learned.imports, learned.trains, learned.helpers])
+        seals = self._row_seal(path, row), _sealed(text, path, row.digest, self._code)
+        return os.fsencode(path), *row.stat, row.digest, *seals
+
+    def _texts_of(self, found: Checked, path: str, parsed: bool) -> tuple[str, str, str]:
+        """An outcome, its facts and those about modules, as they are written."""
+        facts = [fact for fact in found.facts or () if fact[0][0] != "module"]
+        modules = [fact for fact in found.facts or () if fact[0][0] == "module"]
+        return (
+            _sealed(_encoded(found), path, parsed, "outcome"),
+            _sealed(json.dumps(facts), path, parsed, "facts"),
+            _sealed(json.dumps(modules), path, parsed, "modules"),
+        )
+
+    def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
+        """What is now known of files and differs from their rows."""
+        for path, stat in self._stats.items():
+            digest = self._project.digest(path)
+            if digest is None:
+                continue
+            before, row = self._rows.get(path), _Row(stat, digest)
+            if before == row and not self._is_primed:
+                continue  # nobody asked for more
+            imports, trains, helpers = self._project.learned(path)
+            known = self._known(path)
+            learned = _Learned(self._names if imports is not None else "", imports, trains, helpers).completed(known)
+            if before != row or learned != known:
+                yield path, row, learned
+
+
+def _session(connection: sqlite3.Connection, project: int, key: str) -> int:
+    connection.execute("INSERT OR IGNORE INTO sessions (project, key) VALUES (?, ?)", (project, key))
+    connection.execute("UPDATE sessions SET used = ? WHERE project = ? AND key = ?", (time.time_ns(), project, key))
+    found: int = connection.execute("SELECT id FROM sessions WHERE project = ? AND key = ?", (project, key)).fetchone()[0]
+    return found
+
+
+def _prune(connection: sqlite3.Connection) -> None:
+    """Drop the sessions that were not used for longest, and the projects without one."""
+    old = "SELECT id FROM sessions ORDER BY used DESC LIMIT -1 OFFSET ?"
+    connection.execute(f"DELETE FROM results WHERE session IN ({old})", (MAX_SESSIONS,))
+    connection.execute(f"DELETE FROM sessions WHERE id IN ({old})", (MAX_SESSIONS,))
+    connection.execute("DELETE FROM files WHERE project NOT IN (SELECT project FROM sessions)")
+    connection.execute("DELETE FROM projects WHERE id NOT IN (SELECT project FROM sessions)")
+
+
+def stat_of(path: str) -> Stat | None:
+    """A file's size and times, or None when it is not there."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def settled(stat: Stat) -> Stat:
+    """What a file was like when it was read just now; `UNSETTLED` if it may change without this showing it."""
+    return stat if max(stat[1:]) < time.time_ns() - SETTLED_NS else UNSETTLED
+
+
+def code_digest(packages: Iterable[str]) -> str:
+    """A text that stands for all code that findings depend on: perflint, rule packs by package, LibCST and Python.
+
+    Of LibCST it is the version that counts.
+    """
+    parts = [sys.version, sys.platform]
+    for name in ("perflint", *sorted(set(packages))):
+        for folder in _folders(name):
+            for path in _sources(folder):
+                with open(path, "rb") as handle:
+                    parts += [os.path.relpath(path, folder), text_digest(handle.read())]
+    for folder in _folders("libcst"):
+        with suppress(OSError), open(os.path.join(folder, "_version.py"), "rb") as handle:
+            parts.append(text_digest(handle.read()))
+    return _digest_of(parts)
+
+
+def _folders(package: str) -> Sequence[str]:
+    spec = importlib.util.find_spec(package)
+    return (spec.submodule_search_locations or [os.path.dirname(spec.origin or "")]) if spec is not None else ()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    for directory, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        yield from (os.path.join(directory, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def _digest_of(parts: Iterable[str]) -> str:
+    return text_digest("\0".join(parts).encode("utf-8", "surrogateescape"))
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _path(name: object) -> str:
+    """A path as it was written; a damaged one is that of no file."""
+    return os.fsdecode(name) if isinstance(name, bytes) else ""
+
+
+def _seal(*parts: object) -> int:
+    return zlib.crc32(repr(parts).encode())
+
+
+def _sealed(text: str, *about: object) -> str:
+    return f"{_seal(text, *about):08x}{text}"
+
+
+def _unsealed(text: object, *about: object) -> str | None:
+    """What `_sealed` sealed; None for anything else."""
+    if isinstance(text, str) and text[:8] == f"{_seal(text[8:], *about):08x}":
+        return text[8:]
+    return None
+
+
+def _encoded(checked: Checked) -> str:
+    if not (checked.findings or checked.budgets):
+        return ""
+    findings = [_encoded_finding(finding) for finding in checked.findings]
+    budgets = [(b.row, b.where, b.written, b.after_safe, b.after_all, b.in_scaler) for b in checked.budgets]
+    return json.dumps([findings, budgets])
+
+
+def _encoded_finding(found: Finding) -> list[object]:
+    fix = found.fix
+    return [
+        found.rule,
+        found.severity.value,
+        found.category.value,
+        found.message,
+        found.start,
+        found.end,
+        fix
+        and [
+            fix.applicability.value,
+            fix.message,
+            [(e.start, e.end, e.content) for e in fix.edits],
+            [(i.module, i.name) for i in fix.imports],
+            fix.leads_to,
+        ],
+        found.missing_proofs,
+        found.waits,
+    ]
+
+
+def _decoded(text: str, shown: str) -> tuple[list[Finding], list[Budget]]:
+    findings, budgets = json.loads(text)
+    return [_decoded_finding(*parts) for parts in findings], [Budget(shown, *parts) for parts in budgets]
+
+
+def _decoded_finding(
+    rule: str,
+    severity: str,
+    category: str,
+    message: str,
+    start: int,
+    end: int,
+    fix: list[Any] | None,
+    missing: list[str],
+    waits: list[int],
+) -> Finding:
+    remedy = None
+    if fix is not None:
+        applicability, text, edits, imports, leads_to = fix
+        remedy = Fix(
+            Applicability(applicability),
+            text,
+            tuple(Edit(*edit) for edit in edits),
+            tuple(Import(*wanted) for wanted in imports),
+            tuple(leads_to),
+        )
+    return Finding(rule, Severity(severity), Category(category), message, start, end, remedy, tuple(missing), tuple(waits))

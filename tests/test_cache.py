@@ -1,0 +1,425 @@
+"""Remembered results: which files are checked again, and that nothing which happens to the cache changes a finding."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from cache_edits import edit_and_compare, report
+from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
+
+from perflint import cache
+from perflint.registry import all_rules
+from perflint.run import Result, Run
+
+TRAINER = {
+    "pyproject.toml": "[project]\nname = 'x'\ndependencies = ['torch>=2.1']\n",
+    "train.py": """
+        import torch
+        from model import Net
+        from steps import train_step
+
+        def main(loader):
+            net = Net().cuda()
+            optimizer = torch.optim.Adam(net.parameters())
+            losses = []
+            for x, y in loader:
+                losses.append(train_step(net, optimizer, x, y))
+    """,
+    "steps.py": """
+        import torch
+        from losses import criterion
+
+        def train_step(net, optimizer, x, y):
+            optimizer.zero_grad()
+            loss = criterion(net(x.cuda()), y.cuda())
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+    """,
+    "losses.py": """
+        import torch
+
+        def criterion(x, y):
+            return torch.nn.functional.mse_loss(x, y)
+    """,
+    "model.py": """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(2, 2)
+
+            def forward(self, x):
+                return self.head(x)
+    """,
+    "plots.py": """
+        import torch
+
+        def plot(points):
+            with torch.no_grad:
+                return points.numpy()
+    """,
+}
+"""A project in which the loop of one file makes the function of another one hot; `plots.py` has nothing to do with them."""
+
+
+@dataclass
+class Seen:
+    """What a run did: its report, the files that it checked and read, and how many results it remembered."""
+
+    report: str
+    checked: int
+    remembered: int
+    read: list[str]
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
+    """Check the project in `tmp_path` with a cache. Files count as settled at once, for tests write them just before."""
+    monkeypatch.setattr(cache, "SETTLED_NS", 0)
+
+    def checked(*paths: Path, cached: bool = True, **overrides: object) -> Seen:
+        run = Run(all_rules(), None, overrides, cached=cached)
+        read: list[str] = []
+        reader = run.read
+        monkeypatch.setattr(run, "read", lambda path: (read.append(os.path.basename(path)), reader(path))[1])
+        result: Result = run.check(run.find([str(path) for path in paths or (tmp_path,)]))
+        counters = [session.counters for session in run.sessions]
+        return Seen(report(result), sum(c.files for c in counters), sum(c.remembered for c in counters), sorted(read))
+
+    return checked
+
+
+def results_file(root: Path) -> Path:
+    return root / cache.FOLDER / cache.FILE
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+# -- what is checked again -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_changed_nothing_is_checked_and_only_files_with_findings_are_read(project, check) -> None:
+    project.write(TRAINER)
+    first, second = check(), check()
+    assert (first.checked, first.remembered) == (5, 0)
+    assert (second.checked, second.remembered) == (0, 5)
+    assert second.report == first.report
+    assert second.read == ["plots.py", "steps.py"]  # their lines are shown
+
+
+def test_a_change_checks_the_files_again_that_used_it(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    check()
+    edit(tmp_path / "plots.py", "points", "values")
+    assert check().checked == 1
+    edit(tmp_path / "train.py", "for x, y in loader", "for x, y in [loader]")
+    again = check()
+    assert 2 <= again.checked < 5  # steps.py is called from it; plots.py and losses.py do not know it
+    assert again.report == check(cached=False).report
+
+
+def test_a_fact_from_another_file_is_not_remembered_when_that_file_changes(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    assert "steps.py" in check().report
+    edit(tmp_path / "train.py", "train_step(net, optimizer, x, y)", "x")
+    assert check().report == check(cached=False).report
+
+
+def test_a_file_that_begins_to_import_another_one_matters(project, check, tmp_path: Path) -> None:
+    project.write({**TRAINER, "train.py": "import torch\n"})
+    before = check()
+    project.write({"other.py": TRAINER["train.py"]})
+    after = check()
+    assert after.report == check(cached=False).report != before.report
+
+
+def test_a_module_that_appears_in_the_place_of_another_one_matters(project, check, tmp_path: Path) -> None:
+    project.write({"train.py": BAD, "pyproject.toml": ""})
+    assert "no-grad-without-call" in check().report
+    (tmp_path / "torch.py").write_text("class no_grad: pass\n")
+    assert check().report == check(cached=False).report
+
+
+def test_a_file_with_the_same_text_is_remembered_whatever_its_times(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    check()
+    for path in tmp_path.glob("*.py"):
+        path.write_text(path.read_text())
+        os.utime(path, ns=(0, 0))
+    touched = check()
+    assert (touched.checked, touched.remembered) == (0, 5)
+    assert set(touched.read) == {path.name for path in tmp_path.glob("*.py")}
+    assert check().read == ["plots.py", "steps.py"]
+
+
+def test_a_file_that_has_just_changed_is_not_trusted_by_its_times(project, check, tmp_path: Path, monkeypatch) -> None:
+    project.write({"train.py": BAD, "pyproject.toml": ""})
+    monkeypatch.setattr(cache, "SETTLED_NS", 10**12)
+    check()
+    assert check().read.count("train.py") >= 1
+    assert check().remembered == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"requirements.txt": "torch>=1.5\n"},
+        {"perflint.toml": 'target-versions = { torch = "1.5" }\n'},
+        {"perflint.toml": "select = ['all']\n"},
+        {"perflint.toml": "per-file-ignores = { 'plots.py' = ['all'] }\n"},
+    ],
+)
+def test_configuration_and_requirements_matter(project, check, change: dict[str, str]) -> None:
+    project.write(TRAINER)
+    check()
+    project.write(change)
+    assert check().report == check(cached=False).report
+    assert check().checked == 0
+
+
+def test_rules_and_python_matter(project, check, monkeypatch) -> None:
+    project.write(TRAINER)
+    check()
+    assert check(select=("all",)).remembered == 0
+    monkeypatch.setattr(sys, "version", "4.0")
+    assert check().remembered == 0
+
+
+def test_one_file_alone(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    check()
+    alone = check(tmp_path / "steps.py")
+    assert alone.remembered + alone.checked == 1
+    assert alone.report == check(tmp_path / "steps.py", cached=False).report
+    assert check(tmp_path / "steps.py").remembered == 1
+
+
+def test_a_syntax_error_is_remembered(project, check) -> None:
+    project.write({"pyproject.toml": "", "train.py": "import torch\nx = (\n"})
+    first, second = check(), check()
+    assert "invalid-syntax" in first.report
+    assert (second.report, second.remembered) == (first.report, 1)
+
+
+def test_fix_uses_what_check_remembers_and_the_other_way_round(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"pyproject.toml": "", "train.py": BAD, "other.py": "import torch\n"})
+    assert in_process("check", str(tmp_path)).exit_code == 1
+    assert in_process("fix", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "train.py").read_text() == GOOD
+    assert in_process("check", str(tmp_path)).exit_code == 0
+    (tmp_path / "train.py").write_text(BAD)
+    assert in_process("check", str(tmp_path)).exit_code == 1
+
+
+def test_a_patch_that_is_only_shown_is_not_remembered(project, check, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write(TRAINER)
+    in_process("fix", "--diff", str(tmp_path))
+    assert check().report == check(cached=False).report
+
+
+def test_standard_input_is_not_remembered(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"pyproject.toml": "", "train.py": GOOD})
+    for text, code in ((GOOD, 0), (BAD, 1), (GOOD, 0)):
+        done = in_process("check", "--stdin-filename", str(tmp_path / "train.py"), "-", stdin=text.encode())
+        assert done.exit_code == code
+
+
+def test_outcomes_of_other_processes_are_remembered(project, check, tmp_path: Path) -> None:
+    """They come with their facts, so the process that writes the cache need not have read the files."""
+    project.write(TRAINER)
+    there, here = Run(all_rules()), Run(all_rules(), cached=True)
+    outcomes = pickle.loads(pickle.dumps([replace(c, source=None) for c in there.check(there.find([str(tmp_path)])).checked]))
+    found = here.find([str(tmp_path)])
+    for path, checked in zip(found.files, outcomes, strict=True):
+        here.remember(path, True, checked, found)
+    here.save()
+    assert check().remembered == 5
+    edit(tmp_path / "losses.py", "mse", "l1")
+    assert 0 < check().remembered < 5
+
+
+# -- any edits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_edits_leave_nothing_stale(tmp_path: Path, monkeypatch, seed: int) -> None:
+    monkeypatch.setattr(cache, "SETTLED_NS", cache.SETTLED_NS)
+    shutil.copytree(FIXTURES / "programs" / "spans", tmp_path / "project")
+    remembered, _ = edit_and_compare(tmp_path / "project", tmp_path / "cache", seed, 8)
+    assert remembered
+
+
+# -- what may happen to the cache ----------------------------------------------------------------------------------------
+
+
+def damaged(path: Path, kind: str) -> None:
+    data = bytearray(path.read_bytes())
+    match kind:
+        case "empty":
+            data.clear()
+        case "no database":
+            data[:] = b"x" * 10_000
+        case "cut":
+            del data[len(data) // 2 :]
+        case "zeroed":
+            data[4096:12_000] = bytes(12_000 - 4096)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["empty", "no database", "cut", "zeroed"])
+def test_a_damaged_cache_counts_as_empty_and_is_made_anew(project, check, tmp_path: Path, kind: str) -> None:
+    project.write(TRAINER)
+    first = check()
+    damaged(results_file(tmp_path), kind)
+    assert check().report == first.report
+    check()
+    again = check()
+    assert (again.report, again.remembered) == (first.report, 5)
+
+
+def test_a_flipped_bit_changes_no_finding(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    first = check()
+    path = results_file(tmp_path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 1009):
+        path.write_bytes(whole[:at] + bytes((whole[at] ^ 4,)) + whole[at + 1 :])
+        assert check().report == first.report
+
+
+def test_every_text_in_the_cache_is_sealed(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    first = check()
+    for table, column in [
+        ("results", "outcome"),
+        ("results", "facts"),
+        ("results", "modules"),
+        ("files", "digest"),
+        ("files", "learned"),
+    ]:
+        connection = sqlite3.connect(results_file(tmp_path))
+        connection.execute(f"UPDATE {table} SET {column} = replace({column}, 'e', 'f')")
+        connection.commit()
+        connection.close()
+        assert check().report == first.report
+
+
+def test_a_cache_of_another_version_is_made_anew(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    check()
+    connection = sqlite3.connect(results_file(tmp_path))
+    connection.execute("PRAGMA user_version = 999")
+    connection.execute("DROP TABLE files")
+    connection.close()
+    assert check().remembered == 0
+    assert check().remembered == 5
+
+
+def test_a_folder_that_cannot_be_written_costs_one_line(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"pyproject.toml": "", "train.py": BAD})
+    (tmp_path / "taken").write_text("")
+    done = in_process("check", "--cache-dir", str(tmp_path / "taken" / "cache"), str(tmp_path / "train.py"))
+    assert done.exit_code == 1
+    assert done.stderr.count("warning: no results are remembered") == 1
+
+
+def test_a_locked_cache_is_left_alone(project, check, tmp_path: Path, monkeypatch) -> None:
+    project.write(TRAINER)
+    first = check()
+    monkeypatch.setattr(cache, "BUSY_S", 0.01)
+    connection = sqlite3.connect(results_file(tmp_path), isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    assert check().report == first.report
+    connection.execute("COMMIT")
+    connection.close()
+    assert check().remembered == 5
+
+
+def test_several_processes_at_once(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write(TRAINER)
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda _: in_subprocess("check", "--output-format", "json", cwd=tmp_path), range(4)))
+    assert len({(d.returncode, d.stdout, d.stderr) for d in done}) == 1, done
+    connection = sqlite3.connect(results_file(tmp_path))
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert connection.execute("SELECT count(*) FROM results").fetchone() == (5,)
+    connection.close()
+
+
+def test_the_cache_stays_bounded(project, check, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(cache, "MAX_SESSIONS", 3)
+    project.write(TRAINER)
+    for rule in all_rules()[:6]:
+        check(select=(rule.name,))
+    (tmp_path / "plots.py").unlink()
+    check()
+    connection = sqlite3.connect(results_file(tmp_path))
+    assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (3,)
+    assert connection.execute("SELECT count(DISTINCT session) FROM results").fetchone() == (3,)
+    assert connection.execute("SELECT count(*) FROM files").fetchone() == (4,)
+    connection.close()
+    assert check().remembered == 4
+
+
+# -- where it is ---------------------------------------------------------------------------------------------------------
+
+
+def test_where_the_cache_is(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"a/pyproject.toml": "", "a/train.py": GOOD, "b/perflint.toml": "cache-dir = 'kept'\n", "b/train.py": GOOD})
+    in_process("check", str(tmp_path / "a"))
+    assert (tmp_path / "a" / ".perflint_cache" / ".gitignore").read_text().endswith("*\n")
+    assert (
+        (tmp_path / "a" / ".perflint_cache" / "CACHEDIR.TAG")
+        .read_text()
+        .startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    )
+    in_process("check", str(tmp_path / "b"))
+    assert (tmp_path / "b" / "kept" / cache.FILE).exists()
+    in_process("check", "--cache-dir", str(tmp_path / "given"), str(tmp_path / "b"))
+    assert (tmp_path / "given" / cache.FILE).exists()
+    monkeypatch.setenv("PERFLINT_CACHE_DIR", str(tmp_path / "named"))
+    in_process("check", str(tmp_path / "b"))
+    assert (tmp_path / "named" / cache.FILE).exists()
+
+
+def test_no_cache_leaves_nothing_behind(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"pyproject.toml": "", "train.py": GOOD})
+    in_process("check", "--no-cache", str(tmp_path))
+    assert not (tmp_path / ".perflint_cache").exists()
+
+
+def test_clean_removes_the_cache_and_nothing_else(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"pyproject.toml": "", "train.py": GOOD})
+    in_process("check", str(tmp_path))
+    done = in_process("clean", str(tmp_path))
+    assert (done.exit_code, done.stderr) == (0, f"Removed {tmp_path / '.perflint_cache'}\n")
+    assert sorted(os.listdir(tmp_path)) == ["pyproject.toml", "train.py"]
+    assert in_process("clean", str(tmp_path)).exit_code == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("")
+    in_process("clean", "--cache-dir", str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "notes.txt").exists()
