@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import json
 import os
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -56,6 +53,8 @@ class _Group(click.Group):
             error.show()
             status = ERROR
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
             click.echo(
                 f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True
@@ -65,7 +64,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(version("perflint-torch"), prog_name="perflint")
+@click.version_option(package_name="perflint-torch", prog_name="perflint")
 def cli() -> None:
     """Find what makes PyTorch training and evaluation code slow, and rewrite it.
 
@@ -155,6 +154,8 @@ def explain(rule: str, output_format: str) -> int:
     shown = rules.get(rule)
     if shown is None:
         shown_page = f"# {rule}\n\n{ENGINE_PAGES[rule]}"
+        import json
+
         click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
     else:
         click.echo(as_json(shown) if output_format == "json" else page(shown))
@@ -346,9 +347,9 @@ class _Invocation:
     # -- reporting ---------------------------------------------------------------------------------------------------
 
     def _report(self, run: Run, found: Found, result: Result) -> int:
-        from perflint.diff import patch
-
         if self.options["diff"]:
+            from perflint.diff import patch
+
             for fixed in result.fixed:
                 for line in patch(fixed):
                     sys.stdout.buffer.write(line)

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from perflint.source import Source, SourceError
 from perflint.syntax import Chunk, Module, SyntaxProblem
@@ -38,6 +39,8 @@ _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oade
 _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 
 Reader = Callable[[str], "bytes | None"]
+Listing = tuple[Collection[str], Mapping[str, str]]
+"""Files by absolute path, and what symbolic links to files lead to."""
 
 
 def read_file(path: str) -> bytes | None:
@@ -58,19 +61,18 @@ def stored_attributes(text: bytes) -> frozenset[bytes]:
 class Project:
     """All Python files under `root`, by absolute path.
 
-    files: the files that exist for imports and callers. links: symbolic links to files, which imports follow. reader: how
-    a file's bytes are had; tests and editors put unsaved text in their place.
+    listing: the files that exist for imports and callers, and the symbolic links to files, which imports follow; asked for
+    when a question first goes beyond one file. reader: how a file's bytes are had; tests and editors put unsaved text in
+    their place.
     """
 
     root: str
-    files: Collection[str]
-    links: Mapping[str, str] = field(default_factory=dict)
+    listing: Callable[[], Listing]
     reader: Reader = read_file
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0
     _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
-    _components: set[str] = field(default_factory=set, repr=False)
     _direct_importers: dict[str, set[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
@@ -81,10 +83,26 @@ class Project:
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self.files = frozenset(self.files)
-        for path in (*self.files, *self.links):
-            self._components.update(path[:-3].split(os.sep))
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files that exist for imports and callers."""
+        return self._listed[0]
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Symbolic links to files, and what they lead to."""
+        return self._listed[1]
+
+    @cached_property
+    def _listed(self) -> tuple[frozenset[str], Mapping[str, str]]:
+        files, links = self.listing()
+        return frozenset(files), links
+
+    @cached_property
+    def _components(self) -> set[str]:
+        return {part for path in (*self.files, *self.links) for part in path[:-3].split(os.sep)}
 
     # -- modules -----------------------------------------------------------------------------------------------------
 

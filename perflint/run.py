@@ -6,9 +6,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from pathspec import GitIgnoreSpec
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from perflint.code import Options
 from perflint.config import (
@@ -23,9 +22,12 @@ from perflint.config import (
 from perflint.discover import Found, find_files, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
-from perflint.project import Project, read_file
+from perflint.project import Listing, Project, read_file
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -221,19 +223,23 @@ class Run:
     def _project(self, root: str, marked: bool, found: Found) -> Project:
         key = root if marked else ""
         if key not in self._projects:
-            files, links = set(found.files), dict(found.links)
-            if marked:
-                for file, link in walk(root, self._lenient_configuration):
-                    if link is not None:
-                        links[file] = link
-                    else:
-                        files.add(file)
-            else:
-                for file in list(found.files):
-                    files.update(_siblings(file))
-                root = _common_root(found.files)
-            self._projects[key] = Project(root, files, links, self.read)
+            listing = partial(self._listing, root if marked else None, found)
+            self._projects[key] = Project(root if marked else _common_root(found.files), listing, self.read)
         return self._projects[key]
+
+    def _listing(self, root: str | None, found: Found) -> Listing:
+        """The files below the root of a project, or around files that belong to none, and those of the run."""
+        files, links = set(found.files), dict(found.links)
+        if root is None:
+            for file in found.files:
+                files.update(_siblings(file))
+            return files, links
+        for file, link in walk(root, self._lenient_configuration):
+            if link is not None:
+                links[file] = link
+            else:
+                files.add(file)
+        return files, links
 
     def _lenient_configuration(self, directory: str) -> Config:
         """The configuration of a directory whose files are not linted themselves: a broken one is not this run's business."""
@@ -251,6 +257,8 @@ class Run:
             return frozenset()
         base = config.directory or os.getcwd()
         if base not in self._ignore_specs:
+            from pathspec import GitIgnoreSpec
+
             self._ignore_specs[base] = [
                 (GitIgnoreSpec.from_lines([pattern]), _expanded(names, self.rules))
                 for pattern, names in config.per_file_ignores.items()
