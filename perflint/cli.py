@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perflint.discover import Found
     from perflint.profile.ranking import Ranking
     from perflint.run import Result, Run
+    from perflint.workers import Workers
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
 FORMATS = ("full", "concise", "json", "json-lines", "github")
@@ -97,6 +98,9 @@ def _shared(command: Command) -> Command:
         click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
         click.option("--show-files", is_flag=True, help="Print the files that would be checked, and stop."),
         click.option("--no-cache", is_flag=True, help="Check every file anew (perflint keeps no cache yet)."),
+        click.option(
+            "--jobs", "-j", type=click.IntRange(1), metavar="N", help="Run in up to N processes.  [default: the cores at hand]"
+        ),
         click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
     ]
     for option in reversed(options):
@@ -337,12 +341,19 @@ class _Invocation:
     def _result(self, run: Run, found: Found) -> Result:
         with _progress(len(found.files)) as on_file:
             if not self.fixing:
-                result = run.check(found, on_file)
+                result = run.check(found, on_file, self._workers())
                 if self.ranking is not None:
                     self.ranking.rank(result)
                 return result
             writing = not self.options["diff"] and not self._reads_stdin
-            return run.fix(found, unsafe=bool(self.options["unsafe_fixes"]), write_files=writing, on_file=on_file)
+            unsafe = bool(self.options["unsafe_fixes"])
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=self._workers())
+
+    def _workers(self) -> Workers:
+        from perflint.cores import available_cores
+        from perflint.workers import Workers
+
+        return Workers(self.options["jobs"] or available_cores(), warn=lambda line: click.echo(f"Warning: {line}.", err=True))
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from perflint.source import Source, SourceError
 from perflint.syntax import Chunk, Module, SyntaxProblem
@@ -52,6 +52,10 @@ def read_file(path: str) -> bytes | None:
         return None
 
 
+def _as_listed(listing: Listing) -> Listing:
+    return listing
+
+
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`."""
     return frozenset(_STORED_ATTRIBUTE.findall(text))
@@ -82,6 +86,10 @@ class Project:
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, bool] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """What another process makes the same project of; it says itself how files are read there."""
+        return Project, (self.root, partial(_as_listed, (self.files, dict(self.links))))
 
     # -- files -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from perflint.code import Options
@@ -20,11 +20,12 @@ from perflint.config import (
     selected,
 )
 from perflint.discover import Found, find_files, project_root, walk
-from perflint.engine import Checked, Session, check_bytes, check_file
+from perflint.engine import Checked, Item, Session, check_bytes, check_file, check_item
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
 from perflint.project import Listing, Project, read_file
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
+from perflint.workers import ALONE, Workers
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -32,6 +33,31 @@ if TYPE_CHECKING:
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
 can fire in is not parsed, unless it was named on the command line."""
+
+
+@dataclass(frozen=True)
+class PerFileIgnores:
+    """The rules that a configuration leaves out for a file, by patterns relative to a directory."""
+
+    directory: str
+    patterns: Mapping[str, frozenset[str]]
+
+    def __call__(self, path: str) -> frozenset[str]:
+        """The names to leave out for the file at an absolute path."""
+        if not self.patterns:
+            return frozenset()
+        relative = os.path.relpath(path, self.directory).replace(os.sep, "/")
+        return frozenset(name for spec, names in self._specs for name in names if spec.match_file(relative))
+
+    @cached_property
+    def _specs(self) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
+        from pathspec import GitIgnoreSpec
+
+        return [(GitIgnoreSpec.from_lines([pattern]), names) for pattern, names in self.patterns.items()]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the compiled patterns."""
+        return PerFileIgnores, (self.directory, self.patterns)
 
 
 @dataclass
@@ -74,7 +100,6 @@ class Run:
         self._sessions: dict[tuple[str, str | None], Session] = {}
         self._roots: dict[str, tuple[str, bool]] = {}
         self._projects: dict[str, Project] = {}
-        self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
 
     def find(self, paths: Sequence[str]) -> Found:
@@ -87,17 +112,24 @@ class Run:
         """
         return find_files(paths, self.configurations.of)
 
-    def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None) -> Result:
-        """Check files."""
-        result = Result()
-        for path, always in self._files(found):
-            on_file(path)
-            session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
-            if not checked.findings:
-                checked.source = None  # only reports of findings need the text
-            result.checked.append(checked)
-        return result
+    def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None, workers: Workers = ALONE) -> Result:
+        """Check files; the result is the same whatever the workers."""
+        items = self._items(found)
+        outcomes: dict[int, Checked] = {}
+        for place, checked in self._outcomes(items, workers):
+            on_file(items[place].path)
+            outcomes[place] = checked
+        return Result([outcomes[place] for place in range(len(items))])
+
+    def _outcomes(self, items: Sequence[Item], workers: Workers) -> Iterator[tuple[int, Checked]]:
+        """Each file's place and outcome, in any order."""
+        sessions = list(self._sessions.values())
+        if workers.pay_for(items):
+            from perflint.parallel import distributed
+
+            yield from distributed(sessions, items, workers, self._unsaved)
+        else:
+            yield from ((place, check_item(sessions, item)) for place, item in enumerate(items))
 
     def fix(
         self,
@@ -107,13 +139,22 @@ class Run:
         write_files: bool,
         on_file: Callable[[str], None] = lambda path: None,
         accept: Accept = lambda source, finding: True,
+        workers: Workers = ALONE,
     ) -> Result:
-        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes."""
+        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes.
+
+        One file is fixed after the other, and each is checked against the fixed text of those before it: what workers have
+        found counts up to the first file that a fix changes.
+        """
         result = Result()
-        for path, always in self._files(found):
+        items = self._items(found)
+        outcomes = dict(self._outcomes(items, workers)) if workers.pay_for(items) else {}
+        for place, (path, name, always, _, _) in enumerate(items):
             on_file(path)
             session = self.session(path, found)
-            checked = check_file(session, path, shown(path), always_parse=always)
+            checked = outcomes[place] if place in outcomes and not result.fixed else None
+            if checked is None:
+                checked = check_file(session, path, name, always_parse=always)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
             before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
@@ -181,8 +222,8 @@ class Run:
             found.files.append(path)
         found.explicit.add(path)
 
-    def _files(self, found: Found) -> Iterator[tuple[str, bool]]:
-        """Files to check, and whether each is parsed in any case."""
+    def _items(self, found: Found) -> list[Item]:
+        """What is to check."""
         total = 0
         sizes: dict[str, int] = {}
         for path in found.files:
@@ -192,8 +233,13 @@ class Run:
                 sizes[path] = 0
             total += sizes[path] if sizes[path] <= SMALL_RUN_BYTES else 0
         small = total <= SMALL_RUN_BYTES
+        items: list[Item] = []
         for path in found.files:
-            yield path, path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
+            session = self.session(path, found)
+            always = path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
+            place = next(place for place, known in enumerate(self._sessions.values()) if known is session)
+            items.append(Item(path, shown(path), always, place, sizes[path]))
+        return items
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -216,7 +262,7 @@ class Run:
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
-                lambda file: self._ignored(file, config),
+                PerFileIgnores(config.directory or os.getcwd(), _expanded(config.per_file_ignores, self.rules)),
             )
         return session
 
@@ -252,20 +298,6 @@ class Run:
         """A file's bytes: unsaved text where there is some."""
         return self._unsaved[path] if path in self._unsaved else read_file(path)
 
-    def _ignored(self, path: str, config: Config) -> frozenset[str]:
-        if not config.per_file_ignores:
-            return frozenset()
-        base = config.directory or os.getcwd()
-        if base not in self._ignore_specs:
-            from pathspec import GitIgnoreSpec
-
-            self._ignore_specs[base] = [
-                (GitIgnoreSpec.from_lines([pattern]), _expanded(names, self.rules))
-                for pattern, names in config.per_file_ignores.items()
-            ]
-        relative = os.path.relpath(path, base).replace(os.sep, "/")
-        return frozenset(name for spec, names in self._ignore_specs[base] if spec.match_file(relative) for name in names)
-
 
 def shown(path: str) -> str:
     """How reports name a file: relative to the working directory where it is below it."""
@@ -288,6 +320,10 @@ def _common_root(files: Sequence[str]) -> str:
     return os.path.commonpath(directories) if directories else os.getcwd()
 
 
-def _expanded(names: Sequence[str], rules: Sequence[Rule]) -> frozenset[str]:
+def _expanded(ignores: Mapping[str, Sequence[str]], rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
+    """Per-file ignores with groups replaced by their rules."""
     groups = {rule.name: rule.category.value for rule in rules} | {UNUSED_SUPPRESSION: Category.ENGINE.value}
-    return frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
+    return {
+        pattern: frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
+        for pattern, names in ignores.items()
+    }
