@@ -101,6 +101,7 @@ def _shared(command: Command) -> Command:
         click.option(
             "--jobs", "-j", type=click.IntRange(1), metavar="N", help="Run in up to N processes.  [default: the cores at hand]"
         ),
+        click.option("--executor", metavar="NAME", help="Run on a cluster: dask:ADDRESS, or an executor, as MODULE:NAME."),
         click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
     ]
     for option in reversed(options):
@@ -339,21 +340,34 @@ class _Invocation:
         return self.paths == ("-",) or bool(self.options["stdin_filename"])
 
     def _result(self, run: Run, found: Found) -> Result:
-        with _progress(len(found.files)) as on_file:
+        with _progress(len(found.files)) as on_file, self._workers() as workers:
             if not self.fixing:
-                result = run.check(found, on_file, self._workers())
+                result = run.check(found, on_file, workers)
                 if self.ranking is not None:
                     self.ranking.rank(result)
                 return result
             writing = not self.options["diff"] and not self._reads_stdin
             unsafe = bool(self.options["unsafe_fixes"])
-            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=self._workers())
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
 
-    def _workers(self) -> Workers:
+    @contextlib.contextmanager
+    def _workers(self) -> Iterator[Workers]:
         from perflint.cores import available_cores
         from perflint.workers import Workers
 
-        return Workers(self.options["jobs"] or available_cores(), warn=lambda line: click.echo(f"Warning: {line}.", err=True))
+        jobs = self.options["jobs"] or available_cores()
+        warn = lambda line: click.echo(f"Warning: {line}.", err=True)
+        if self.options["executor"] is None:
+            yield Workers(jobs, warn=warn)
+            return
+        from perflint.executors import ExecutorError, opened
+        from perflint.parallel import ParallelError
+
+        try:
+            with opened(self.options["executor"]) as executors:
+                yield Workers(jobs, executors, warn)
+        except (ExecutorError, ParallelError) as error:
+            raise click.ClickException(f"--executor {error}") from None
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,10 @@ import traceback
 import uuid
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby
 from multiprocessing.connection import Connection
@@ -31,6 +31,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 from perflint.engine import Checked, Counters, Item, Session, check_item
+from perflint.executors import Pinned
 from perflint.project import read_file
 from perflint.workers import Workers
 
@@ -94,17 +95,6 @@ class RemoteTraceback(Exception):
     def __str__(self) -> str:
         """The traceback in the worker."""
         return f"\n{self.trace}"
-
-
-@dataclass
-class Traffic:
-    """How often each worker got the bytes of each file."""
-
-    sent: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def note(self, worker: str, paths: Iterable[str]) -> None:
-        """Count files as sent to a worker."""
-        self.sent.setdefault(worker, Counter()).update(paths)
 
 
 # -- in a worker ---------------------------------------------------------------------------------------------------------
@@ -243,7 +233,7 @@ class Distribution:
         setup: Callable[[], Setup],
         on_lost: Callable[[str], None],
     ) -> None:
-        self.traffic = Traffic()
+        self.traffic: dict[str, Counter[str]] = {}
         self._run, self._sessions, self._items = run, sessions, items
         self._lanes: list[Lane] = []
         self._setup, self._on_lost = setup, on_lost
@@ -330,7 +320,7 @@ class Distribution:
 
     def _sent(self, setup: Setup, future: Future[Any]) -> None:
         if not future.cancelled() and future.exception() is None:
-            self.traffic.note(future.result().worker, setup.texts)
+            self.traffic.setdefault(future.result().worker, Counter()).update(setup.texts.keys())
 
     def _lose(self, lane: Lane, batch: Batch, reason: str) -> None:
         """Go on without a worker: its batch is checked here, the rest of its stretch by the others."""
@@ -382,16 +372,47 @@ def distributed(
 ) -> Iterator[tuple[int, Checked]]:
     """Each file's place in the run and its outcome, as workers deliver them. `unsaved`: texts that take the place of files."""
     run = uuid.uuid4().hex
-    distribution = Distribution(run, sessions, items, partial(_local_setup, sessions, unsaved), workers.warn)
-    if any(rule.steps for session in sessions for rule in session.rules):
-        for session in sessions:
-            session.project.importers(items[0].path)  # found out once: forked workers share it
-    with local_lanes(run, sessions, workers.jobs) as lanes:
-        yield from distribution.results(lanes)
+    setup = partial(Setup, made_by(), tuple(sessions))
+    if workers.executors:
+        texts = cache(partial(texts_of, sessions))
+        with executor_lanes(run, workers) as lanes:
+            distribution = Distribution(run, sessions, items, lambda: setup(texts(), on_disk=False), workers.warn)
+            yield from distribution.results(lanes)
+    else:
+        if any(rule.steps for session in sessions for rule in session.rules):
+            for session in sessions:
+                session.project.importers(items[0].path)  # found out once: forked workers share it
+        with local_lanes(run, sessions, workers.jobs) as lanes:
+            distribution = Distribution(run, sessions, items, lambda: setup(unsaved, on_disk=True), workers.warn)
+            yield from distribution.results(lanes)
+    workers.traffic.update(distribution.traffic)
 
 
-def _local_setup(sessions: Sequence[Session], unsaved: dict[str, bytes]) -> Setup:
-    return Setup(made_by(), tuple(sessions), unsaved, on_disk=True)
+def texts_of(sessions: Sequence[Session]) -> dict[str, bytes]:
+    """The bytes of all files that a question may lead to, for workers that see no common disk."""
+    texts: dict[str, bytes] = {}
+    for project in {id(session.project): session.project for session in sessions}.values():
+        for path in (*project.files, *project.links.values()):
+            data = project.reader(path)
+            if data is not None:
+                texts[path] = data
+    return texts
+
+
+@contextlib.contextmanager
+def executor_lanes(run: str, workers: Workers) -> Iterator[list[Lane]]:
+    """The workers behind executors that the user brings."""
+    several = len(workers.executors) > 1
+    lanes: list[Lane] = []
+    for executor in workers.executors:
+        lost = {"lost": executor.is_lost} if isinstance(executor, Pinned) else {}
+        lanes += [Lane(executor.submit, **lost) for _ in range(1 if several else workers.jobs)]
+    try:
+        yield lanes
+    finally:
+        for executor in workers.executors:
+            with contextlib.suppress(Exception):  # one that is broken has nothing to forget
+                executor.submit(forget_run, run)
 
 
 # -- workers on this machine ---------------------------------------------------------------------------------------------
@@ -413,16 +434,20 @@ class _Worker:
 
         Raises:
             WorkerDied: the process has ended.
+            Exception: what the function raised.
 
         """
         try:
             self._connection.send((function, arguments))
-            return self._connection.recv()
+            result, error = self._connection.recv()
         except (EOFError, OSError):
             self.process.join(1)
             code = self.process.exitcode
             ended = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
             raise WorkerDied(f"process {self.process.pid} ended with {ended}") from None
+        if error is not None:
+            raise error
+        return result
 
     def stop(self) -> None:
         """End the process; a call that it has not answered fails."""
@@ -437,10 +462,17 @@ def _serve(connection: Connection, inherited: Sequence[Connection]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
         other.close()
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(OSError):
         while True:
-            function, arguments = connection.recv()
-            connection.send(function(*arguments))
+            result, error = None, None
+            try:
+                function, arguments = connection.recv()
+                result = function(*arguments)
+            except EOFError:
+                return
+            except Exception as raised:
+                error = _portable(raised)
+            connection.send((result, error))
 
 
 @contextlib.contextmanager

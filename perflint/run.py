@@ -228,7 +228,7 @@ class Run:
         sizes: dict[str, int] = {}
         for path in found.files:
             try:
-                sizes[path] = os.path.getsize(path)
+                sizes[path] = len(self._unsaved[path]) if path in self._unsaved else os.path.getsize(path)
             except OSError:
                 sizes[path] = 0
             total += sizes[path] if sizes[path] <= SMALL_RUN_BYTES else 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,13 +24,15 @@ WORTHWHILE_BYTES_SPAWNED = 4 * 1024 * 1024
 class Workers:
     """How many processes of this machine may work, or which executors do.
 
-    jobs: 1 is this process alone. executors: one per worker, or one for several workers, `jobs` in number; files' bytes are
-    sent to them. warn: is told when a worker is lost.
+    jobs: 1 is this process alone. executors: one for each worker, or a single one that `jobs` workers stand behind; files'
+    bytes are sent to them. warn: is told when a worker is lost. traffic: for each worker that files were sent to, how often
+    it got each of them.
     """
 
     jobs: int = 1
     executors: Sequence[Executor] = ()
     warn: Callable[[str], None] = lambda message: None
+    traffic: dict[str, Counter[str]] = field(default_factory=dict)
 
     def pay_for(self, items: Sequence[Item]) -> bool:
         """Whether to start workers for some files."""
