@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perflint.discover import Found
     from perflint.profile.ranking import Ranking
     from perflint.run import Result, Run
+    from perflint.watch import Watched
     from perflint.workers import Workers
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
@@ -111,6 +112,7 @@ def _shared(command: Command) -> Command:
 
 @cli.command()
 @_shared
+@click.option("--watch", "-w", is_flag=True, help="Check again whenever a file changes.")
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 @click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
@@ -120,12 +122,13 @@ def _shared(command: Command) -> Command:
     metavar="PERCENT",
     help="Hide findings at lines that cost less than this part of a step.  [default: 0.1]",
 )
-def check(fixes: bool, add_ignores: bool, **options: Any) -> int:
+def check(fixes: bool, add_ignores: bool, watch: bool, **options: Any) -> int:
     """Report what is slow in PATHS.
 
     PATHS are files and directories, or `-` for standard input; by default the working directory.
     """
-    return _Invocation(fixing=fixes, add_ignores=add_ignores, **options).run()
+    invocation = _Invocation(fixing=fixes, add_ignores=add_ignores, **options)
+    return invocation.watch() if watch else invocation.run()
 
 
 @cli.command()
@@ -257,20 +260,15 @@ class _Invocation:
         self.add_ignores = add_ignores
         self.paths = paths or (".",)
         self.options = options
+        self.watched: Watched | None = None
         self.ranking = self._ranking(profile, profile_threshold)
         if add_ignores and (self.fixing or self._reads_stdin):
             raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
 
     def run(self) -> int:
-        from perflint.config import ConfigError
-        from perflint.discover import PathError
-        from perflint.registry import all_rules
-        from perflint.run import Run
-
-        try:
-            run = Run(all_rules(), self._fixed_config(), self._overrides())
-            found = self._found(run)
-            run.configurations.of(os.getcwd())
+        """Find, check or fix, report."""
+        with _user_errors():
+            run, found = self._start()
             if self.options["show_files"]:
                 from perflint.run import shown
 
@@ -278,9 +276,41 @@ class _Invocation:
                     click.echo(shown(path))
                 return CLEAN
             result = self._result(run, found)
-        except (ConfigError, PathError, ValueError) as error:
-            raise click.ClickException(str(error)) from None
         return self._report(run, found, result)
+
+    def watch(self) -> NoReturn:
+        """Check and report at each change, until Ctrl-C."""
+        if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
+            raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
+        from perflint.watch import changes
+
+        for _ in changes(self._watched):
+            click.clear()
+            try:
+                self.run()
+            except click.ClickException as error:
+                error.show()
+            click.echo("Watching for file changes.", err=True)
+        raise AssertionError("files never stop changing")
+
+    def _watched(self) -> Watched:
+        try:
+            with _user_errors():
+                run, found = self._start()
+                self.watched = run.watched(found)
+        except click.ClickException:
+            if self.watched is None:
+                raise
+        return self.watched  # after a change that makes no sense: what there was before
+
+    def _start(self) -> tuple[Run, Found]:
+        from perflint.registry import all_rules
+        from perflint.run import Run
+
+        run = Run(all_rules(), self._fixed_config(), self._overrides())
+        found = self._found(run)
+        run.configurations.of(os.getcwd())
+        return run, found
 
     def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
         if profile is None:
@@ -467,6 +497,18 @@ class _Invocation:
             added += len(findings)
         click.echo(f"Added suppressions for {added} findings.", err=True)
         return CLEAN
+
+
+@contextlib.contextmanager
+def _user_errors() -> Iterator[None]:
+    """Show what a user can cause as one line."""
+    from perflint.config import ConfigError
+    from perflint.discover import PathError
+
+    try:
+        yield
+    except (ConfigError, PathError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 @contextlib.contextmanager

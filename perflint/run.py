@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perflint.code import Options
 from perflint.config import (
     ENGINE_FINDINGS,
+    FILE_NAMES,
     UNUSED_SUPPRESSION,
     Config,
     ConfigError,
@@ -25,6 +26,7 @@ from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
 from perflint.project import Listing, Project, read_file
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
+from perflint.watch import Watched
 from perflint.workers import ALONE, Workers
 
 if TYPE_CHECKING:
@@ -222,6 +224,16 @@ class Run:
             found.files.append(path)
         found.explicit.add(path)
 
+    def watched(self, found: Found) -> Watched:
+        """What to watch for changes of a result: the files of the run and their projects, and what configures them."""
+        files = {*found.files, *found.links.values()}
+        for session in {id(session): session for session in (self.session(path, found) for path in found.files)}.values():
+            files |= {*session.project.files, *session.project.links.values(), *_configuring(session.project.root)}
+        folders = {os.path.dirname(path) for path in files}
+        files |= {os.path.join(folder, name) for folder in folders for name in (*FILE_NAMES, ".gitignore")}
+        configured = (self.configurations.of(folder).path for folder in folders)
+        return Watched(frozenset(files | {path for path in configured if path is not None}), frozenset(folders))
+
     def _items(self, found: Found) -> list[Item]:
         """What is to check."""
         total = 0
@@ -303,6 +315,15 @@ def shown(path: str) -> str:
     """How reports name a file: relative to the working directory where it is below it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def _configuring(directory: str) -> list[str]:
+    """The files in a directory that may say which versions of packages a project admits."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return [os.path.join(directory, name) for name in names if name.endswith((".toml", ".txt", ".cfg", ".yml", ".yaml"))]
 
 
 def _siblings(path: str) -> list[str]:

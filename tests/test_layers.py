@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import BAD, ROOT, in_subprocess
 
-ENGINE_MAY_IMPORT = {"perflint", "click", "libcst", "packaging", "pathspec", "rich", "tomli"}
+ENGINE_MAY_IMPORT = {"perflint", "click", "distributed", "libcst", "packaging", "pathspec", "rich", "tomli"}
 RULES_MAY_IMPORT = {"perflint.api", "perflint_rules", "packaging", "libcst"}
-HEAVY = {"libcst", "rich"}
+HEAVY = {"distributed", "libcst", "rich"}
 """Packages that only some commands need: they are imported inside functions."""
 
 
