@@ -403,10 +403,10 @@ def texts_of(sessions: Sequence[Session]) -> dict[str, bytes]:
 def executor_lanes(run: str, workers: Workers) -> Iterator[list[Lane]]:
     """The workers behind executors that the user brings."""
     several = len(workers.executors) > 1
-    lanes: list[Lane] = []
-    for executor in workers.executors:
-        lost = {"lost": executor.is_lost} if isinstance(executor, Pinned) else {}
-        lanes += [Lane(executor.submit, **lost) for _ in range(1 if several else workers.jobs)]
+    lanes = [Lane(executor.submit) for executor in workers.executors for _ in range(1 if several else workers.jobs)]
+    for lane, executor in zip(lanes, workers.executors, strict=False):
+        if isinstance(executor, Pinned):
+            lane.lost = executor.is_lost
     try:
         yield lanes
     finally:
@@ -449,6 +449,10 @@ class _Worker:
             raise error
         return result
 
+    def through(self, threads: ThreadPoolExecutor) -> Callable[..., Future[Any]]:
+        """The calls as futures: a thread waits for each answer."""
+        return lambda function, *arguments: threads.submit(self.ask, function, *arguments)
+
     def stop(self) -> None:
         """End the process; a call that it has not answered fails."""
         self.process.terminate()
@@ -489,7 +493,7 @@ def local_lanes(run: str, sessions: Sequence[Session], workers: int) -> Iterator
                     started.append(_Worker(context, started))
                 gc.unfreeze()
             knows_run = context.get_start_method() == "fork"
-            yield [Lane(partial(threads.submit, worker.ask), knows_run) for worker in started]
+            yield [Lane(worker.through(threads), knows_run) for worker in started]
         finally:
             forget_run(run)
             for worker in started:
