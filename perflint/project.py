@@ -65,13 +65,13 @@ def stored_attributes(text: bytes) -> frozenset[bytes]:
 class Project:
     """All Python files under `root`, by absolute path.
 
-    listing: the files that exist for imports and callers, and the symbolic links to files, which imports follow; asked for
-    when a question first goes beyond one file. reader: how a file's bytes are had; tests and editors put unsaved text in
+    listing: the files that exist for imports and callers, or a function that gives them and the symbolic links to files,
+    which imports follow; it is called when a question first goes beyond one file. reader: how a file's bytes are had; tests and editors put unsaved text in
     their place.
     """
 
     root: str
-    listing: Callable[[], Listing]
+    listing: Collection[str] | Callable[[], Listing]
     reader: Reader = read_file
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
@@ -105,7 +105,7 @@ class Project:
 
     @cached_property
     def _listed(self) -> tuple[frozenset[str], Mapping[str, str]]:
-        files, links = self.listing()
+        files, links = self.listing() if callable(self.listing) else (self.listing, {})
         return frozenset(files), links
 
     @cached_property

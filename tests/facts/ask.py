@@ -43,7 +43,7 @@ class Program:
     def __init__(self, main: str, files: dict[str, str] | None = None) -> None:
         texts = {"main.py": main, **(files or {})}
         self.data = {f"{ROOT}/{name}": textwrap.dedent(text).encode() for name, text in texts.items()}
-        self.project = Project(ROOT, lambda: (self.data, {}), self.data.get)
+        self.project = Project(ROOT, self.data, reader=self.data.get)
         self.facts = Facts(self.project)
 
     def module(self, name: str = "main.py") -> Module:
