@@ -66,8 +66,8 @@ class Project:
     """All Python files under `root`, by absolute path.
 
     listing: the files that exist for imports and callers, or a function that gives them and the symbolic links to files,
-    which imports follow; it is called when a question first goes beyond one file. reader: how a file's bytes are had; tests and editors put unsaved text in
-    their place.
+    which imports follow; it is called when a question first goes beyond one file.
+    reader: how a file's bytes are had; tests and editors put unsaved text in their place.
     """
 
     root: str
