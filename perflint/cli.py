@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
-import json
 import os
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -24,6 +21,8 @@ if TYPE_CHECKING:
     from perflint.discover import Found
     from perflint.profile.ranking import Ranking
     from perflint.run import Result, Run
+    from perflint.watch import Watched
+    from perflint.workers import Workers
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
 FORMATS = ("full", "concise", "json", "json-lines", "github")
@@ -56,6 +55,8 @@ class _Group(click.Group):
             error.show()
             status = ERROR
         except Exception as error:
+            import traceback
+
             traceback.print_exc()
             click.echo(
                 f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True
@@ -65,7 +66,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(version("perflint-torch"), prog_name="perflint")
+@click.version_option(package_name="perflint-torch", prog_name="perflint")
 def cli() -> None:
     """Find what makes PyTorch training and evaluation code slow, and rewrite it.
 
@@ -104,6 +105,10 @@ def _shared(command: Command) -> Command:
             envvar="PERFLINT_CACHE_DIR",
             help="Where results are remembered.  [default: .perflint_cache in the project]",
         ),
+        click.option(
+            "--jobs", "-j", type=click.IntRange(1), metavar="N", help="Run in up to N processes.  [default: the cores at hand]"
+        ),
+        click.option("--executor", metavar="NAME", help="Run on a cluster: dask:ADDRESS, or an executor, as MODULE:NAME."),
         click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
     ]
     for option in reversed(options):
@@ -113,6 +118,7 @@ def _shared(command: Command) -> Command:
 
 @cli.command()
 @_shared
+@click.option("--watch", "-w", is_flag=True, help="Check again whenever a file changes.")
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 @click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
@@ -122,12 +128,13 @@ def _shared(command: Command) -> Command:
     metavar="PERCENT",
     help="Hide findings at lines that cost less than this part of a step.  [default: 0.1]",
 )
-def check(fixes: bool, add_ignores: bool, **options: Any) -> int:
+def check(fixes: bool, add_ignores: bool, watch: bool, **options: Any) -> int:
     """Report what is slow in PATHS.
 
     PATHS are files and directories, or `-` for standard input; by default the working directory.
     """
-    return _Invocation(fixing=fixes, add_ignores=add_ignores, **options).run()
+    invocation = _Invocation(fixing=fixes, add_ignores=add_ignores, **options)
+    return invocation.watch() if watch else invocation.run()
 
 
 @cli.command()
@@ -180,6 +187,8 @@ def explain(rule: str, output_format: str) -> int:
     shown = rules.get(rule)
     if shown is None:
         shown_page = f"# {rule}\n\n{ENGINE_PAGES[rule]}"
+        import json
+
         click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
     else:
         click.echo(as_json(shown) if output_format == "json" else page(shown))
@@ -276,20 +285,15 @@ class _Invocation:
         self.add_ignores = add_ignores
         self.paths = paths or (".",)
         self.options = options
+        self.watched: Watched | None = None
         self.ranking = self._ranking(profile, profile_threshold)
         if add_ignores and (self.fixing or self._reads_stdin):
             raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
 
     def run(self) -> int:
-        from perflint.config import ConfigError
-        from perflint.discover import PathError
-        from perflint.registry import all_rules
-        from perflint.run import Run
-
-        try:
-            run = Run(all_rules(), self._fixed_config(), self._overrides(), cached=not self.options["no_cache"])
-            found = self._found(run)
-            run.configurations.of(os.getcwd())
+        """Find, check or fix, report."""
+        with _user_errors():
+            run, found = self._start()
             if self.options["show_files"]:
                 from perflint.run import shown
 
@@ -297,11 +301,43 @@ class _Invocation:
                     click.echo(shown(path))
                 return CLEAN
             result = self._result(run, found)
-            for problem in run.problems:
-                click.echo(f"warning: {problem}", err=True)
-        except (ConfigError, PathError, ValueError) as error:
-            raise click.ClickException(str(error)) from None
+        for problem in run.problems:
+            click.echo(f"warning: {problem}", err=True)
         return self._report(run, found, result)
+
+    def watch(self) -> NoReturn:
+        """Check and report at each change, until Ctrl-C."""
+        if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
+            raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
+        from perflint.watch import changes
+
+        for _ in changes(self._watched):
+            click.clear()
+            try:
+                self.run()
+            except click.ClickException as error:
+                error.show()
+            click.echo("Watching for file changes.", err=True)
+        raise AssertionError("files never stop changing")
+
+    def _watched(self) -> Watched:
+        try:
+            with _user_errors():
+                run, found = self._start()
+                self.watched = run.watched(found)
+        except click.ClickException:
+            if self.watched is None:
+                raise
+        return self.watched  # after a change that makes no sense: what there was before
+
+    def _start(self) -> tuple[Run, Found]:
+        from perflint.registry import all_rules
+        from perflint.run import Run
+
+        run = Run(all_rules(), self._fixed_config(), self._overrides(), cached=not self.options["no_cache"])
+        found = self._found(run)
+        run.configurations.of(os.getcwd())
+        return run, found
 
     def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
         if profile is None:
@@ -363,21 +399,41 @@ class _Invocation:
         return self.paths == ("-",) or bool(self.options["stdin_filename"])
 
     def _result(self, run: Run, found: Found) -> Result:
-        with _progress(len(found.files)) as on_file:
+        with _progress(len(found.files)) as on_file, self._workers() as workers:
             if not self.fixing:
-                result = run.check(found, on_file)
+                result = run.check(found, on_file, workers)
                 if self.ranking is not None:
                     self.ranking.rank(result)
                 return result
             writing = not self.options["diff"] and not self._reads_stdin
-            return run.fix(found, unsafe=bool(self.options["unsafe_fixes"]), write_files=writing, on_file=on_file)
+            unsafe = bool(self.options["unsafe_fixes"])
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
+
+    @contextlib.contextmanager
+    def _workers(self) -> Iterator[Workers]:
+        from perflint.cores import available_cores
+        from perflint.workers import Workers
+
+        jobs = self.options["jobs"] or available_cores()
+        warn = lambda line: click.echo(f"Warning: {line}.", err=True)
+        if self.options["executor"] is None:
+            yield Workers(jobs, warn=warn)
+            return
+        from perflint.executors import ExecutorError, opened
+        from perflint.parallel import ParallelError
+
+        try:
+            with opened(self.options["executor"]) as executors:
+                yield Workers(jobs, executors, warn)
+        except (ExecutorError, ParallelError) as error:
+            raise click.ClickException(f"--executor {error}") from None
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 
     def _report(self, run: Run, found: Found, result: Result) -> int:
-        from perflint.diff import patch
-
         if self.options["diff"]:
+            from perflint.diff import patch
+
             for fixed in result.fixed:
                 for line in patch(fixed):
                     sys.stdout.buffer.write(line)
@@ -470,6 +526,18 @@ class _Invocation:
             added += len(findings)
         click.echo(f"Added suppressions for {added} findings.", err=True)
         return CLEAN
+
+
+@contextlib.contextmanager
+def _user_errors() -> Iterator[None]:
+    """Show what a user can cause as one line."""
+    from perflint.config import ConfigError
+    from perflint.discover import PathError
+
+    try:
+        yield
+    except (ConfigError, PathError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,8 +93,8 @@ def parse(content: Mapping[str, Any], path: str) -> Config:
     for key, value in content.items():
         kind = _KEYS.get(key)
         if kind is None:
-            near = difflib.get_close_matches(key.replace("_", "-"), _KEYS, 1)
-            hint = f"; did you mean `{near[0]}`?" if near else f"; valid keys are {', '.join(sorted(_KEYS))}"
+            near = _nearest(key.replace("_", "-"), _KEYS)
+            hint = f"; did you mean `{near}`?" if near else f"; valid keys are {', '.join(sorted(_KEYS))}"
             raise ConfigError(f"{path}: unknown key `{key}`{hint}")
         values[key.replace("-", "_")] = _converted(key, value, kind, path)
     return Config(path=path, **values)
@@ -236,9 +235,15 @@ def require_known(name: str, names: Iterable[str]) -> None:
     if name not in known:
         if name in ENGINE_FINDINGS:
             raise ConfigError(f"`{name}` is always reported; leave the file out with `exclude`")
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean `{near[0]}`?" if near else "; `perflint rules` lists them"
+        near = _nearest(name, known)
+        hint = f"; did you mean `{near}`?" if near else "; `perflint rules` lists them"
         raise ConfigError(f"no rule or group is named `{name}`{hint}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, known, 1)), None)
 
 
 UNUSED_SUPPRESSION = "unused-suppression"

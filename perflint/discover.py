@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING
 
 from perflint.config import Config
 from perflint.words import words
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 DEFAULT_EXCLUDES = sorted(
     words(
@@ -162,6 +164,8 @@ def _relative(path: str, base: str) -> str:
 
 
 def _exclude_spec(config: Config) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
     patterns = (*(config.exclude or DEFAULT_EXCLUDES), *config.extend_exclude)
     found = _SPECS.get(patterns)
     if found is None:
@@ -191,6 +195,8 @@ def _ignore_specs_above(directory: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
 
 
 def _read_spec(path: str) -> GitIgnoreSpec | None:
+    from pathspec import GitIgnoreSpec
+
     try:
         with open(path, encoding="utf-8", errors="replace") as handle:
             return GitIgnoreSpec.from_lines(handle.read().splitlines())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -39,6 +40,14 @@ class Counters:
     scopes_checked: int = 0
     remembered: int = 0
 
+    def __add__(self, other: Counters) -> Counters:
+        """The sums."""
+        return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: Counters) -> Counters:
+        """The differences."""
+        return Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
 
 @dataclass
 class Session:
@@ -71,6 +80,12 @@ class Session:
             self._facts = Facts(self.project, self.target_versions)
             self._generation = self.project.generation
         return self._facts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """What another process makes the same session of: its files may lie elsewhere, so it is told the versions."""
+        options = replace(self.options, runtime=self.options.runtime or self.facts.has_runtime)
+        chosen = (self.project, tuple(self.rules), options, self.facts.versions)
+        return Session, (*chosen, self.unused_suppressions, self.known, self.all_defaults, self.ignores)
 
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
@@ -118,6 +133,24 @@ class Checked:
     findings: list[Finding] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
     facts: tuple[Fact, ...] | None = None
+
+
+class Item(NamedTuple):
+    """One file of a run. always_parse: see `check_file`. session: its place among those of the run. size: in bytes."""
+
+    path: str
+    shown: str
+    always_parse: bool
+    session: int
+    size: int
+
+
+def check_item(sessions: Sequence[Session], item: Item) -> Checked:
+    """Check one file of a run. The text is dropped where nothing was found: only reports of findings need it."""
+    checked = check_file(sessions[item.session], item.path, item.shown, always_parse=item.always_parse)
+    if not checked.findings:
+        checked.source = None
+    return checked
 
 
 def check_file(session: Session, path: str, shown: str, *, always_parse: bool = False) -> Checked:

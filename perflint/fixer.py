@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import os
 import stat
-import tempfile
 import tokenize
 from bisect import bisect_left, insort
 from collections import Counter
@@ -259,6 +258,8 @@ def write(path: str, expected: bytes, data: bytes) -> None:
         WriteError: the file has changed since it was read, or it cannot be written.
 
     """
+    import tempfile
+
     target = os.path.realpath(path)
     try:
         with open(target, "rb") as handle:

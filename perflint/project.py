@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import islice
 
 from perflint.gate import Gate
@@ -48,6 +49,8 @@ Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
 
 Reader = Callable[[str], "bytes | None"]
+Listing = tuple[Collection[str], Mapping[str, str]]
+"""Files by absolute path, and what symbolic links to files lead to."""
 
 
 def read_file(path: str) -> bytes | None:
@@ -78,6 +81,10 @@ def requirement_files(root: str) -> list[str]:
     return [os.path.join(root, name) for name in sorted(names) if _REQUIREMENTS.fullmatch(name)]
 
 
+def _as_listed(listing: Listing) -> Listing:
+    return listing
+
+
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`."""
     return frozenset(_STORED_ATTRIBUTE.findall(text))
@@ -87,13 +94,13 @@ def stored_attributes(text: bytes) -> frozenset[bytes]:
 class Project:
     """All Python files under `root`, by absolute path.
 
-    files: the files that exist for imports and callers. links: symbolic links to files, which imports follow. reader: how
-    a file's bytes are had; tests and editors put unsaved text in their place.
+    listing: the files that exist for imports and callers, or a function that gives them and the symbolic links to files,
+    which imports follow; it is called when a question first goes beyond one file.
+    reader: how a file's bytes are had; tests and editors put unsaved text in their place.
     """
 
     root: str
-    files: Collection[str]
-    links: Mapping[str, str] = field(default_factory=dict)
+    listing: Collection[str] | Callable[[], Listing]
     reader: Reader = read_file
     trace: Trace = field(default_factory=Trace, repr=False)
     """What is asked here. `answer` says what the questions are."""
@@ -105,7 +112,6 @@ class Project:
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0
     _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
-    _components: set[str] = field(default_factory=set, repr=False)
     _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
@@ -121,10 +127,30 @@ class Project:
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
     _answers: dict[Question, str] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self.files = frozenset(self.files)
-        for path in (*self.files, *self.links):
-            self._components.update(path[:-3].split(os.sep))
+    def __reduce__(self) -> tuple[object, ...]:
+        """What another process makes the same project of; it says itself how files are read there."""
+        return Project, (self.root, partial(_as_listed, (self.files, dict(self.links))))
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files that exist for imports and callers."""
+        return self._listed[0]
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Symbolic links to files, and what they lead to."""
+        return self._listed[1]
+
+    @cached_property
+    def _listed(self) -> tuple[frozenset[str], Mapping[str, str]]:
+        files, links = self.listing() if callable(self.listing) else (self.listing, {})
+        return frozenset(files), links
+
+    @cached_property
+    def _components(self) -> set[str]:
+        return {part for path in (*self.files, *self.links) for part in path[:-3].split(os.sep)}
 
     # -- modules -----------------------------------------------------------------------------------------------------
 

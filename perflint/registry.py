@@ -32,6 +32,19 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(rules[name] for name in sorted(rules))
 
 
+def installed_rule(name: str) -> Rule:
+    """The rule of a name.
+
+    Raises:
+        ImportError: no rule pack that is installed has it.
+
+    """
+    for rule in all_rules():
+        if rule.name == name:
+            return rule
+    raise ImportError(f"the rule {name} is not installed")
+
+
 def _rules_of(package: ModuleType) -> Iterator[Rule]:
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -122,6 +122,12 @@ class Rule:
     fixes: bool = False
     steps: bool = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rules travel between processes by name."""
+        from perflint.registry import installed_rule
+
+        return installed_rule, (self.name,)
+
     @property
     def summary(self) -> str:
         """The page's first line."""

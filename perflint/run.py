@@ -6,15 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
-
-from pathspec import GitIgnoreSpec
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
 from perflint.code import Options
 from perflint.config import (
     ENGINE_FINDINGS,
+    FILE_NAMES,
     UNUSED_SUPPRESSION,
     Config,
     ConfigError,
@@ -23,15 +22,45 @@ from perflint.config import (
     selected,
 )
 from perflint.discover import Found, Roots, find_files, walk
-from perflint.engine import Checked, Session, check_bytes, check_file
+from perflint.engine import Checked, Item, Session, check_bytes, check_file, check_item
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
-from perflint.project import Project, Stat, read_with_stat, text_digest
+from perflint.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
+from perflint.watch import Watched
+from perflint.workers import ALONE, Workers
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
 can fire in is not parsed, unless it was named on the command line."""
+
+
+@dataclass(frozen=True)
+class PerFileIgnores:
+    """The rules that a configuration leaves out for a file, by patterns relative to a directory."""
+
+    directory: str
+    patterns: Mapping[str, frozenset[str]]
+
+    def __call__(self, path: str) -> frozenset[str]:
+        """The names to leave out for the file at an absolute path."""
+        if not self.patterns:
+            return frozenset()
+        relative = os.path.relpath(path, self.directory).replace(os.sep, "/")
+        return frozenset(name for spec, names in self._specs for name in names if spec.match_file(relative))
+
+    @cached_property
+    def _specs(self) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
+        from pathspec import GitIgnoreSpec
+
+        return [(GitIgnoreSpec.from_lines([pattern]), names) for pattern, names in self.patterns.items()]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without the compiled patterns."""
+        return PerFileIgnores, (self.directory, self.patterns)
 
 
 @dataclass
@@ -79,7 +108,6 @@ class Run:
         self._sessions: dict[tuple[str, str | None], Session] = {}
         self._roots = Roots()
         self._projects: dict[str, Project] = {}
-        self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
         self._stats: dict[str, Stat] = {}
         self._is_cached = cached
@@ -97,27 +125,44 @@ class Run:
         """
         return find_files(paths, self.configurations.of)
 
-    def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None) -> Result:
-        """Check files."""
-        result = Result()
+    def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None, workers: Workers = ALONE) -> Result:
+        """Check files; the result is the same whatever the workers."""
+        items = self._items(found)
+        outcomes: dict[int, Checked] = {}
         try:
-            for path, always in self._files(found):
-                on_file(path)
-                checked = self._check(path, always, found)
-                if not checked.findings:
-                    checked.source = None  # only reports of findings need the text
-                result.checked.append(checked)
+            for place, checked in self._outcomes(items, workers, found):
+                on_file(items[place].path)
+                outcomes[place] = checked
         finally:
             self.save()
-        return result
+        return Result([outcomes[place] for place in range(len(items))])
 
-    def _check(self, path: str, always: bool, found: Found) -> Checked:
-        """Check a file, or take what is remembered of it."""
-        checked = self.remembered(path, always, found)
-        if checked is None:
-            checked = check_file(self.session(path, found), path, shown(path), always_parse=always)
-            self.remember(path, always, checked, found)
-        return checked
+    def _outcomes(
+        self, items: Sequence[Item], workers: Workers, found: Found, *, alone: bool = True
+    ) -> Iterator[tuple[int, Checked]]:
+        """Each file's place and outcome, in any order: what is remembered first.
+
+        alone: whether this process checks the others where workers do not pay.
+        """
+        missing: list[int] = []
+        for place, item in enumerate(items):
+            remembered = self.remembered(item.path, item.always_parse, found)
+            if remembered is not None:
+                yield place, remembered
+            else:
+                missing.append(place)
+        sessions = list(self._sessions.values())
+        left = [items[place] for place in missing]
+        checked: Iterator[tuple[int, Checked]] = iter(())
+        if workers.pay_for(left):
+            from perflint.parallel import distributed
+
+            checked = distributed(sessions, left, workers, self._unsaved)
+        elif alone:
+            checked = ((at, check_item(sessions, item)) for at, item in enumerate(left))
+        for at, outcome in checked:
+            self.remember(left[at].path, left[at].always_parse, outcome, found)
+            yield missing[at], outcome
 
     def fix(
         self,
@@ -127,13 +172,23 @@ class Run:
         write_files: bool,
         on_file: Callable[[str], None] = lambda path: None,
         accept: Accept = lambda source, finding: True,
+        workers: Workers = ALONE,
     ) -> Result:
-        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes."""
+        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes.
+
+        One file is fixed after the other, and each is checked against the fixed text of those before it: what workers have
+        found counts up to the first file that a fix changes.
+        """
         result = Result()
-        for path, always in self._files(found):
+        items = self._items(found)
+        outcomes = dict(self._outcomes(items, workers, found, alone=False))
+        for place, (path, name, always, _, _) in enumerate(items):
             on_file(path)
             session = self.session(path, found)
-            checked = self._check(path, always, found)
+            checked = outcomes[place] if place in outcomes and not result.fixed else None
+            if checked is None:
+                checked = check_file(session, path, name, always_parse=always)
+                self.remember(path, always, checked, found)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
             before = session.project.read(path)
             if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
@@ -203,19 +258,34 @@ class Run:
             found.files.append(path)
         found.explicit.add(path)
 
-    def _files(self, found: Found) -> Iterator[tuple[str, bool]]:
-        """Files to check, and whether each is parsed in any case."""
+    def watched(self, found: Found) -> Watched:
+        """What to watch for changes of a result: the files of the run and their projects, and what configures them."""
+        files = {*found.files, *found.links.values()}
+        for session in {id(session): session for session in (self.session(path, found) for path in found.files)}.values():
+            files |= {*session.project.files, *session.project.links.values(), *requirement_files(session.project.root)}
+        folders = {os.path.dirname(path) for path in files}
+        files |= {os.path.join(folder, name) for folder in folders for name in (*FILE_NAMES, ".gitignore")}
+        configured = (self.configurations.of(folder).path for folder in folders)
+        return Watched(frozenset(files | {path for path in configured if path is not None}), frozenset(folders))
+
+    def _items(self, found: Found) -> list[Item]:
+        """What is to check."""
         total = 0
         sizes: dict[str, int] = {}
         for path in found.files:
             try:
-                sizes[path] = os.path.getsize(path)
+                sizes[path] = len(self._unsaved[path]) if path in self._unsaved else os.path.getsize(path)
             except OSError:
                 sizes[path] = 0
             total += sizes[path] if sizes[path] <= SMALL_RUN_BYTES else 0
         small = total <= SMALL_RUN_BYTES
+        items: list[Item] = []
         for path in found.files:
-            yield path, path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
+            session = self.session(path, found)
+            always = path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
+            place = next(place for place, known in enumerate(self._sessions.values()) if known is session)
+            items.append(Item(path, shown(path), always, place, sizes[path]))
+        return items
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -241,26 +311,30 @@ class Run:
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
-                lambda file: self._ignored(file, config),
+                PerFileIgnores(config.directory or os.getcwd(), _expanded(config.per_file_ignores, self.rules)),
             )
         return session
 
     def _project(self, root: str, marked: bool, found: Found) -> Project:
         key = root if marked else ""
         if key not in self._projects:
-            files, links = set(found.files), dict(found.links)
-            if marked:
-                for file, link in walk(root, self._lenient_configuration):
-                    if link is not None:
-                        links[file] = link
-                    else:
-                        files.add(file)
-            else:
-                for directory in {os.path.dirname(file) for file in found.files}:
-                    files.update(_python_files(directory))
-                root = _common_root(found.files)
-            self._projects[key] = Project(root, files, links, self.read)
+            listing = partial(self._listing, root if marked else None, found)
+            self._projects[key] = Project(root if marked else _common_root(found.files), listing, self.read)
         return self._projects[key]
+
+    def _listing(self, root: str | None, found: Found) -> Listing:
+        """The files below the root of a project, or around files that belong to none, and those of the run."""
+        files, links = set(found.files), dict(found.links)
+        if root is None:
+            for directory in {os.path.dirname(file) for file in found.files}:
+                files.update(_python_files(directory))
+            return files, links
+        for file, link in walk(root, self._lenient_configuration):
+            if link is not None:
+                links[file] = link
+            else:
+                files.add(file)
+        return files, links
 
     def _lenient_configuration(self, directory: str) -> Config:
         """The configuration of a directory whose files are not linted themselves: a broken one is not this run's business."""
@@ -351,18 +425,6 @@ class Run:
             )
         return self._keys[place]
 
-    def _ignored(self, path: str, config: Config) -> frozenset[str]:
-        if not config.per_file_ignores:
-            return frozenset()
-        base = config.directory or os.getcwd()
-        if base not in self._ignore_specs:
-            self._ignore_specs[base] = [
-                (GitIgnoreSpec.from_lines([pattern]), _expanded(names, self.rules))
-                for pattern, names in config.per_file_ignores.items()
-            ]
-        relative = os.path.relpath(path, base).replace(os.sep, "/")
-        return frozenset(name for spec, names in self._ignore_specs[base] if spec.match_file(relative) for name in names)
-
 
 def shown(path: str) -> str:
     """How reports name a file: relative to the working directory where it is below it."""
@@ -384,6 +446,10 @@ def _common_root(files: Sequence[str]) -> str:
     return os.path.commonpath(directories) if directories else os.getcwd()
 
 
-def _expanded(names: Sequence[str], rules: Sequence[Rule]) -> frozenset[str]:
+def _expanded(ignores: Mapping[str, Sequence[str]], rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
+    """Per-file ignores with groups replaced by their rules."""
     groups = {rule.name: rule.category.value for rule in rules} | {UNUSED_SUPPRESSION: Category.ENGINE.value}
-    return frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
+    return {
+        pattern: frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
+        for pattern, names in ignores.items()
+    }

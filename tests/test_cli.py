@@ -232,9 +232,9 @@ def test_a_closed_pipe_gives_no_traceback(bad: Project) -> None:
 def test_ctrl_c_exits_with_130_and_no_traceback(bad: Project) -> None:
     interrupted = """
 import os, signal
-import perflint.run
+import perflint.engine
 from perflint.__main__ import main
-perflint.run.check_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
+perflint.engine.check_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
 main()
 """
     done = in_subprocess("check", cwd=bad.root, code=interrupted)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import BAD, ROOT, in_subprocess
 
-ENGINE_MAY_IMPORT = {"perflint", "click", "libcst", "packaging", "pathspec", "rich", "tomli"}
+ENGINE_MAY_IMPORT = {"perflint", "click", "distributed", "libcst", "packaging", "pathspec", "rich", "tomli"}
 RULES_MAY_IMPORT = {"perflint.api", "perflint_rules", "packaging", "libcst"}
-HEAVY = {"libcst", "rich"}
+HEAVY = {"distributed", "libcst", "rich"}
 """Packages that only some commands need: they are imported inside functions."""
 
 
@@ -77,26 +77,42 @@ def test_heavy_packages_are_imported_inside_functions(path: Path) -> None:
 
 
 SHOW_MODULES = """
-import sys
-from click.testing import CliRunner
-from perflint.cli import cli
-assert CliRunner().invoke(cli, sys.argv[1:]).exit_code == 0
+import contextlib, io, sys
+from perflint.cli import main
+sys.argv[0] = "perflint"
+try:
+    with contextlib.redirect_stdout(io.StringIO()):
+        main()
+except SystemExit as done:
+    assert done.code == 0
 print(*sys.modules)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"]])
-def test_help_loads_neither_facts_nor_rules_nor_libcst(arguments: list[str], tmp_path: Path) -> None:
-    done = in_subprocess(*arguments, cwd=tmp_path, code=SHOW_MODULES)
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"]])
+def test_help_loads_the_command_line_and_nothing_else(arguments: list[str], tmp_path: Path) -> None:
+    loaded = modules_after(*arguments, folder=tmp_path)
+    assert {m for m in loaded if m.partition(".")[0] in {"perflint", "perflint_rules"}} == {"perflint", "perflint.cli"}
+    assert not loaded & {"libcst", "rich", "pathspec", "packaging", "importlib.metadata", "multiprocessing", "email", "json"}
+
+
+def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    loaded = modules_after("check", "--isolated", "plain.py", folder=tmp_path)
+    assert "perflint.engine" in loaded
+    assert not loaded & {"libcst", "rich", "pathspec", "packaging.requirements", "multiprocessing", "concurrent.futures"}
+
+
+def modules_after(*arguments: str, folder: Path) -> set[str]:
+    """The modules that a command has loaded."""
+    done = in_subprocess(*arguments, cwd=folder, code=SHOW_MODULES)
     assert done.returncode == 0, done.stderr
-    loaded = done.stdout.decode().split()
-    assert not [m for m in loaded if m.startswith(("libcst", "rich", "perflint.facts", "perflint_rules", "perflint.engine"))]
+    return set(done.stdout.decode().split())
 
 
 def test_explain_loads_no_libcst(tmp_path: Path) -> None:
-    done = in_subprocess("explain", "no-grad-without-call", cwd=tmp_path, code=SHOW_MODULES)
-    assert done.returncode == 0, done.stderr
-    assert "libcst" not in done.stdout.decode().split()
+    assert "libcst" not in modules_after("explain", "no-grad-without-call", folder=tmp_path)
 
 
 WITHOUT_TORCH = """

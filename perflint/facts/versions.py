@@ -6,11 +6,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from perflint.project import read_file, requirement_files
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +29,8 @@ def oldest_versions(root: str) -> dict[str, Version]:
     Reads pyproject.toml, setup.cfg, requirements*.txt and environment.yml in `root`. Where files disagree, the lowest
     bound counts.
     """
+    from packaging.requirements import InvalidRequirement, Requirement
+
     lowest: dict[str, Version] = {}
     for line in _requirement_lines(root):
         try:
