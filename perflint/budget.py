@@ -100,7 +100,7 @@ def _waits_in(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> Iter
     """Reads that run in each iteration of `loop` (or in each call of the scope, without one), as (path, byte offset)."""
     flow = flow_of(scope)
     source = scope.module.source
-    for read in facts.reads(scope):
+    for read in (*facts.reads(scope), *facts.truths(scope)):
         if _each_time(facts, scope, read.node, loop):
             yield source.path, source.offset(read.node.lineno, read.node.col_offset)
     if depth == 0:

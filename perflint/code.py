@@ -106,8 +106,12 @@ class Code:
         return not any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry())
 
     def reads(self) -> list[HostRead]:
-        """Where the host waits for a device value."""
+        """Where the host waits for a device value, but for conditions."""
         return self.facts.reads(self.scope)
+
+    def truths(self) -> list[HostRead]:
+        """Where the host waits for a device value to learn whether a condition holds."""
+        return self.facts.truths(self.scope)
 
     def sinks(self, node: ast.expr) -> frozenset[Sink]:
         """What a host value is used for."""

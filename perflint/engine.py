@@ -92,15 +92,16 @@ class Session:
         if self.project.is_full:
             self.project.forget()
 
-    def module(self, path: str, source: Source) -> Module:
-        """The file with this text: the one that facts speak of if it is held. Facts about another text are dropped."""
+    def module(self, path: str, source: Source, data: bytes) -> Module:
+        """The file with these bytes: the one that facts speak of if it is held. Facts about another text are dropped."""
         self.make_room()
         held = self.project.held(path)
         if held is not None:
             if held.source.body == source.body:
                 return held
             self.project.end_generation()
-        self.project.changed(path)
+        if not self.project.has_read(path, data):
+            self.project.changed(path)
         return self.project.cut(source)
 
     def start_anew(self, module: Module) -> None:
@@ -132,7 +133,7 @@ class Checked:
     source: Source | None
     findings: list[Finding] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
-    facts: tuple[Fact, ...] | None = None
+    facts: tuple[Fact, ...] | None = field(default=None, compare=False)
 
 
 class Item(NamedTuple):
@@ -187,7 +188,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
-    module = session.module(path, source)
+    module = session.module(path, source, data)
     wanted.cut(module)
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 Word = str | re.Pattern[bytes]
 """A word as it stands in the text, or a pattern over the text's bytes."""
@@ -31,6 +31,12 @@ def beginning(pattern: re.Pattern[bytes]) -> bytes:
     return found.group().replace(b"\\", b"")
 
 
+@cache
+def _same(group: tuple[_Needle, ...]) -> tuple[_Needle, ...]:
+    """One object for equal groups, so that what is found out about one counts for all rules that have it."""
+    return group
+
+
 @dataclass(frozen=True)
 class Gate:
     """For each group of `groups`, a text must hold one of its words or match one of its patterns."""
@@ -41,7 +47,16 @@ class Gate:
     def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
         """The gate of groups as a rule declares them; groups of plain words come first, for they are looked up faster."""
         needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
-        return cls(tuple(sorted(needles, key=lambda group: sum(not isinstance(needle, bytes) for needle in group))))
+        needles.sort(key=lambda group: sum(not isinstance(needle, bytes) for needle in group))
+        return cls(tuple(_same(group) for group in needles))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.groups)
+
+    def __hash__(self) -> int:
+        """Worked out once: a pattern's hash is that of its whole program."""
+        return self._hash
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -82,14 +97,22 @@ class Needles:
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._first: dict[bytes, int] = {}
-        self._matches: dict[re.Pattern[bytes], bool] = {}
+        self._matches: dict[int, bool] = {}
+        self._opened: dict[int, bool] = {}
+        """By the identity of needles and groups, which live as long as the rules do."""
         self._texts: dict[bytes, int] = {}
         self._spans: list[tuple[int, int]] = []
         self._starts: list[int] = []
 
     def opens(self, gate: Gate) -> bool:
         """Whether the file as a whole may pass a gate."""
-        return all(any(self._may_stand(needle) for needle in group) for group in gate.groups)
+        for group in gate.groups:
+            known = self._opened.get(id(group))
+            if known is None:
+                known = self._opened[id(group)] = any(map(self._may_stand, group))
+            if not known:
+                return False
+        return True
 
     def cut(self, spans: Sequence[tuple[int, int]]) -> None:
         """Tell where the outermost functions stand, in order."""
@@ -115,11 +138,11 @@ class Needles:
     def _may_stand(self, needle: _Needle) -> bool:
         if isinstance(needle, bytes):
             return self._position(needle) >= 0
-        known = self._matches.get(needle)
+        known = self._matches.get(id(needle))
         if known is None:
             first = self._position(literal) if (literal := beginning(needle)) else 0
             known = first >= 0 and (not literal or needle.search(self._body, first) is not None)
-            self._matches[needle] = known
+            self._matches[id(needle)] = known
         return known
 
     def _matching(self, pattern: re.Pattern[bytes], among: int) -> int:

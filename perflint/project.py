@@ -17,7 +17,7 @@ from itertools import islice
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
-from perflint.syntax import Chunk, Module, SyntaxProblem
+from perflint.syntax import Chunk, Module, SyntaxProblem, split
 from perflint.trace import Question, Trace
 
 MAX_LINES_HELD = 20_000
@@ -83,6 +83,15 @@ def requirement_files(root: str) -> list[str]:
 
 def _as_listed(listing: Listing) -> Listing:
     return listing
+
+
+def _function_texts(path: str, data: bytes) -> list[tuple[str, bytes]]:
+    """The names and texts of a file's outermost functions."""
+    try:
+        source = Source.decode(path, data)
+    except SourceError:
+        return []
+    return [(chunk.name, source.body[chunk.start : chunk.end]) for chunk in split(source)]
 
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:
@@ -225,6 +234,10 @@ class Project:
         """Declare all facts void."""
         self.generation += 1
         self.trace.forget()
+
+    def has_read(self, path: str, data: bytes) -> bool:
+        """Whether a file is known to have these bytes."""
+        return self._contents.get(path) == data
 
     def changed(self, path: str) -> None:
         """Forget what was known of one file, because its bytes are others now."""
@@ -414,14 +427,21 @@ class Project:
     def _training_near(self, path: str) -> str:
         """A file near another one that has the words of a training loop, or nothing."""
         if path not in self._near_training:
-            level = {path}
-            for _ in range(2):
-                users = {user for file in level for user in self._find_importers(file)}
-                if len(users) > MAX_NEIGHBOURS:
-                    users = set()
-                level |= users
-            self._near_training[path] = next((file for file in sorted(level) if self._trains(file)), "")
+            self._near_training[path] = next((file for file in self._users(path) if self._trains(file)), "")
         return self._near_training[path]
+
+    def _users(self, path: str) -> Iterator[str]:
+        """A file, those that import it and those that import these; none of a level that has too many."""
+        yield path
+        level = [path]
+        for _ in range(2):
+            users: set[str] = set()
+            for file in level:
+                users |= self._find_importers(file)
+                if len(users) > MAX_NEIGHBOURS:
+                    return
+            level = sorted(users)
+            yield from level
 
     def _trains(self, path: str) -> bool:
         if path not in self._training:
@@ -458,11 +478,10 @@ class Project:
     def _helpers_of(self, path: str) -> frozenset[str]:
         if path not in self._helpers:
             data = self._read(path)
-            module = self._module(path) if data is not None and b"backward(" in data else None
-            functions = list(module.functions()) if module is not None else []
-            own = {f.name for f in functions if b"backward(" in f.text}
+            texts = _function_texts(path, data) if data is not None and b"backward(" in data else []
+            own = {name for name, text in texts if b"backward(" in text}
             called = {name.encode() for name in own}
-            users = {f.name for f in functions if not called.isdisjoint(_CALLED.findall(f.text))}
+            users = {name for name, text in texts if not called.isdisjoint(_CALLED.findall(text))}
             self._helpers[path] = frozenset(own | users)
         return self._helpers[path]
 
@@ -481,7 +500,8 @@ class Project:
     def _answer(self, kind: str, *about: str) -> str:
         match kind:
             case "text":
-                self._read(about[0])
+                if about[0] not in self._digests:
+                    self._read(about[0])
                 return self._digests[about[0]]
             case "module":
                 return self._resolve(about[0], about[1]) or ""

@@ -161,7 +161,8 @@ class Run:
         elif alone:
             checked = ((at, check_item(sessions, item)) for at, item in enumerate(left))
         for at, outcome in checked:
-            self.remember(left[at].path, left[at].always_parse, outcome, found)
+            if not workers.executors:  # elsewhere, questions may have had other answers
+                self.remember(left[at].path, left[at].always_parse, outcome, found)
             yield missing[at], outcome
 
     def fix(

@@ -33,7 +33,7 @@ _STRING_OR_COMMENT = re.compile(
     rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
     re.S,
 )
-_BEFORE_AS = re.compile(rb"(\w+) as ")
+_LAST_WORD = re.compile(rb"\w+\Z")
 _TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
 _QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
 _CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
@@ -57,6 +57,10 @@ MAX_LINES_ABOVE = 100
 they are more, adding to the numbers in the tree takes less time."""
 
 _HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
+
+
+MAX_NAME = 200
+"""Longer names are cut."""
 
 
 class SyntaxProblem(Exception):
@@ -243,7 +247,7 @@ class Class:
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
         word = name.encode()
-        return [method for method in self.methods.values() if word in method.text and word in self._assigned_by(method)]
+        return [m for m in self.methods.values() if _may_be_assigned(word, m.text) and word in self._assigned_by(m)]
 
     def _assigned_by(self, method: Scope) -> frozenset[bytes]:
         names = self._assigned.get(method)
@@ -512,7 +516,9 @@ class Module:
     @cached_property
     def renamed(self) -> frozenset[str]:
         """What may get a second name by `as`."""
-        return frozenset(word.decode() for word in _BEFORE_AS.findall(self.source.body))
+        before = self.source.body.split(b" as ")[:-1]
+        words = (_LAST_WORD.search(text[-MAX_NAME:]) for text in before)
+        return frozenset(word.group().decode("utf-8", "replace") for word in words if word is not None)
 
     @cached_property
     def star_imports(self) -> list[tuple[str, int]]:
@@ -570,6 +576,20 @@ def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
         if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
             yield at
         at = text.find(word, end)
+
+
+def _may_be_assigned(name: bytes, text: bytes) -> bool:
+    """Whether an attribute stands in a text otherwise than as what is called or looked into."""
+    if b"register_" in text and name in text:
+        return True
+    attribute = b"." + name
+    at = text.find(attribute)
+    while at >= 0:
+        at += len(attribute)
+        if text[at : at + 1] not in _WORD_BYTES and text[at : at + 1] not in b"(.[":
+            return True
+        at = text.find(attribute, at)
+    return False
 
 
 def _add(into: _Structure, scope: Scope) -> None:

@@ -26,7 +26,7 @@ from perflint.discover import Found
 from perflint.engine import Item, check_item
 from perflint.executors import opened
 from perflint.parallel import ParallelError, batches, stretches
-from perflint.project import read_file
+from perflint.project import read_with_stat
 from perflint.registry import all_rules
 from perflint.run import Result, Run
 from perflint.workers import Workers
@@ -394,7 +394,7 @@ def test_dask(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_the_gate_stops_is_the_only_one_that_is_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write({"pyproject.toml": "", "plain.py": "import torch\nx = 1\n", "other.py": BAD, "far/away.py": BAD})
     read: list[str] = []
-    monkeypatch.setattr(run, "read_file", lambda path: read.append(path) or read_file(path))
+    monkeypatch.setattr(run, "read_with_stat", lambda path: read.append(path) or read_with_stat(path))
     monkeypatch.setattr(run, "walk", lambda *_: pytest.fail("the tree was walked"))
     this = Run(all_rules())
     plain = str(project.root / "plain.py")

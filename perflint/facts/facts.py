@@ -9,7 +9,7 @@ from packaging.version import Version
 from perflint.facts.gradmode import GradMode
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
-from perflint.facts.reads import HostRead, Sinks, find_reads
+from perflint.facts.reads import HostRead, Sinks, find_reads, find_truths
 from perflint.facts.versions import depends_on, oldest_versions
 from perflint.project import Project
 from perflint.syntax import Scope
@@ -27,6 +27,7 @@ class Facts:
         self.grad_mode = GradMode(self.inference)
         self._target_versions = target_versions or {}
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
+        self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
 
     @property
     def versions(self) -> dict[str, Version]:
@@ -49,8 +50,12 @@ class Facts:
         return depends_on(self.project.root, "perflint-torch")
 
     def reads(self, scope: Scope) -> list[HostRead]:
-        """Where the host waits for a device value in a scope."""
+        """Where the host waits for a device value in a scope, but for conditions."""
         return self._reads.get(scope, lambda: find_reads(self.inference, self.loops, scope))
+
+    def truths(self, scope: Scope) -> list[HostRead]:
+        """Where the host waits for a device value to learn whether a condition holds."""
+        return self._truths.get(scope, lambda: find_truths(self.inference, self.loops, scope))
 
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""

@@ -258,11 +258,17 @@ class Loops:
             return None
         if scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None:
             return Heat.STEP
-        if self._in_forward(scope):
+        if self.is_part_of_forward(scope):
             return Heat.FORWARD
         if self.hot_calls(scope):
             return Heat.STEP
         return self.heat(scope.parent) if scope.parent is not None else None
+
+    def is_part_of_forward(self, scope: Scope) -> bool:
+        """Whether a function is a module's forward pass, or a method that runs in one."""
+        if scope.is_module or (scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None):
+            return False
+        return self._in_forward(scope)
 
     def hot_calls(self, scope: Scope, depth: int = HOT_DEPTH) -> list[CallSite]:
         """The calls that run a function each step: from a step loop, or from a function that is hot itself."""

@@ -14,7 +14,7 @@ from enum import Enum
 
 from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
-from perflint.facts.loops import Heat, Loops
+from perflint.facts.loops import Loops
 from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Text, Value, place_of
 from perflint.syntax import Scope
 from perflint.words import words
@@ -63,37 +63,57 @@ _CHAINED = words(
     detach data cpu numpy float double half clone squeeze flatten to contiguous
     """
 )
-_MATH = re.compile(r"^(?:math|numpy)\.(?:log10|log2|log|sqrt|exp|isnan|isinf|isfinite|floor|ceil|pow)$")
+_MATH_NAMES = words("log10 log2 log sqrt exp isnan isinf isfinite floor ceil pow")
+_MATH = frozenset(f"{module}.{name}" for module in ("math", "numpy") for name in _MATH_NAMES)
 _LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
 
 
 def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
-    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order."""
-    heat = loops.heat(scope)
-    if heat is Heat.FORWARD and not inference.project.near_training(scope.module.source.path):
-        return []
-    if heat is None and not loops.kinds(scope):
+    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order; `find_truths` has the others."""
+    counts = _counts(inference, loops, scope)
+    if counts is None:
         return []
     flow = flow_of(scope)
-
-    def counts(node: ast.AST) -> bool:
-        return heat is not None or loops.around(scope, node) is not None
-
     reads: list[HostRead] = []
     taken: set[ast.AST] = set()
     for call in flow.calls:
-        if not counts(call):
+        if not _looks_like_read(call) or not counts(call):
             continue
         read = _read_call(inference, scope, flow, call)
         if read is not None and read.node not in taken:
             taken.add(read.node)
             reads.append(read)
-    if heat is Heat.FORWARD:
-        return sorted(reads, key=lambda read: flow.order[read.node])
-    reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
-    reads += _truth_reads(inference, scope, flow, counts)
+    if not loops.is_part_of_forward(scope):
+        reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
     reads.sort(key=lambda read: flow.order[read.node])
     return reads
+
+
+def find_truths(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
+    """The conditions that read a device value, where `find_reads` looks, in evaluation order."""
+    counts = _counts(inference, loops, scope)
+    if counts is None or loops.is_part_of_forward(scope):
+        return []
+    return list(_truth_reads(inference, scope, flow_of(scope), counts))
+
+
+def _counts(inference: Inference, loops: Loops, scope: Scope) -> Callable[[ast.AST], bool] | None:
+    """What says whether a node of a scope runs each step; None when none does. It costs much, so look at the node first."""
+    if loops.is_part_of_forward(scope) and not inference.project.near_training(scope.module.source.path):
+        return None
+    if not loops.kinds(scope) and loops.heat(scope) is None:
+        return None
+    return lambda node: loops.around(scope, node) is not None or loops.heat(scope) is not None
+
+
+def _looks_like_read(call: ast.Call) -> bool:
+    """Whether a call may wait for the device, by the name of what is called."""
+    match call.func:
+        case ast.Attribute(attr=name):
+            return name == "item" or name == "to" or name in _COPIES or name in _MATH_NAMES or _LOGGER.match(name) is not None
+        case ast.Name(id=name):
+            return name in ("float", "int", "bool", "print")
+    return False
 
 
 def written_out(flow: Flow) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -177,7 +197,7 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             return HostRead(call, call.args[0], ReadKind.CONVERSION)
         return None
     name = _qualified(inference, scope, func)
-    if name is not None and _MATH.match(name) and call.args and _strictly_device(inference, scope, call.args[0]):
+    if name is not None and name in _MATH and call.args and _strictly_device(inference, scope, call.args[0]):
         return HostRead(call, call.args[0], ReadKind.CONVERSION)
     if isinstance(func, ast.Name) and func.id == "print":
         for argument in call.args:

@@ -30,6 +30,7 @@ and a dataset that returns device tensors raises.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -57,13 +58,16 @@ from perflint.api import (
     rule,
 )
 
+_RENAMED = re.compile(rb"DataLoader\s+as\s+(\w+)")
+_ALONE = re.compile(rb"DataLoader[ \t]*(?:\n|\Z)")
+_ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$", re.M)
 _REASON = "pinned memory is taken from RAM, and a batch type of one's own needs a method `pin_memory`"
 
 
 @rule(category=Category.DATA, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
-    for call in code.flow.calls:
+    for call in code.calls("DataLoader", *_other_names(code)):
         if not code.is_external(call.func, "torch.utils.data.DataLoader") or _is_given(code, call):
             continue
         if not code.facts.project.uses_accelerator(code.source.path):
@@ -77,6 +81,14 @@ def check(code: Code) -> Iterator[Finding]:
             fix,
             [_REASON],
         )
+
+
+def _other_names(code: Code) -> Iterator[str]:
+    """What else the file calls the class."""
+    body = code.source.body
+    for pattern in (_RENAMED, _ASSIGNED) if _ALONE.search(body) else (_RENAMED,):
+        for name in pattern.findall(body):
+            yield name.decode()
 
 
 def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:

@@ -123,7 +123,7 @@ def check(code: Code) -> Iterator[Finding]:
     if not code.step_loops() and not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
         return
     for read in code.reads():
-        if read.kind is ReadKind.TRUTH or not code.is_hot(read.node):
+        if not code.is_hot(read.node):
             continue
         sinks = code.sinks(read.node)
         if not _may_wait(sinks):

@@ -53,7 +53,7 @@ from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""
-    for read in code.reads():
+    for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
         if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):

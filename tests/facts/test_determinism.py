@@ -31,8 +31,8 @@ def call_sites(facts: Facts, scope: Scope) -> object:
 
 
 def reads(facts: Facts, scope: Scope) -> object:
-    """`facts.reads` in a form that can be compared."""
-    return [(read.node, read.tensor, read.kind) for read in facts.reads(scope)]
+    """`facts.reads` and `facts.truths` in a form that can be compared."""
+    return [(read.node, read.tensor, read.kind) for read in (*facts.reads(scope), *facts.truths(scope))]
 
 
 ABOUT_SCOPES: dict[str, Callable[[Facts, Scope], Any]] = {

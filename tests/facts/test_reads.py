@@ -45,7 +45,8 @@ READS = {
 @pytest.mark.parametrize("text", READS)
 def test_reads(text: str) -> None:
     program = Program(f"{HEAD}        {text}\n")
-    reads = program.facts.reads(program.scope("train"))
+    scope = program.scope("train")
+    reads = (*program.facts.reads(scope), *program.facts.truths(scope))
     assert [read.kind.name for read in reads] == ([READS[text]] if READS[text] else [])
 
 
