@@ -22,7 +22,7 @@ from perflint.config import (
 )
 from perflint.discover import Found, find_files, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
-from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
+from perflint.fixer import Accept, Fixed, WriteError, fix_text, remove_leftovers, write
 from perflint.project import Project, read_file
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
@@ -74,6 +74,7 @@ class Run:
         self._projects: dict[str, Project] = {}
         self._ignore_specs: dict[str, list[tuple[GitIgnoreSpec, frozenset[str]]]] = {}
         self._unsaved: dict[str, bytes] = {}
+        self._tidied: set[str] = set()
 
     def find(self, paths: Sequence[str]) -> Found:
         """The files of a run.
@@ -160,6 +161,7 @@ class Run:
         if after == before:
             return checked
         if write_files:
+            self._tidy(os.path.dirname(os.path.realpath(path)))
             try:
                 write(path, before, after)
             except WriteError as error:
@@ -171,6 +173,11 @@ class Run:
         result.applied += fixed.applied
         again = check_bytes(session, path, checked.path, after)
         return Checked(checked.path, again.source, again.findings, again.budgets)
+
+    def _tidy(self, directory: str) -> None:
+        if directory not in self._tidied:
+            self._tidied.add(directory)
+            remove_leftovers(directory)
 
     def text(self, path: str, data: bytes, found: Found) -> None:
         """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes."""

@@ -48,6 +48,10 @@ class Facts:
             self._reads[scope] = find_reads(self.inference, self.loops, scope)
         return self._reads[scope]
 
+    def begin_file(self) -> None:
+        """Count the questions that the next file costs from here on."""
+        self.inference.solver.asked = 0
+
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""
         vars(self.inference.callers).clear()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from perflint.facts.solver import TooExpensive
 from perflint.ordered import OrderedFrozenSet
 from perflint.syntax import Class, FunctionNode, Scope
 from perflint.words import words
@@ -323,6 +324,10 @@ _READING_FUNCTIONS = words(
 )
 
 
+MAX_REACHING = 1_000_000
+"""Definitions that may reach points of one scope, all points together: they grow with the square of what a scope is built of."""
+
+
 class _Pass:
     """The abstract interpretation. `recording` is off while a loop's way back is being worked out."""
 
@@ -336,7 +341,10 @@ class _Pass:
         self.breaks: list[list[Environment]] = []
         self.continues: list[list[Environment]] = []
         self.raises: list[list[tuple[str, frozenset[Definition]]]] = []
+        self.backs: dict[ast.AST, Environment | None] = {}
+        """What last came back to a loop's head. A loop inside others begins there, or its cost would double with each of them."""
         self.walrus = b":=" in flow.scope.text
+        self.spent = 0
 
     def run(self) -> None:
         scope = self.flow.scope
@@ -347,8 +355,7 @@ class _Pass:
 
     # -- environments ------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def joined(environments: Iterable[Environment | None]) -> Environment | None:
+    def joined(self, environments: Iterable[Environment | None]) -> Environment | None:
         """What holds where branches meet. A path that one branch has forgotten is not known afterwards."""
         present = [e for e in environments if e is not None]
         if not present:
@@ -360,9 +367,21 @@ class _Pass:
                 if known is None:
                     names[name] = found
                 elif known is not found:
-                    names[name] = known | found
+                    names[name] = merged = known | found
+                    self.spend(len(merged))
             paths = {path: found | other.paths[path] for path, found in paths.items() if path in other.paths}
         return Environment(names, paths)
+
+    def spend(self, definitions: int) -> None:
+        """Count definitions that were handled as reaching a point.
+
+        Raises:
+            TooExpensive: the scope has more of them than any that people write.
+
+        """
+        self.spent += definitions
+        if self.spent > MAX_REACHING:
+            raise TooExpensive
 
     def copied(self, environment: Environment | None) -> Environment | None:
         return environment.copy() if environment is not None else None
@@ -553,21 +572,19 @@ class _Pass:
     def loop(self, node: ast.For | ast.AsyncFor | ast.While, body: list[ast.stmt], orelse: list[ast.stmt]) -> None:
         block = Block("loop", node, self.block)
         block.loop = Loop(node, self.block.loop, block)
-        entry = self.env
         recording, self.recording = self.recording, False
-        head = entry
-        for _ in range(3):
-            back, _ = self.iteration(node, body, block, head)
+        head = self.joined((self.env, self.backs.get(node))) if self.env is not None else None
+        while True:
+            back, end, left = self.iteration(node, body, block, head)
             widened = self.joined((head, back))
             if widened == head:
                 break
             head = widened
+        self.backs[node] = back
         self.recording = recording
         if recording:
             self.flow.loops.append(block.loop)
-        self.breaks.append([])
-        _, end = self.iteration(node, body, block, head, keep_breaks=True)
-        left = self.breaks.pop()
+            _, end, left = self.iteration(node, body, block, head)
         never_ends = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
         self.env = None if never_ends else end
         self.run_block(self.inside("loop-else", node), orelse, node)
@@ -579,12 +596,10 @@ class _Pass:
         body: list[ast.stmt],
         block: Block,
         head: Environment | None,
-        keep_breaks: bool = False,
-    ) -> tuple[Environment | None, Environment | None]:
-        """What holds on the way back to the loop's head, and where the loop ends because nothing is left to do."""
+    ) -> tuple[Environment | None, Environment | None, list[Environment]]:
+        """What holds on the way back to the loop's head, where the loop ends because nothing is left to do, and at `break`s."""
         self.env = self.copied(head)
-        if not keep_breaks:
-            self.breaks.append([])
+        self.breaks.append([])
         self.continues.append([])
         outer, self.block = self.block, block
         if isinstance(node, ast.While):
@@ -595,9 +610,7 @@ class _Pass:
             self.assign(node.target, node, "for", node.iter)
         self.statements(body, node)
         self.block = outer
-        if not keep_breaks:
-            self.breaks.pop()
-        return self.joined((self.env, *self.continues.pop())), end
+        return self.joined((self.env, *self.continues.pop())), end, self.breaks.pop()
 
     def try_statement(self, node: ast.Try) -> None:
         body, orelse, final = node.body, node.orelse, node.finalbody
@@ -817,6 +830,7 @@ class _Pass:
         assert self.env is not None
         found = self.env.get(name) or frozenset()
         if len(found) > 1:
+            self.spend(len(found))
             found = OrderedFrozenSet(sorted(found, key=lambda definition: definition.order))
         self.flow.reaching[node] = found
         for definition in found:
