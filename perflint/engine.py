@@ -16,7 +16,7 @@ from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
 from perflint.facts.solver import TooExpensive
 from perflint.gate import Needles
-from perflint.project import Project
+from perflint.project import Project, why_unreadable
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source, SourceError
 from perflint.suppress import Ran
@@ -124,8 +124,7 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     """
     data = session.project.read(path)
     if data is None:
-        message = "the file cannot be read; check that it exists and that you may read it"
-        return Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
+        return Checked(shown, None, [_problem(UNREADABLE_FILE, why_unreadable(path))])
     return check_bytes(session, path, shown, data, always_parse=always_parse)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -40,13 +41,38 @@ _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 Reader = Callable[[str], "bytes | None"]
 
 
+MAX_FILE_BYTES = 16 * 1024 * 1024
+"""A larger file is not read: nobody writes one by hand, and its text would take a multiple of that in memory."""
+
+
 def read_file(path: str) -> bytes | None:
-    """The bytes of a file, or None when it cannot be read."""
+    """The bytes of a file, or None when it cannot be read: `why_unreadable` says why.
+
+    Pipes, sockets and devices are never read, for they may not end.
+    """
     try:
-        with open(path, "rb") as handle:
-            return handle.read()
-    except OSError:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as handle:
+            about = os.fstat(handle.fileno())
+            return handle.read() if stat.S_ISREG(about.st_mode) and about.st_size <= MAX_FILE_BYTES else None
+    except (OSError, ValueError):
         return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def why_unreadable(path: str) -> str:
+    """What a user can do about a file that `read_file` does not read."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        about = None
+    if about is not None and not stat.S_ISREG(about.st_mode):
+        return "this is no regular file; `-` reads from standard input"
+    if about is not None and about.st_size > MAX_FILE_BYTES:
+        return f"the file is larger than {MAX_FILE_BYTES >> 20} MiB; leave it out with `exclude`"
+    return "the file cannot be read; check that it exists and that you may read it"
 
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:

@@ -20,7 +20,7 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, find_files, project_root, walk
+from perflint.discover import Found, find_files, ignore_spec, project_root, walk
 from perflint.engine import Checked, Session, check_bytes, check_file
 from perflint.fixer import Accept, Fixed, WriteError, fix_text, remove_leftovers, write
 from perflint.project import Project, read_file
@@ -259,7 +259,7 @@ class Run:
         base = config.directory or os.getcwd()
         if base not in self._ignore_specs:
             self._ignore_specs[base] = [
-                (GitIgnoreSpec.from_lines([pattern]), _expanded(names, self.rules))
+                (ignore_spec([pattern]), _expanded(names, self.rules))
                 for pattern, names in config.per_file_ignores.items()
             ]
         relative = os.path.relpath(path, base).replace(os.sep, "/")
