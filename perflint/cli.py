@@ -434,7 +434,6 @@ class _Invocation:
 
     def _add_ignores(self, found: Found, result: Result) -> int:
         from perflint.fixer import WriteError, write
-        from perflint.project import read_file
         from perflint.report.text import printable
         from perflint.run import shown
         from perflint.suppress import with_ignores
@@ -446,12 +445,9 @@ class _Invocation:
             if checked.source is None or not findings:
                 continue
             path = paths[checked.path]
-            before = read_file(path)
-            body = with_ignores(checked.source, findings)
-            if before is None:
-                continue
+            source = checked.source
             try:
-                write(path, before, checked.source.encode(body))
+                write(path, source.encode(source.body), source.encode(with_ignores(source, findings)))
             except WriteError as error:
                 raise click.ClickException(printable(f"{checked.path}: {error}")) from None
             added += len(findings)

@@ -114,9 +114,8 @@ class Run:
             session = self.session(path, found)
             checked = check_file(session, path, shown(path), always_parse=always)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
-            before = session.project.read(path)
-            if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
-                checked = self._fix_one(session, path, checked, before, allowed, write_files, result, accept)
+            if checked.source is not None and any(f.fix for f in checked.findings):
+                checked = self._fix_one(session, path, checked, allowed, write_files, result, accept)
             result.checked.append(checked)
         return result
 
@@ -125,7 +124,6 @@ class Run:
         session: Session,
         path: str,
         checked: Checked,
-        before: bytes,
         unsafe: bool,
         write_files: bool,
         result: Result,
@@ -133,6 +131,7 @@ class Run:
     ) -> Checked:
         assert checked.source is not None
         source = checked.source
+        before = source.encode(source.body)  # what was checked, which need not be what the file holds by now
         latest = checked
 
         def check(body: bytes) -> tuple[Source | None, list[Finding]]:
@@ -259,8 +258,7 @@ class Run:
         base = config.directory or os.getcwd()
         if base not in self._ignore_specs:
             self._ignore_specs[base] = [
-                (ignore_spec([pattern]), _expanded(names, self.rules))
-                for pattern, names in config.per_file_ignores.items()
+                (ignore_spec([pattern]), _expanded(names, self.rules)) for pattern, names in config.per_file_ignores.items()
             ]
         relative = os.path.relpath(path, base).replace(os.sep, "/")
         return frozenset(name for spec, names in self._ignore_specs[base] if spec.match_file(relative) for name in names)
