@@ -28,34 +28,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from benchmarks.surroundings import ROOT, commit, machine, versions
 from perflint.__main__ import main as perflint
 from perflint.registry import all_rules
+from perflint.words import words
 
 OLD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
 NEW = OLD.replace("no_grad:", "no_grad():")
 FIX = ("fix", "--isolated", "--select", "no-grad-without-call", "--output-format", "concise")
 
-STEPS = frozenset(
-    [
-        "open",
-        "os.rename",
-        "os.remove",
-        "os.chmod",
-        "os.chown",
-        "os.utime",
-        "os.scandir",
-        "os.listdir",
-        "os.setxattr",
-        "os.listxattr",
-        "os.link",
-        "os.truncate",
-        "tempfile.mkstemp",
-        "fcntl.flock",
-    ]
+STEPS = words(
+    """
+    open os.rename os.remove os.chmod os.chown os.utime os.scandir os.listdir os.setxattr os.listxattr os.link os.truncate
+    tempfile.mkstemp fcntl.flock
+    """
 )
 """The audit events that count as a step of a run."""
 
@@ -115,7 +105,7 @@ class Running:
         self, arguments: tuple[str, ...], folder: Path, prepare: Callable[[], None] = lambda: None, hook: Hook | None = None
     ) -> None:
         all_rules()
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
         self.pid = os.fork()
         if self.pid == 0:
             self._child(arguments, folder, prepare, hook)
@@ -125,8 +115,8 @@ class Running:
         try:
             os.dup2(self._output.fileno(), 1)
             os.dup2(self._output.fileno(), 2)
-            sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding="utf-8")
-            sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), encoding="utf-8", write_through=True)
+            sys.stdout = io.TextIOWrapper(io.FileIO(1, "wb", closefd=False), encoding="utf-8")
+            sys.stderr = io.TextIOWrapper(io.FileIO(2, "wb", closefd=False), encoding="utf-8", write_through=True)
             os.chdir(folder)
             sys.argv = ["perflint", *arguments]
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -294,16 +284,9 @@ def file_size_limits(tree: Tree, count: int, random_: random.Random) -> Counter[
     found: Counter[str] = Counter()
     for _ in range(count):
         limit = random_.randrange(1, len(NEW))
+        allow = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
         tree.write()
-        outcome = run(
-            tree.root,
-            "fix",
-            *FIX[1:],
-            "--quiet",
-            "-o",
-            os.devnull,
-            prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )
+        outcome = run(tree.root, *FIX, "--quiet", "--output-file", os.devnull, prepare=allow)
         found["faults"] += 1
         found["wrong exit codes"] += outcome.code != 1
         found["tracebacks"] += "Traceback" in outcome.output

@@ -40,7 +40,7 @@ def main() -> NoReturn:
     warnings.simplefilter("ignore")  # the parser warns about the linted files
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us; a file opened next would take its number
-            setattr(sys, name, open(os.devnull, mode))
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process is
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a linted line may not fit the terminal's encoding

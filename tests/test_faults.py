@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
@@ -99,10 +100,15 @@ def test_what_a_killed_run_was_writing_is_removed_by_the_next_one_but_not_what_a
 def test_a_ctrl_c_while_a_file_is_written_comes_after_it() -> None:
     import signal
 
-    done = False
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-        done = True
+    done = []
+
+    def interrupted() -> None:
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -249,7 +255,7 @@ def test_a_full_disk_behind_the_output_is_one_line(here: Project) -> None:
 
 
 def _output_to_full_disk() -> None:
-    sys.stdout = open("/dev/full", "w")
+    sys.stdout = io.TextIOWrapper(io.FileIO("/dev/full", "w"))
 
 
 def test_closed_streams_are_no_error(here: Project) -> None:
@@ -266,7 +272,7 @@ def test_a_reader_that_leaves_early_is_no_error(here: Project) -> None:
     os.close(reading)
 
     def prepare() -> None:
-        sys.stdout = open(writing, "w")
+        sys.stdout = io.TextIOWrapper(io.FileIO(writing, "w"))
 
     outcome = run(here.root, "check", prepare=prepare)
     os.close(writing)

@@ -325,7 +325,7 @@ _READING_FUNCTIONS = words(
 
 
 MAX_REACHING = 1_000_000
-"""Definitions that may reach points of one scope, all points together: they grow with the square of what a scope is built of."""
+"""Definitions that may reach points of one scope, all points together: they grow with the square of a scope's length."""
 
 
 class _Pass:
@@ -342,7 +342,7 @@ class _Pass:
         self.continues: list[list[Environment]] = []
         self.raises: list[list[tuple[str, frozenset[Definition]]]] = []
         self.backs: dict[ast.AST, Environment | None] = {}
-        """What last came back to a loop's head. A loop inside others begins there, or its cost would double with each of them."""
+        """What last came back to a loop's head. A loop inside others begins there, or each of them would double its cost."""
         self.walrus = b":=" in flow.scope.text
         self.spent = 0
 
