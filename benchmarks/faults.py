@@ -1,7 +1,7 @@
 """What `perflint fix` leaves behind when something goes wrong in its middle: a killed process, a Ctrl-C, a disk that fails,
 an editor that writes at the same moment, a second perflint, and trees that are large or strange.
 
-    python benchmarks/faults.py [--count N] [--seed N] [--json FILE]
+    python -m benchmarks.faults [--count N] [--seed N] [--no-large] [--json FILE]
 
 A fault hits a run at one of its own steps (an opened, written, renamed, removed file: Python's audit events) or at a random
 moment. Then each file must be the old or the new text (with an edit in it where somebody made one), and a run after it must
@@ -427,7 +427,7 @@ def main() -> int:
             figures |= {f"{what}: {key}": value for key, value in result.items()}
     if options.json is not None:
         record = {
-            "command": f"python benchmarks/faults.py --count {options.count} --seed {options.seed}",
+            "command": " ".join(["python -m benchmarks.faults", *sys.argv[1:]]),
             "date": date.today().isoformat(),
             "commit": commit(),
             "machine": machine(),
