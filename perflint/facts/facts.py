@@ -50,7 +50,7 @@ class Facts:
 
     def begin_file(self) -> None:
         """Count the questions that the next file costs from here on."""
-        self.inference.solver.asked = 0
+        self.inference.solver.asked = self.loops.solver.asked = 0
 
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""

@@ -701,14 +701,14 @@ class _Pass:
                 self.bind(name, target, kind, value, index)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 starred = next((i for i, p in enumerate(parts) if isinstance(p, ast.Starred)), None)
+                direct = kind == "assign" and not index and _unpacks_exactly(value, parts)
                 for i, part in enumerate(parts):
                     if starred is not None and i >= starred:
                         position = None if i == starred else i - len(parts)
                     else:
                         position = i
                     inner = part.value if isinstance(part, ast.Starred) else part
-                    direct = isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" and not index
-                    if direct and position is not None and _unpacks_exactly(value, parts):
+                    if direct and position is not None:
                         assert isinstance(value, (ast.Tuple, ast.List))
                         self.assign(inner, target, kind, value.elts[position])
                     else:

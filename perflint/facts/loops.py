@@ -66,7 +66,7 @@ class Loops:
 
     def __init__(self, inference: Inference, helper_names: frozenset[str] | None = None) -> None:
         self._inference = inference
-        self._solver = Solver()
+        self.solver = Solver()
         self._steps: dict[tuple[Scope, int], tuple[bool, bool]] = {}
         self._hot: dict[tuple[Scope, int], list[CallSite]] = {}
         self._helpers = helper_names
@@ -76,7 +76,7 @@ class Loops:
     def kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         """The step loops of a scope."""
         nothing: dict[Loop, LoopKind] = {}
-        return self._solver.solve(scope, lambda: self._find_kinds(scope), nothing)
+        return self.solver.solve(scope, lambda: self._find_kinds(scope), nothing)
 
     def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         text = scope.text
