@@ -262,17 +262,21 @@ def _signalled(tree: Tree, count: int, random_: random.Random, number: int) -> C
 
 
 def disk_errors(tree: Tree, count: int, random_: random.Random) -> Counter[str]:
-    """A step that fails as it does on a full or broken disk."""
+    """A step at a file of the tree that fails as it does on a full or broken disk."""
     found: Counter[str] = Counter()
+    failed = tree.root.parent / "failed"
     for number in chosen(tree, count, random_):
         kind = random_.choice((errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT))
 
         def fail(event: str, arguments: tuple[Any, ...], kind: int = kind) -> None:
-            raise OSError(kind, os.strerror(kind))
+            if str(tree.root) in str(arguments[0]):
+                failed.touch()
+                raise OSError(kind, os.strerror(kind))
 
         tree.write()
+        failed.unlink(missing_ok=True)
         outcome = run(tree.root, hook=at_step(number, fail))
-        found["faults"] += 1
+        found["faults"] += failed.exists()
         found["wrong exit codes"] += outcome.code not in (0, 1, 2)
         found["tracebacks"] += "Traceback" in outcome.output
         found += judge(tree)
