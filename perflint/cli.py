@@ -37,6 +37,9 @@ def main() -> NoReturn:
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
     gc.set_threshold(100_000, 20, 50)  # trees are many small objects that die together: `Session.forget` frees them
     warnings.simplefilter("ignore")  # the parser warns about the linted files
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started us; a file opened next would take its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process is
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a linted line may not fit the terminal's encoding
@@ -53,6 +56,11 @@ class _Group(click.Group):
             status = INTERRUPTED
         except click.ClickException as error:
             error.show()
+            status = ERROR
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            click.ClickException(f"the output cannot be written: {error.strerror}").show()
             status = ERROR
         except Exception as error:
             import traceback
@@ -72,6 +80,10 @@ def cli() -> None:
 
     Exit codes: 0 nothing found, 1 findings (for `fix`: findings left), 2 wrong usage or configuration.
     """
+    try:
+        os.getcwd()
+    except OSError:
+        raise click.ClickException("the working directory does not exist any more; change to another one") from None
 
 
 def _shared(command: Command) -> Command:
@@ -295,10 +307,11 @@ class _Invocation:
         with _user_errors():
             run, found = self._start()
             if self.options["show_files"]:
+                from perflint.report.text import printable
                 from perflint.run import shown
 
                 for path in found.files:
-                    click.echo(shown(path))
+                    click.echo(printable(shown(path)))
                 return CLEAN
             result = self._result(run, found)
         for problem in run.problems:
@@ -432,11 +445,11 @@ class _Invocation:
 
     def _report(self, run: Run, found: Found, result: Result) -> int:
         if self.options["diff"]:
-            from perflint.diff import patch
+            from perflint.diff import patch, without_controls
 
             for fixed in result.fixed:
                 for line in patch(fixed):
-                    sys.stdout.buffer.write(line)
+                    sys.stdout.buffer.write(without_controls(line) if sys.stdout.isatty() else line)
             sys.stdout.buffer.flush()
             self._summarise(result, err=True)
             return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
@@ -504,7 +517,7 @@ class _Invocation:
 
     def _add_ignores(self, found: Found, result: Result) -> int:
         from perflint.fixer import WriteError, write
-        from perflint.project import read_file
+        from perflint.report.text import printable
         from perflint.run import shown
         from perflint.suppress import with_ignores
 
@@ -515,14 +528,11 @@ class _Invocation:
             if checked.source is None or not findings:
                 continue
             path = paths[checked.path]
-            before = read_file(path)
-            body = with_ignores(checked.source, findings)
-            if before is None:
-                continue
+            source = checked.source
             try:
-                write(path, before, checked.source.encode(body))
+                write(path, source.encode(source.body), source.encode(with_ignores(source, findings)))
             except WriteError as error:
-                raise click.ClickException(f"{checked.path}: {error}") from None
+                raise click.ClickException(printable(f"{checked.path}: {error}")) from None
             added += len(findings)
         click.echo(f"Added suppressions for {added} findings.", err=True)
         return CLEAN
@@ -537,7 +547,9 @@ def _user_errors() -> Iterator[None]:
     try:
         yield
     except (ConfigError, PathError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+        from perflint.report.text import printable
+
+        raise click.ClickException(printable(str(error))) from None
 
 
 @contextlib.contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perflint.config import Config
+from perflint.project import read_file
 from perflint.words import words
 
 if TYPE_CHECKING:
@@ -164,12 +167,11 @@ def _relative(path: str, base: str) -> str:
 
 
 def _exclude_spec(config: Config) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec
 
     patterns = (*(config.exclude or DEFAULT_EXCLUDES), *config.extend_exclude)
     found = _SPECS.get(patterns)
     if found is None:
-        found = _SPECS[patterns] = GitIgnoreSpec.from_lines(patterns)
+        found = _SPECS[patterns] = ignore_spec(patterns)
     return found
 
 
@@ -195,12 +197,41 @@ def _ignore_specs_above(directory: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
 
 
 def _read_spec(path: str) -> GitIgnoreSpec | None:
-    from pathspec import GitIgnoreSpec
-
+    data = read_file(path)
     try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return GitIgnoreSpec.from_lines(handle.read().splitlines())
-    except OSError:
-        return None
+        return ignore_spec(data.decode("utf-8", "replace").splitlines()) if data is not None else None
     except ValueError:
         return None  # a pattern that git itself would not understand
+
+
+def ignore_spec(patterns: Iterable[str]) -> GitIgnoreSpec:
+    """Patterns of .gitignore, in linear time: a `*` that another one follows takes as little as it can, once and for all.
+
+    Otherwise a pattern with ten of them would be tried in each of the ways to share a long name between them.
+
+    Raises:
+        ValueError: a pattern is none.
+
+    """
+    from pathspec import GitIgnoreSpec, RegexPattern
+
+    spec = GitIgnoreSpec.from_lines(patterns)
+    for pattern in spec.patterns:
+        if isinstance(pattern, RegexPattern) and pattern.regex is not None and pattern.regex.pattern.count(_ANY) > 1:
+            pattern.regex = re.compile(_linear(pattern.regex.pattern))
+    return GitIgnoreSpec(spec.patterns)
+
+
+_ANY = "[^/]*"
+_PART = re.compile(r"\\.|\[\^/\]\*|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.S)
+
+
+def _linear(regex: str) -> str:
+    """A regular expression that pathspec made of a pattern, without backtracking into all but the last `*` of a segment."""
+    parts = [f"(?!/){part}" if part.startswith("[^") and part != _ANY else part for part in _PART.findall(regex)]
+    stars = [index for index, part in enumerate(parts) if part == _ANY]
+    for number, (this, following) in enumerate(itertools.pairwise(stars)):
+        if not any(part in ("/", "(", ")") for part in parts[this + 1 : following]):
+            parts[this] = f"(?=(?P<star{number}>[^/]*?"
+            parts[following - 1] += f"))(?P=star{number})"
+    return "".join(parts)

@@ -15,8 +15,9 @@ from perflint.config import UNUSED_SUPPRESSION
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
+from perflint.facts.solver import TooExpensive
 from perflint.gate import Needles
-from perflint.project import Project
+from perflint.project import Project, why_unreadable
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source, SourceError
 from perflint.suppress import Ran
@@ -26,6 +27,8 @@ from perflint.trace import Fact
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
+
+TOO_EXPENSIVE = "the file was skipped, for its analysis takes too long; split its longest function, or leave the file out"
 
 MAX_LINE = 300
 """A longer line is not shown to LibCST: its parser recurses on the C stack."""
@@ -164,8 +167,7 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     project.trace.asked = 0
     data = project.read(path)
     if data is None:
-        message = "the file cannot be read; check that it exists and that you may read it"
-        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, message)])
+        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, why_unreadable(path))])
     else:
         checked = check_bytes(session, path, shown, data, always_parse=always_parse)
     facts = tuple((question, project.answer(question)) for question in project.trace.questions())
@@ -189,6 +191,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     module = session.module(path, source, data)
+    session.facts.begin_file()
     wanted.cut(module)
     if not (wanted.possible or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
@@ -198,7 +201,11 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     except SyntaxProblem as problem:
         return Checked(shown, source, [_syntax_problem(source, problem)])
     session.project.hold(path, module)
-    findings = list(dict.fromkeys(_findings(session, module, wanted)))
+    try:
+        findings = list(dict.fromkeys(_findings(session, module, wanted)))
+    except TooExpensive:
+        session.start_anew(module)
+        return Checked(shown, source, [_problem(UNREADABLE_FILE, TOO_EXPENSIVE)])
     if always_parse and not any(f.category is Category.ENGINE for f in findings):
         findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
@@ -258,6 +265,8 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
                 session.start_anew(module)
                 yield _syntax_problem(module.source, _too_deep(scope))
                 break
+            except TooExpensive:
+                raise
             except Exception as error:
                 place = f"{module.source.path}, {_named(scope)}"
                 raise RuleFailed(f"internal error: the rule {rule.name} failed in {place}: {error!r}") from error
@@ -266,7 +275,7 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
 def _budgets(session: Session, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
     try:
         return budgets(session.facts, module, shown, findings)
-    except RecursionError:
+    except (RecursionError, TooExpensive):
         session.start_anew(module)
         return []
 

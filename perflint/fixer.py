@@ -11,16 +11,26 @@ import ast
 import contextlib
 import itertools
 import os
-import stat
+import shutil
+import signal
+import threading
 import tokenize
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import FrameType, ModuleType
 
+from perflint.project import read_file
 from perflint.rule import Applicability, Edit, Finding, Import
 from perflint.source import Source, tokens
 from perflint.suppress import without_suppression
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 MAX_ROUNDS = 10
 
@@ -247,40 +257,107 @@ def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | Non
 # -- writing -------------------------------------------------------------------------------------------------------------
 
 
+LEFTOVER = ".perflint-"
+"""How the names of files begin that are being written."""
+
+_CHANGED = "the file was changed while it was being fixed; run perflint again"
+
+
 class WriteError(Exception):
     """A fixed file could not be written; the file on disk is as it was."""
 
 
 def write(path: str, expected: bytes, data: bytes) -> None:
-    """Replace a file's bytes in one step, keeping its mode; a symbolic link stays one.
+    """Replace a file's bytes in one step, keeping its owner, mode and attributes; a symbolic link stays one.
+
+    Another hard link to the file keeps the old text. A Ctrl-C takes effect when the file is written.
 
     Raises:
         WriteError: the file has changed since it was read, or it cannot be written.
 
     """
-    import tempfile
-
     target = os.path.realpath(path)
     try:
-        with open(target, "rb") as handle:
-            if handle.read() != expected:
-                raise WriteError("the file was changed while it was being fixed; run perflint again")
-        mode = stat.S_IMODE(os.stat(target).st_mode)
-        if not os.access(target, os.W_OK):
-            raise WriteError("the file is read-only")
-        handle_number, temporary = tempfile.mkstemp(prefix=".perflint-", dir=os.path.dirname(target))
+        with uninterrupted():
+            _replace(target, expected, data)
     except OSError as error:
         raise WriteError(f"the file cannot be written: {error.strerror}") from None
+
+
+def _replace(target: str, expected: bytes, data: bytes) -> None:
+    if read_file(target) != expected:
+        raise WriteError(_CHANGED)
+    if not os.access(target, os.W_OK):
+        raise WriteError("the file is read-only")
+    import tempfile
+
+    number, temporary = tempfile.mkstemp(prefix=LEFTOVER, dir=os.path.dirname(target))
     try:
-        with os.fdopen(handle_number, "wb") as out:
+        with os.fdopen(number, "wb") as out:
+            with contextlib.suppress(OSError):
+                _mark(out.fileno())
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(temporary, mode)
+        _copy_attributes(target, temporary)
+        if read_file(target) != expected:  # asked again at the last moment, because writing to a disk may take long
+            raise WriteError(_CHANGED)
         os.replace(temporary, target)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise WriteError(f"the file cannot be written: {error.strerror}") from None
         raise
+
+
+def _copy_attributes(source: str, target: str) -> None:
+    """Give a new file the owner, the mode and the extended attributes of the one that it will replace; its time is now."""
+    about = os.stat(source)
+    if hasattr(os, "chown") and (about.st_uid, about.st_gid) != (os.stat(target).st_uid, os.stat(target).st_gid):
+        try:
+            os.chown(target, about.st_uid, about.st_gid)
+        except PermissionError:
+            raise WriteError("the file belongs to another user or group and would become yours; let its owner fix it") from None
+    shutil.copystat(source, target)
+    os.utime(target)
+
+
+def _mark(number: int) -> None:
+    """Lock an open file while it is written: the lock goes with the process, however that ends.
+
+    Raises:
+        OSError: another process has locked it, or the file system has no locks.
+
+    """
+    if fcntl is not None:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_leftovers(directory: str) -> None:
+    """Remove what a killed run was writing in a directory; what another run is writing now stays."""
+    with contextlib.suppress(OSError), os.scandir(directory) as listing:
+        for entry in [e for e in listing if e.name.startswith(LEFTOVER) and e.is_file(follow_symlinks=False)]:
+            with contextlib.suppress(OSError):
+                with open(entry.path, "rb") as handle:
+                    _mark(handle.fileno())
+                os.unlink(entry.path)  # without locks, as on Windows, an open file cannot be removed
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put a Ctrl-C off until the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            raise KeyboardInterrupt

@@ -21,9 +21,9 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, Roots, find_files, walk
+from perflint.discover import Found, Roots, find_files, ignore_spec, walk
 from perflint.engine import Checked, Item, Session, check_bytes, check_file, check_item
-from perflint.fixer import Accept, Fixed, WriteError, fix_text, write
+from perflint.fixer import Accept, Fixed, WriteError, fix_text, remove_leftovers, write
 from perflint.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
 from perflint.source import Source
@@ -54,9 +54,7 @@ class PerFileIgnores:
 
     @cached_property
     def _specs(self) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
-        from pathspec import GitIgnoreSpec
-
-        return [(GitIgnoreSpec.from_lines([pattern]), names) for pattern, names in self.patterns.items()]
+        return [(ignore_spec([pattern]), names) for pattern, names in self.patterns.items()]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Without the compiled patterns."""
@@ -114,6 +112,7 @@ class Run:
         self._stores: dict[str, Store] = {}
         self._caches: dict[str, ProjectCache] = {}
         self._keys: dict[tuple[str, str | None], str] = {}
+        self._tidied: set[str] = set()
 
     def find(self, paths: Sequence[str]) -> Found:
         """The files of a run.
@@ -191,9 +190,8 @@ class Run:
                 checked = check_file(session, path, name, always_parse=always)
                 self.remember(path, always, checked, found)
             allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
-            before = session.project.read(path)
-            if checked.source is not None and before is not None and any(f.fix for f in checked.findings):
-                checked = self._fix_one(session, path, checked, before, allowed, write_files, result, accept)
+            if checked.source is not None and any(f.fix for f in checked.findings):
+                checked = self._fix_one(session, path, checked, allowed, write_files, result, accept)
             result.checked.append(checked)
         self.save()
         return result
@@ -203,7 +201,6 @@ class Run:
         session: Session,
         path: str,
         checked: Checked,
-        before: bytes,
         unsafe: bool,
         write_files: bool,
         result: Result,
@@ -211,6 +208,7 @@ class Run:
     ) -> Checked:
         assert checked.source is not None
         source = checked.source
+        before = source.encode(source.raw)  # what was checked, which need not be what the file holds by now
         latest = checked
 
         def check(raw: bytes) -> tuple[Source | None, list[Finding]]:
@@ -240,6 +238,7 @@ class Run:
             return checked
         session.project.is_settled = False
         if write_files:
+            self._tidy(os.path.dirname(os.path.realpath(path)))
             try:
                 write(path, before, after)
             except WriteError as error:
@@ -251,6 +250,11 @@ class Run:
         result.applied += fixed.applied
         again = check_bytes(session, path, checked.path, after)
         return Checked(checked.path, again.source, again.findings, again.budgets)
+
+    def _tidy(self, directory: str) -> None:
+        if directory not in self._tidied:
+            self._tidied.add(directory)
+            remove_leftovers(directory)
 
     def text(self, path: str, data: bytes, found: Found) -> None:
         """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes."""

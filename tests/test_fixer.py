@@ -221,7 +221,7 @@ def test_mode_and_link_are_kept(project: Project) -> None:
 def test_a_failed_write_leaves_the_file_and_nothing_else(
     project: Project, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise error
 
     path = project.write({"a.py": BAD}).root / "a.py"

@@ -57,6 +57,10 @@ class Facts:
         """Where the host waits for a device value to learn whether a condition holds."""
         return self._truths.get(scope, lambda: find_truths(self.inference, self.loops, scope))
 
+    def begin_file(self) -> None:
+        """Count the questions that the next file costs from here on."""
+        self.inference.solver.asked = self.loops.solver.asked = 0
+
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""
         vars(self.inference.callers).clear()

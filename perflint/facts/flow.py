@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from perflint.facts.solver import TooExpensive
 from perflint.ordered import OrderedFrozenSet
 from perflint.syntax import Class, FunctionNode, Scope
 from perflint.words import words
@@ -375,6 +376,10 @@ _READING_FUNCTIONS = words(
 )
 
 
+MAX_REACHING = 1_000_000
+"""Definitions that may reach points of one scope, all points together: they grow with the square of a scope's length."""
+
+
 class _Pass:
     """The abstract interpretation. `recording` is off while a loop's way back is being worked out."""
 
@@ -391,6 +396,7 @@ class _Pass:
         self.continues: list[list[Environment]] = []
         self.raises: list[list[tuple[str, frozenset[Definition]]]] = []
         self.walrus = b":=" in flow.scope.text
+        self.spent = 0
 
     def run(self) -> None:
         scope = self.flow.scope
@@ -401,8 +407,7 @@ class _Pass:
 
     # -- environments ------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def joined(environments: Iterable[Environment | None]) -> Environment | None:
+    def joined(self, environments: Iterable[Environment | None]) -> Environment | None:
         """What holds where branches meet. A path that one branch has forgotten is not known afterwards."""
         present = [e for e in environments if e is not None]
         if not present:
@@ -414,9 +419,21 @@ class _Pass:
                 if known is None:
                     names[name] = found
                 elif known is not found:
-                    names[name] = known | found
+                    names[name] = merged = known | found
+                    self.spend(len(merged))
             paths = {path: found | other.paths[path] for path, found in paths.items() if path in other.paths}
         return Environment(names, paths)
+
+    def spend(self, definitions: int) -> None:
+        """Count definitions that were handled as reaching a point.
+
+        Raises:
+            TooExpensive: the scope has more of them than any that people write.
+
+        """
+        self.spent += definitions
+        if self.spent > MAX_REACHING:
+            raise TooExpensive
 
     def copied(self, environment: Environment | None) -> Environment | None:
         return environment.copy() if environment is not None else None
@@ -755,14 +772,14 @@ class _Pass:
                 self.bind(name, target, kind, value, index)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 starred = next((i for i, p in enumerate(parts) if isinstance(p, ast.Starred)), None)
+                direct = kind == "assign" and not index and _unpacks_exactly(value, parts)
                 for i, part in enumerate(parts):
                     if starred is not None and i >= starred:
                         position = None if i == starred else i - len(parts)
                     else:
                         position = i
                     inner = part.value if isinstance(part, ast.Starred) else part
-                    direct = isinstance(value, (ast.Tuple, ast.List)) and kind == "assign" and not index
-                    if direct and position is not None and _unpacks_exactly(value, parts):
+                    if direct and position is not None:
                         assert isinstance(value, (ast.Tuple, ast.List))
                         self.assign(inner, target, kind, value.elts[position])
                     else:
@@ -884,6 +901,7 @@ class _Pass:
         assert self.env is not None
         found = self.env.get(name) or frozenset()
         if len(found) > 1:
+            self.spend(len(found))
             found = OrderedFrozenSet(sorted(found, key=lambda definition: definition.order))
         self.flow.reaching[node] = found
         for definition in found:

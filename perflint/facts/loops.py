@@ -85,7 +85,7 @@ class Loops:
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
         trace = inference.project.trace
-        self._solver = Solver(trace)
+        self.solver = Solver(trace)
         self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
 
@@ -94,7 +94,7 @@ class Loops:
     def kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         """The step loops of a scope."""
         nothing: dict[Loop, LoopKind] = {}
-        return self._solver.solve(scope, lambda: self._find_kinds(scope), nothing)
+        return self.solver.solve(scope, lambda: self._find_kinds(scope), nothing)
 
     def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
         text = scope.text

@@ -17,6 +17,14 @@ Answer = TypeVar("Answer")
 
 _NO_CUT: Final = sys.maxsize
 
+MAX_QUESTIONS = 1_000_000
+"""What one file may cost, so that a file which is built to take for ever does not. The costliest file of five large packages
+needs a twentieth of it. Questions are counted, not seconds: the outcome is the same on every machine."""
+
+
+class TooExpensive(Exception):
+    """A file costs more questions than any file that people write."""
+
 
 class Solver:
     """Answers by key, each with what was asked of the project for it.
@@ -34,9 +42,17 @@ class Solver:
         self._active: dict[object, int] = {}
         self._cut = _NO_CUT
         """The depth of the outermost question in progress that was asked again, since the question in hand began."""
+        self.asked = 0
+        """How many questions the file in hand has cost."""
 
     def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer) -> Answer:
-        """`compute()`, remembered under `key`; `bottom` where the question asks itself."""
+        """`compute()`, remembered under `key`; `bottom` where the question asks itself.
+
+        Raises:
+            TooExpensive: the file in hand has cost more than `MAX_QUESTIONS`.
+
+        """
+        self.asked += 1
         known = self._known.get(key)
         if known is not None:
             self._trace.asked |= known[1]
@@ -60,6 +76,8 @@ class Solver:
         return self._computed(key, compute)
 
     def _computed(self, key: object, compute: Callable[[], Answer]) -> Answer:
+        if self.asked > MAX_QUESTIONS:
+            raise TooExpensive
         depth = len(self._active)
         before = len(self._provisional)
         outer, self._cut = self._cut, _NO_CUT

@@ -14,11 +14,11 @@ from perflint.run import Result
 from perflint.words import counted
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Text from a linted file without what a terminal would take for commands."""
+    """Text from a linted file in one line, without what a terminal would take for commands or for another order of reading."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -50,7 +50,7 @@ def _block(checked: Checked, finding: Finding) -> Iterator[str]:
     equals = click.style("=", fg="blue", bold=True)
     if finding.fix is not None:
         level = "safe" if finding.fix.applicability is Applicability.SAFE else "unsafe, with --unsafe-fixes"
-        yield f"  {equals} fix ({level}): {finding.fix.message}"
+        yield f"  {equals} fix ({level}): {printable(finding.fix.message)}"
     if finding.measured_ms_per_step is not None:
         yield f"  {equals} measured: {_measured(finding)}"
     label = "why it is unsafe" if finding.fix is not None else "no fix"

@@ -113,7 +113,7 @@ def _load(place: Path, expected: dict[str, object]) -> LineIndex | None:
                 bool(about["ambiguous"]),
                 int(about["scanned_bytes"]),
             )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError):
         return None
 
 

@@ -82,7 +82,7 @@ def test_other_places_and_none(table: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["truncated", "longer", "flipped", "no header", "other format", "empty", "lengths", "no JSON"]
+    "damage", ["truncated", "longer", "flipped", "no header", "other format", "empty", "lengths", "no JSON", "nested"]
 )
 def test_a_damaged_sidecar_is_built_anew(table: Path, counted: list[int], damage: str) -> None:
     good = opened(table)
@@ -100,6 +100,7 @@ def test_a_damaged_sidecar_is_built_anew(table: Path, counted: list[int], damage
             "empty": b"",
             "lengths": json.dumps({**about, "lengths": [1 << 60, 0, 0]}).encode() + b"\n" + body,
             "no JSON": b"[]\n" + body,
+            "nested": b"[" * 60_000 + b"\n" + body,
         }[damage]
     )
     assert opened(table).starts.tolist() == good.starts.tolist()
