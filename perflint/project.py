@@ -41,7 +41,7 @@ _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 Reader = Callable[[str], "bytes | None"]
 
 
-MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_FILE_BYTES = 8 * 1024 * 1024
 """A larger file is not read: nobody writes one by hand, and one string of 15 MB took 1.9 GB to find its end."""
 
 
