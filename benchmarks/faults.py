@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import errno
 import io
-import json
 import os
 import random
 import resource
@@ -27,12 +26,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from benchmarks.surroundings import ROOT, commit, machine, versions
+from benchmarks.surroundings import ROOT, record, write
 from perflint.__main__ import main as perflint
 from perflint.registry import all_rules
 from perflint.words import words
@@ -396,8 +394,8 @@ def large() -> dict[str, dict[str, float]]:
         found["a file of 50 MB"] = measured(folder, "file.py")
         (folder / "file.py").write_text("".join(TRAINING.format(i) for i in range(2000)))
         found["a file of 2,000 training loops"] = measured(folder, "file.py")
-        (folder / "file.py").write_text('"""' + "text\n" * (3 * 2**18) + '"""\n' + TRAINING)
-        found["a file of 3.9 MB that is one string"] = measured(folder, "file.py")
+        (folder / "file.py").write_text('"""' + "text\n" * (25 * 2**16) + '"""\n' + TRAINING)
+        found["a file of 8.2 MB that is one string"] = measured(folder, "file.py")
         os.truncate(folder / "file.py", 100 * 2**30)
         found["a sparse file of 100 GB"] = measured(folder, "file.py")
         (folder / "file.py").unlink()
@@ -409,6 +407,11 @@ def large() -> dict[str, dict[str, float]]:
     return found
 
 
+def name(what: str) -> str:
+    """A figure's name: what was counted, of which kind of fault."""
+    return what.removesuffix(": faults").replace(": ", "_").replace(" ", "_")
+
+
 def main() -> int:
     """Inject all faults, print what happened, write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -417,28 +420,20 @@ def main() -> int:
     parser.add_argument("--no-large", action="store_true", help="Leave out the large files and trees.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the record to a file.")
     options = parser.parse_args()
-    figures: dict[str, float] = {}
+    figures: dict[str, int] = {}
     for kind in FAULTS:
         counts = injected(kind, options.count, options.seed)
         print(kind, dict(counts), flush=True)
         figures |= {f"{kind}: {what}": count for what, count in counts.items()}
-    wrong = sum(count for name, count in figures.items() if name.partition(": ")[2] not in HARMLESS)
-    figures["faults injected"] = sum(count for name, count in figures.items() if name.endswith(": faults"))
-    figures["files torn or lost"] = sum(count for name, count in figures.items() if name.endswith(": files torn or lost"))
-    if not options.no_large:
-        for what, result in large().items():
-            print(what, result, flush=True)
-            figures |= {f"{what}: {key}": value for key, value in result.items()}
+    wrong = sum(count for kind, count in figures.items() if kind.partition(": ")[2] not in HARMLESS)
+    total = sum(count for kind, count in figures.items() if kind.endswith(": faults"))
+    costs = {} if options.no_large else large()
+    for what, result in costs.items():
+        print(what, result, flush=True)
     if options.json is not None:
-        record = {
-            "command": " ".join(["python -m benchmarks.faults", *sys.argv[1:]]),
-            "date": date.today().isoformat(),
-            "commit": commit(),
-            "machine": machine(),
-            "versions": versions("perflint-torch"),
-            "figures": figures,
-        }
-        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        counted = {"faults_injected": total, "wrong_outcomes": wrong} | {name(what): count for what, count in figures.items()}
+        command = " ".join(["python -m benchmarks.faults", *sys.argv[1:]])
+        write(options.json, record(command, counted, ["wrong_outcomes"], costs=costs))
     return 1 if wrong else 0
 
 

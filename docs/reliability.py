@@ -60,12 +60,13 @@ ATTEMPTS = (
         "faults",
         "Faults",
         "`fix` killed at random points, full and read-only disks, files that change under it, two at once, broken caches.",
-        "python benchmarks/faults.py --json benchmarks/results/faults.json",
+        "python -m benchmarks.faults --json benchmarks/results/faults.json",
     ),
     Attempt(
         "hostile",
         "Hostile input",
-        "Repositories that want to be imported or run, input that wants time and memory, names with escape sequences and HTML.",
+        "Repositories that want to be imported or run, input that wants time and memory, names with escape sequences and HTML: "
+        "the cases of tests/test_hostile.py.",
         "python benchmarks/hostile.py --json benchmarks/results/hostile.json",
     ),
 )

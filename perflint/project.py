@@ -54,7 +54,7 @@ Listing = tuple[Collection[str], Mapping[str, str]]
 """Files by absolute path, and what symbolic links to files lead to."""
 
 
-MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_FILE_BYTES = 8 * 1024 * 1024
 """A larger file is not read: nobody writes one by hand, and one string of 15 MB took 1.9 GB to find its end."""
 
 

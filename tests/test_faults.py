@@ -230,7 +230,7 @@ def test_a_file_that_is_too_large_is_skipped(here: Project) -> None:
     os.truncate("a.py", MAX_FILE_BYTES + 1)
     assert read_file("a.py") is None
     result = in_process("check", "--isolated", "--output-format", "concise")
-    assert "a.py:1:1: unreadable-file the file is larger than 4 MiB; leave it out with `exclude`" in result.stdout
+    assert "a.py:1:1: unreadable-file the file is larger than 8 MiB; leave it out with `exclude`" in result.stdout
 
 
 def test_a_long_name_with_spaces_and_newlines_is_fixed(here: Project) -> None:
