@@ -151,13 +151,13 @@ def test_a_file_that_vanishes_is_reported(here: Project, monkeypatch: pytest.Mon
     from perflint import run as run_module
 
     here.write({"a.py": BAD})
-    check_file = run_module.check_file
+    check_item = run_module.check_item
 
-    def check_late(session: Any, path: str, shown: str, **options: Any) -> Any:
+    def check_late(*arguments: Any) -> Any:
         Path("a.py").unlink(missing_ok=True)
-        return check_file(session, path, shown, **options)
+        return check_item(*arguments)
 
-    monkeypatch.setattr(run_module, "check_file", check_late)
+    monkeypatch.setattr(run_module, "check_item", check_late)
     first, second = lines(in_process("check", "-q", "--output-format", "concise"))
     assert first.startswith("a.py:1:1: unreadable-file the file cannot be read; check that it exists")
     assert second.startswith("good.py")
