@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 
 from benchmarks.surroundings import ROOT, record, write
 from perflint.__main__ import main as perflint
+from perflint.cache import FOLDER
 from perflint.registry import all_rules
 from perflint.words import words
 
@@ -78,9 +79,10 @@ class Tree:
             path.write_text(old(path))
 
     def strangers(self) -> list[str]:
-        """Files that are none of the tree's own."""
+        """Files that are none of the tree's own, but for the folder of remembered results."""
         own = set(self.files)
-        return [str(path) for path in self.root.rglob("*") if path.is_file() and path not in own]
+        found = (path for path in self.root.rglob("*") if path.is_file() and FOLDER not in path.parts)
+        return [str(path) for path in found if path not in own]
 
 
 def old(path: Path) -> str:
