@@ -106,6 +106,7 @@ class Running:
     ) -> None:
         all_rules()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
+        self._begun, self._begin = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             self._child(arguments, folder, prepare, hook)
@@ -123,6 +124,7 @@ class Running:
             prepare()
             if hook is not None:
                 sys.addaudithook(hook)
+            os.write(self._begin, b".")
             perflint()
         except SystemExit as ended:
             code = int(ended.code or 0)
@@ -132,9 +134,15 @@ class Running:
             sys.stdout.flush()
             os._exit(code)
 
+    def begun(self) -> None:
+        """Wait until the child is about to enter perflint."""
+        os.read(self._begun, 1)
+
     def wait(self) -> Outcome:
         """The end of the run."""
         _, status = os.waitpid(self.pid, 0)
+        os.close(self._begun)
+        os.close(self._begin)
         self._output.seek(0)
         return Outcome(os.waitstatus_to_exitcode(status), self._output.read().decode("utf-8", "replace"))
 
@@ -249,7 +257,8 @@ def _signalled(tree: Tree, count: int, random_: random.Random, number: int) -> C
     for _ in range(count):
         tree.write()
         running = Running(FIX, tree.root)
-        time.sleep(random_.uniform(0.1, 1.0) * lasted)
+        running.begun()
+        time.sleep(random_.uniform(0.0, 1.0) * lasted)
         os.kill(running.pid, number)
         outcome = running.wait()
         found["faults"] += outcome.code in (-number, 130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -24,6 +25,12 @@ BAD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
 
 GOOD = BAD.replace("no_grad:", "no_grad():")
 """The same file after the fix."""
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C even if the tests were started in the background, where shells switch it off for all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
