@@ -47,12 +47,12 @@ COUNT = """
 import sys
 import perflint.run
 from perflint.cli import main
-checked, count = perflint.run.check_file, 0
+checked, count = perflint.run.check_item, 0
 def counting(*arguments, **named):
     global count
     count += 1
     return checked(*arguments, **named)
-perflint.run.check_file = counting
+perflint.run.check_item = counting
 try:
     main()
 except SystemExit:
