@@ -235,9 +235,10 @@ def dependents(bench: Bench) -> int:
     tree = bench.scratch / "dependents"
     tree.mkdir()
     (tree / "pyproject.toml").write_text("[project]\nname = 'tree'\n")
-    helper = "import torch\n\n\ndef evaluate(model, x):\n    model.eval()\n    with torch.no_grad():\n        return model(x)\n"
-    user = "from helper import evaluate\n\n\ndef loss(model, x):\n    total = 0.0\n    for y in x:\n"
-    user += "        total += evaluate(model, y).mean().item()\n    return total\n"
+    helper = "import torch\n\n\ndef loss_of(model, x):\n    return model(x).mean()\n"
+    user = "import torch\nfrom helper import loss_of\n\n\ndef train(model, loader, optimizer):\n    total = 0.0\n"
+    user += "    for x in loader:\n        loss = loss_of(model, x)\n        loss.backward()\n        optimizer.step()\n"
+    user += "        total += loss.item()\n    return total\n"
     (tree / "helper.py").write_text(helper)
     for number in range(DEPENDENTS):
         (tree / f"user_{number}.py").write_text(user)
@@ -247,7 +248,7 @@ def dependents(bench: Bench) -> int:
     first = counted(command)
     if first != 2 * DEPENDENTS + 1:
         sys.exit(f"{first} files were checked in the first run, not {2 * DEPENDENTS + 1}")
-    (tree / "helper.py").write_text(helper.replace("return model(x)", "return model(x).item()"))
+    (tree / "helper.py").write_text(helper.replace("mean()", "sum()"))
     return counted(command)
 
 
