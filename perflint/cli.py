@@ -530,7 +530,7 @@ class _Invocation:
             path = paths[checked.path]
             source = checked.source
             try:
-                write(path, source.encode(source.body), source.encode(with_ignores(source, findings)))
+                write(path, source.encode(source.raw), source.encode(with_ignores(source, findings)))
             except WriteError as error:
                 raise click.ClickException(printable(f"{checked.path}: {error}")) from None
             added += len(findings)

@@ -41,10 +41,10 @@ _DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[
 _PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
 _TARGETS = re.compile(
-    rb"(?:^|(?<=[;:=]))[ \t]*([(\[*]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
+    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
     rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
-    rb"|^[ \t]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
-    rb"|(?:^|(?<=[;:]))[ \t]*(\w+\.\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
+    rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
+    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+\.\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
     re.M,
 )
 """What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.

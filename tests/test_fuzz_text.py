@@ -6,8 +6,10 @@ The long run by hand is benchmarks/fuzz_text.py.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
+from conftest import in_process
 
 from benchmarks.fuzz_text import Tally, checked, examined, failures, fixed, named, tried
 from benchmarks.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources
@@ -229,3 +231,17 @@ def test_an_attribute_that_is_assigned_behind_a_backslash(newline: str) -> None:
     text = "class Net:\n def build(self):\n  self.gru \\\n   = 1\n".replace("\n", newline)
     module = Module(Source("net.py", text.encode()), "net")
     assert [method.name for method in module.classes["Net"].methods_assigning("gru")] == ["build"]
+
+
+def test_ignores_are_added_to_files_with_carriage_returns_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(b"import torch\rx = torch.ones(2)\rwith torch.no_grad:\r    x += 1\r")
+    done = in_process("check", "--isolated", "--no-cache", "--add-ignores", str(file))
+    assert done.exit_code == 0, done.output
+    assert file.read_bytes().count(b"# perflint: ignore[no-grad-without-call]\r") == 1
+
+
+def test_an_attribute_that_is_assigned_behind_a_form_feed_is_seen() -> None:
+    text = b"class Net:\n    def __init__(self):\n\f        self.lstm = 1\n"
+    module = Module(Source.decode("a.py", text), "a")
+    assert [method.name for method in module.classes["Net"].methods_assigning("lstm")] == ["__init__"]
