@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def main() -> None:
         settings(strategy),
         metrics={"accuracy": accuracy},
         callbacks=callbacks,
-        loggers=[JsonlLogger(folder / "log.jsonl")] if int(__import__("os").environ.get("RANK", 0)) == 0 else [],
+        loggers=[JsonlLogger(folder / "log.jsonl")] if int(os.environ.get("RANK", 0)) == 0 else [],
         checkpoints=folder / "checkpoints",
         device="cpu",
     )
@@ -89,6 +90,11 @@ def main() -> None:
     if trainer.processes.is_main:
         torch.save(dict(weights), folder / "weights.pt")
     torch.distributed.destroy_process_group()
+    # Python's own exit aborts now and then (pytorch#179291, "terminate called without an active exception"): a thread of
+    # gloo asks for the interpreter's lock while that is taken down, and Python 3.11 ends such a thread in C++ frames.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
