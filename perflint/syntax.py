@@ -33,7 +33,6 @@ _STRING_OR_COMMENT = re.compile(
     rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
     re.S,
 )
-_LAST_WORD = re.compile(rb"\w+\Z")
 _TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
 _QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
 _CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
@@ -57,10 +56,6 @@ MAX_LINES_ABOVE = 100
 they are more, adding to the numbers in the tree takes less time."""
 
 _HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
-
-
-MAX_NAME = 200
-"""Longer names are cut."""
 
 
 class SyntaxProblem(Exception):
@@ -514,13 +509,6 @@ class Module:
         return [scope for scope in self.functions() if b"global " in scope.text]
 
     @cached_property
-    def renamed(self) -> frozenset[str]:
-        """What may get a second name by `as`."""
-        before = self.source.body.split(b" as ")[:-1]
-        words = (_LAST_WORD.search(text[-MAX_NAME:]) for text in before)
-        return frozenset(word.group().decode("utf-8", "replace") for word in words if word is not None)
-
-    @cached_property
     def star_imports(self) -> list[tuple[str, int]]:
         """What the file imports with `*`, as (dotted name, level)."""
         return [
@@ -566,6 +554,15 @@ class Module:
     def functions(self) -> Iterator[Scope]:
         """The outermost functions and methods in the order of the file."""
         yield from self.scopes.values()
+
+
+def is_renamed(name: str, text: bytes) -> bool:
+    """Whether what goes by a name in a text may get a second one by `as`."""
+    word = name.encode()
+    return any(_AS.match(text, at + len(word)) for at in _occurrences(word, text))
+
+
+_AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
 
 
 def _occurrences(word: bytes, text: bytes) -> Iterator[int]:

@@ -35,7 +35,7 @@ from perflint.facts.values import (
     one,
 )
 from perflint.project import MAX_IMPORTERS
-from perflint.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.syntax import Class, Module, Scope, SyntaxProblem, is_renamed
 from perflint.words import call_pattern
 
 if TYPE_CHECKING:
@@ -177,10 +177,10 @@ class Callers:
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
             data = None if file == path else project.read(file)
             if file == path:
-                complete = complete and name not in scope.module.renamed
+                complete = complete and not is_renamed(name, scope.module.source.body)
             elif data is None or name.encode() not in data or not (complete or called.search(data)):
                 continue
-            elif name.encode() + b" as " in data:
+            elif is_renamed(name, data):
                 complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():
