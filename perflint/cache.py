@@ -78,7 +78,7 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 # For information about cache directory tags see https://bford.info/cachedir/
 """
 
-_BY_SHAPE = ("module", "imports", "importers")
+_BY_SHAPE = ("module", "imports", "importers", "large")
 _WITNESSED = ("near", "program", "training")
 
 

@@ -149,8 +149,8 @@ class Project:
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
     _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
-    _file_matches: dict[tuple[str, re.Pattern[bytes]], bool] = field(default_factory=dict, repr=False)
-    _gates_passed: dict[tuple[str, Gate], bool] = field(default_factory=dict, repr=False)
+    _file_matches: dict[str, dict[re.Pattern[bytes] | Gate, bool]] = field(default_factory=dict, repr=False)
+    _is_large: dict[str, bool] = field(default_factory=dict, repr=False)
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
@@ -158,6 +158,7 @@ class Project:
     _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _all_helpers: frozenset[str] | None = None
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
+    _last_read: dict[str, str] = field(default_factory=dict, repr=False)
     _answers: dict[Question, str] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -197,6 +198,7 @@ class Project:
             data = self.reader(path)
             digest = text_digest(data)
             self.is_settled &= self._digests.setdefault(path, digest) == digest
+            self._last_read[path] = digest
             self._contents_size += len(data) if data is not None else 0
             if self._contents_size > MAX_BYTES_HELD:
                 self._contents.clear()
@@ -260,14 +262,22 @@ class Project:
         self.trace.forget()
 
     def has_read(self, path: str, data: bytes) -> bool:
-        """Whether a file is known to have these bytes."""
-        return self._contents.get(path) == data
+        """Whether a file had these bytes when it was last read."""
+        return self._contents.get(path) == data or self._last_read.get(path) == text_digest(data)
 
     def changed(self, path: str) -> None:
         """Forget what was known of one file, because its bytes are others now."""
-        self._modules.pop(path, None)
-        self._contents.pop(path, None)
-        self._stored.pop(path, None)
+        for known in (self._modules, self._contents, self._stored, self._training, self._file_matches, self._helpers):
+            known.pop(path, None)
+        self._program_matches.clear()
+        self._near_training.clear()
+        self._all_helpers = None
+        self._answers.clear()
+        imported = self._imports.pop(path, None)
+        if imported is not None and imported != self._find_imports(path):
+            self._direct_importers = None
+            self._importers.clear()
+            self._is_large.clear()
 
     def dotted_name(self, path: str) -> str:
         """The module's name relative to the root, for messages."""
@@ -406,25 +416,37 @@ class Project:
         return next((file for file in sorted(around) if self._passes(file, gate)), "")
 
     def _passes(self, path: str, gate: Gate) -> bool:
-        key = (path, gate)
-        if key not in self._gates_passed:
-            self._gates_passed[key] = gate.passes(self._read(path) or b"")
-        return self._gates_passed[key]
+        known = self._file_matches.setdefault(path, {})
+        if gate not in known:
+            known[gate] = gate.passes(self._read(path) or b"")
+        return known[gate]
 
     def program_holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern."""
         self.trace.note("program", path, pattern.pattern.decode(), str(pattern.flags))
         return bool(self._holder_in_program(path, pattern))
 
+    def program_may_hold(self, path: str, pattern: re.Pattern[bytes]) -> bool:
+        """`program_holds`, or there are more files than are looked through: the question of whoever fears a match."""
+        if self.program_holds(path, pattern):
+            return True
+        self.trace.note("large", path)
+        return self._has_large_program(path)
+
+    def _has_large_program(self, path: str) -> bool:
+        if path not in self._is_large:
+            self._is_large[path] = None in self._program(path)
+        return self._is_large[path]
+
     def _holder_in_program(self, path: str, pattern: re.Pattern[bytes]) -> str:
         """The nearest file of a program that matches a pattern, or nothing."""
         key = (path, pattern)
         if key not in self._program_matches:
-            self._program_matches[key] = next((file for file in self._program(path) if self._holds(file, pattern)), "")
+            self._program_matches[key] = next((f for f in self._program(path) if f is not None and self._holds(f, pattern)), "")
         return self._program_matches[key]
 
-    def _program(self, path: str) -> Iterator[str]:
-        """The files that run together with a file, nearest first."""
+    def _program(self, path: str) -> Iterator[str | None]:
+        """The files that run together with a file, nearest first; None where there are more than are looked at."""
         yield path
         seen = {path}
         level = [path]
@@ -435,7 +457,11 @@ class Project:
             self._find_imports,
             self._find_imports,
         ):
-            following = sorted({other for file in level for other in neighbours(file)} - seen)[:MAX_NEIGHBOURS]
+            found = [neighbours(file) for file in level]
+            following = sorted(set().union(*found) - seen)
+            if max(len(following), *map(len, found)) > MAX_NEIGHBOURS:
+                del following[MAX_NEIGHBOURS:]
+                yield None
             seen.update(following)
             yield from following
             level += following
@@ -479,11 +505,11 @@ class Project:
         return self._holds(path, pattern)
 
     def _holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
-        key = (path, pattern)
-        if key not in self._file_matches:
+        known = self._file_matches.setdefault(path, {})
+        if pattern not in known:
             data = self._read(path)
-            self._file_matches[key] = data is not None and pattern.search(data) is not None
-        return self._file_matches[key]
+            known[pattern] = data is not None and pattern.search(data) is not None
+        return known[pattern]
 
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:
         """Those of some names by which the project calls functions that run a backward pass.
@@ -535,6 +561,8 @@ class Project:
                 return _digest_of(self._find_importers(about[0]))
             case "training":
                 return self._training_near(about[0])
+            case "large":
+                return "yes" if self._has_large_program(about[0]) else ""
             case "program":
                 return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
             case "near":

@@ -596,7 +596,7 @@ def _loader(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     size = argument(node, 1, "batch_size")
     if size is not None and inference.infer(size, frame).may(lambda a: a == Literal(None)):
         default_collate = False  # samples are handed on as they are
-    if default_collate and inference.project.program_holds(frame.scope.module.source.path, _MOVABLE_SAMPLES):
+    if default_collate and inference.project.program_may_hold(frame.scope.module.source.path, _MOVABLE_SAMPLES):
         default_collate = False
     given = argument(node, 7, "pin_memory")
     pinned: bool | None = None if None in names else False

@@ -62,7 +62,7 @@ class _Proof:
         self.seen: set[object] = set()
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
-        if self.facts.project.program_holds(scope.module.source.path, _LAZY):
+        if self.facts.project.program_may_hold(scope.module.source.path, _LAZY):
             yield "the program has layers that make their parameters when they run first"
         if scope.module.holds(_WRAPPED):
             yield "a model of this file is wrapped, compiled or hooked"

@@ -248,7 +248,7 @@ _SIDE_STREAM = re.compile(rb"\bcuda\.(?:stream|Stream|set_stream)\(|\btorch\.Str
 
 def _other_stream(code: Code) -> str | None:
     """Whether another stream than the copy's may read the result: only a blocking copy is over before that."""
-    if code.facts.project.program_holds(code.source.path, _SIDE_STREAM):
+    if code.facts.project.program_may_hold(code.source.path, _SIDE_STREAM):
         return "the program works with several streams, and another one may read before the copy is done"
     return None
 

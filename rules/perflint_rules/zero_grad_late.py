@@ -214,7 +214,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
         yield f"`{receiver}` is assigned in between"
     if _READS_GRADIENTS.search(code.scope.text):
         yield "the function reads gradients"
-    if code.facts.project.program_holds(code.source.path, _FORWARD_HOOK):
+    if code.facts.project.program_may_hold(code.source.path, _FORWARD_HOOK):
         yield "a hook runs in the forward pass, and it may read gradients"
     if suspends(flow):
         yield "the function is suspended in between, and others may read gradients"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from ask import ROOT, Program
 
 from perflint.facts.versions import depends_on, oldest_versions
+from perflint.project import MAX_BYTES_HELD, MAX_NEIGHBOURS, Project
 from perflint.source import Position, Source, SourceError, split_lines
 
 FILES = {
@@ -47,6 +49,44 @@ def test_near_training() -> None:
         True,
         False,
     ]
+
+
+def test_a_changed_file_is_asked_anew() -> None:
+    texts = {"lib.py": b"", "train.py": b"", "gan.py": b"import lib\n"}
+    files = {f"{ROOT}/{name}": text for name, text in texts.items()}
+    project = Project(ROOT, list(files), files.get)
+    word = re.compile(rb"hook")
+
+    def answers() -> tuple[object, ...]:
+        lib = f"{ROOT}/lib.py"
+        names = sorted(Path(path).stem for path in project.importers(lib))
+        helpers = project.backward_helpers(["fit"])
+        return names, project.near_training(lib), project.program_holds(lib, word), project.holds(lib, word), helpers
+
+    assert answers() == (["gan"], False, False, False, frozenset())
+    files[f"{ROOT}/train.py"] = b"import lib\ndef fit(loss):\n    loss.backward()  # hook\n"
+    project.changed(f"{ROOT}/train.py")
+    assert answers() == (["gan", "train"], True, True, False, {"fit"})
+    files[f"{ROOT}/train.py"] = b""
+    project.changed(f"{ROOT}/train.py")
+    assert answers() == (["gan"], False, False, False, frozenset())
+
+
+def test_a_file_has_been_read_when_its_text_is_no_longer_held() -> None:
+    files = {f"{ROOT}/a.py": b"x = 1\n", f"{ROOT}/b.py": b"#" * MAX_BYTES_HELD}
+    project = Project(ROOT, list(files), files.get)
+    for path in files:
+        project.read(path)
+    assert project.has_read(f"{ROOT}/a.py", b"x = 1\n")
+    assert not project.has_read(f"{ROOT}/a.py", b"x = 2\n")
+
+
+@pytest.mark.parametrize("users", [MAX_NEIGHBOURS, MAX_NEIGHBOURS + 1])
+def test_a_program_that_is_not_looked_through_may_hold_anything(users: int) -> None:
+    files = {"lib.py": "", **{f"m{n}.py": "import lib" for n in range(users)}}
+    project = Program("", files).project
+    assert not project.program_holds(f"{ROOT}/lib.py", re.compile(rb"hook"))
+    assert project.program_may_hold(f"{ROOT}/lib.py", re.compile(rb"hook")) == (users > MAX_NEIGHBOURS)
 
 
 def test_versions(tmp_path: Path) -> None:
