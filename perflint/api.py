@@ -6,7 +6,7 @@ from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
-from perflint.facts.forward import needs_graph
+from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.loops import (
     Heat,
@@ -147,6 +147,7 @@ __all__ = [
     "flow_of",
     "free_name",
     "graph_ends",
+    "hidden_graphs",
     "insert_after",
     "insert_after_block",
     "insert_before",

@@ -151,7 +151,57 @@ except (AssertionError, ValueError) as error:
 
 CALL = "train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), optimizer)"
 
+FORCES = """class Forces(nn.Module):
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad((x * x).sum(), x)[0]
+
+
+class Physics:
+    def __init__(self):
+        self.norm = Forces()
+
+    @property
+    def strength(self):
+        return norm_of(inputs)
+
+
+def norm_of(x):
+    return Forces()(x).sum()
+
+
+def built():
+    return Forces()
+
+
+def evaluate(model):
+    model.eval()
+    physics = Physics()
+    total = 0.0
+    for x in inputs.split(2):
+        total += {}.sum().item()
+        total += model(x).sum().item()
+    return total
+
+
+print(evaluate(nn.Linear(3, 2)))
+"""
+ASKS = [
+    "physics.norm(x)",
+    "norm_of(x)",
+    "built()(x)",
+    "physics.strength",
+    "list(map(norm_of, [x]))[0]",
+    "(lambda v: norm_of(v))(x)",
+]
+
 TRAPS = {
+    **{f"{asks} asks for gradients": FORCES.replace("{}", asks) for asks in ASKS},
+    "gradients for what a network is given": (
+        FORCES.partition("def evaluate")[0]
+        + "def train(model):\n    for x in inputs.split(2):\n        model(x).sum().backward()\n"
+        + "        shown = model(norm_of(x) + x)\n        print(shown.argmax(1).tolist())\n\n\ntrain(nn.Linear(3, 2))\n"
+    ),
     **{name: READ_TWICE.replace("{}", write) for name, write in WRITES.items()},
     "function that a module applies": STEP.format("model.apply(show_gradient)", CALL),
     "function that is mapped": STEP.format("list(map(show_gradient, [model]))", CALL),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -314,6 +315,9 @@ _ANNOTATED = (
 )
 
 
+_LAYER = re.compile(r"(?:torch\.)?nn\.([A-Z]\w*)")
+
+
 def _declared(scope: Scope, name: str) -> Value:
     """What the annotation says. Nobody enforces it, so the value is open."""
     for parameter in scope.parameters:
@@ -322,6 +326,9 @@ def _declared(scope: Scope, name: str) -> Value:
             for spelling, alternative in _ANNOTATED:
                 if text.split("|")[0].strip() in (spelling, spelling.rpartition(".")[2]):
                     return Value(frozenset((alternative,)), open=True)
+            layer = _LAYER.fullmatch(text)
+            if layer is not None:
+                return Value(frozenset((Object(f"torch.nn.{layer[1]}"),)), open=True)
     if scope.name == "forward":
         return Value(frozenset((Output(),)), open=True)
     return UNKNOWN

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text
+from perflint.facts.loops import may_run_module
+from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.syntax import Class, Scope, SyntaxProblem
+from perflint.words import words
 
 MAX_REACHED = 60
 """A network of more classes and functions than this is not looked through."""
@@ -55,7 +57,11 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
         yield f"`{name}` {_ROUNDS}"
     if any(isinstance(a, Object) and not _is_understood(a.qualname) for v in receivers for a in v.alternatives):
         yield f"`{name}` may be any network"
-    seen: set[Class | Scope] = set()
+    yield from _in_network(facts, name, pending, set())
+
+
+def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set[Class | Scope]) -> Iterator[str]:
+    """What a network does with the graph: one reason at most, for the first of its classes and functions that has one."""
     while pending:
         reached = pending.pop()
         if reached in seen:
@@ -96,6 +102,91 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             init = reached.methods.get("__init__")
             for site in facts.inference.callers.sites(init).sites if init is not None else ():
                 pending += _built_with(facts, site.scope, site.node)
+
+
+def hidden_graphs(facts: Facts, scope: Scope, statement: ast.stmt | None = None) -> Iterator[str]:
+    """Why a function, or one statement of it, may need a graph or compute otherwise without one: a line for each reason.
+
+    Followed are the functions of the project that the code names, calls or hands on, their callees, and all of each
+    network that any of them names. A call of something that is not known counts if it may get a tensor or a network.
+    """
+    hidden = _Hidden(facts)
+    yield from hidden.function(scope) if statement is None else hidden.code(scope, ast.walk(statement))
+
+
+class _Hidden:
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.inference = facts, facts.inference
+        self.seen: set[Class | Scope] = set()
+
+    def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
+        flow = flow_of(scope)
+        for node in nodes:
+            match node:
+                case ast.Call():
+                    yield from self.call(scope, node)
+                case ast.Attribute(value=receiver, attr=name, ctx=ast.Load()):
+                    for alternative in self.inference.value(scope, receiver).alternatives:
+                        if isinstance(alternative, (Instance, ClassRef)):
+                            yield from self.function(classes.find_method(self.inference, alternative.cls, name))
+                    yield from self.value(scope, node)
+                case ast.Name(ctx=ast.Load()):
+                    yield from self.value(scope, node)
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if node in flow.inner:
+                    yield from self.function(flow.inner_scope(node))
+
+    def value(self, scope: Scope, node: ast.expr) -> Iterator[str]:
+        for alternative in self.inference.value(scope, node).alternatives:
+            match alternative:
+                case FunctionRef(target):
+                    yield from self.function(target)
+                case ClassRef(cls) if not classes.is_module(self.inference, cls):
+                    yield from self.function(cls.methods.get("__init__"))
+                case ClassRef(cls) | Instance(cls) if classes.is_module(self.inference, cls):
+                    yield from _in_network(self.facts, cls.name, [cls], self.seen)
+                case Instance(cls):
+                    for ancestor in classes.ancestors(self.inference, cls):
+                        for name, method in ancestor.methods.items() if isinstance(ancestor, Class) else ():
+                            if name.startswith("__") and name != "__init__":
+                                yield from self.function(method)
+
+    def function(self, function: Scope | None) -> Iterator[str]:
+        """What a function of the project runs."""
+        if function is None or function in self.seen:
+            return
+        self.seen.add(function)
+        if len(self.seen) > MAX_REACHED:
+            yield "too much is called to be looked through"
+        elif _ASKS.search(function.text):
+            yield f"`{function.name}` asks for gradients itself"
+        elif _LOOKS_AT_GRAPH.search(function.text):
+            yield f"`{function.name}` looks at what requires gradients"
+        elif _has_fused(self.facts, function):
+            yield f"`{function.name}` {_ROUNDS}"
+        else:
+            try:
+                flow = flow_of(function)
+            except SyntaxProblem:
+                yield f"`{function.name}` cannot be parsed"
+            else:
+                yield from self.code(function, flow.order)
+
+    def call(self, scope: Scope, call: ast.Call) -> Iterator[str]:
+        """Whether a call of something that is not known may run a network."""
+        if not may_run_module(call) or self.is_known(self.inference.value(scope, call.func)):
+            return
+        if isinstance(call.func, ast.Attribute):
+            receiver = self.inference.value(scope, call.func.value)
+            if classes.is_super_call(call.func.value) or self.is_known(receiver):
+                return
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if not all(self.inference.value(scope, g).must_be(Number, Literal, Text) for g in given):
+            yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
+
+    def is_known(self, value: Value) -> bool:
+        """Whether at least one thing that a value may be is known, and no such thing is of a package that is not."""
+        foreign = [a.qualname for a in value.alternatives if isinstance(a, (External, Object))]
+        return bool(value.alternatives) and all(map(_is_understood, foreign))
 
 
 def _has_fused(facts: Facts, function: Scope) -> bool:
@@ -169,10 +260,15 @@ def _is_understood(qualname: str) -> bool:
     package, _, _rest = qualname.partition(".")
     if qualname == "torch.nn.Module":
         return False
-    return package in _UNDERSTOOD or package in sys.stdlib_module_names or qualname.startswith("torchvision.models.")
+    return package in _UNDERSTOOD or package in sys.stdlib_module_names
 
 
-_UNDERSTOOD = frozenset(("torch", "numpy", "builtins", "einops"))
+_UNDERSTOOD = words(
+    """
+    torch torchvision torchtext numpy builtins einops tqdm PIL cv2 matplotlib seaborn sklearn scipy pandas skimage imageio
+    wandb tensorboardX tensorboard nltk yaml sacrebleu gym gymnasium
+    """
+)
 
 
 def _foreign_part(facts: Facts, cls: Class) -> str | None:

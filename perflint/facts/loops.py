@@ -47,7 +47,7 @@ _NO_MODULE = (
     discard format join split rsplit splitlines strip lstrip rstrip replace startswith endswith lower upper title zfill
     info warning warn debug error exception write writelines flush close exists mkdir isfile isdir glob astype zeros ones
     set_description set_postfix set_postfix_str add_scalar add_scalars add_image add_histogram zero_grad step backward
-    parameters named_parameters state_dict load_state_dict item tolist numpy cpu cuda detach deepcopy group search findall
+    seed parameters named_parameters state_dict load_state_dict item tolist numpy cpu cuda detach deepcopy group search findall
     """
     )
 )

@@ -71,6 +71,7 @@ from perflint.api import (
     backward_in,
     flow_of,
     graph_ends,
+    hidden_graphs,
     is_neural_module,
     may_run_module,
     needs_graph,
@@ -151,6 +152,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [f"{end.note} with its graph" for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code)
+            missing = missing or [*hidden_graphs(code.facts, scope)]
             fix = None
             if len(reported) == 1:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
@@ -158,6 +160,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(call, message, fix, missing)
         elif not ends and _is_used(code, call):
             missing = [reason for reason in (*_unsafe(code, call), _not_alone(code, call)) if reason]
+            missing = missing or [*hidden_graphs(code.facts, scope, code.flow.statement(call))]
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             yield code.finding(call, message, fix, missing)
