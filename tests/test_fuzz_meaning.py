@@ -186,6 +186,68 @@ def evaluate(model):
 
 print(evaluate(nn.Linear(3, 2)))
 """
+KEEPS = """class Forces(nn.Module):
+    def forward(self, x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad((x * x).sum(), x)[0]
+
+
+class Store:
+    @property
+    def strength(self):
+        return Forces()(inputs)
+
+    @property
+    def last(self):
+        KEPT.append(inputs * 2)
+        return KEPT[-1]
+
+    def __getitem__(self, i):
+        KEPT.append(inputs[i] * 2)
+        return KEPT[-1]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+store, net = Store(), Net()
+
+
+def evaluate(model: Net, out):
+    global KEPT
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+            total += F.mse_loss(model(x), y).item()
+            {}
+    return total
+
+
+print(evaluate(net, KEPT))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    loss = F.mse_loss(net(inputs), targets)
+    if KEPT:
+        loss = loss + (torch.ones(3, requires_grad=True) * KEPT[0]).sum() * net.fc.weight.sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+KEEPING = [
+    "total += store.strength.sum().item()", "total += store.last.sum().item()", "store[0]", "list(map(kept, [x * 2]))",
+    "KEPT += [x * 2]", "out += [x * 2]", "sorted([x * 2], key=kept)", "print(torch.is_inference_mode_enabled())",
+    "print((x * 2)._version)", "model.half(); model.float()", "model = model.half().float()", "model.to(torch.float64).float()",
+    "torch.nn.utils.vector_to_parameters(torch.ones(8), model.parameters())",
+]  # fmt: skip
 ASKS = [
     "physics.norm(x)",
     "norm_of(x)",
@@ -197,6 +259,7 @@ ASKS = [
 
 TRAPS = {
     **{f"{asks} asks for gradients": FORCES.replace("{}", asks) for asks in ASKS},
+    **{f"{keeps} in an evaluation": KEEPS.replace("{}", keeps) for keeps in KEEPING},
     "gradients for what a network is given": (
         FORCES.partition("def evaluate")[0]
         + "def train(model):\n    for x in inputs.split(2):\n        model(x).sum().backward()\n"

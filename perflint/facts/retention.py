@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
-from perflint.facts.classes import ancestors
+from perflint.facts.classes import ancestors, find_method
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.inference import decorator_name
@@ -45,15 +46,21 @@ _WRAPPED = re.compile(
     rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch\.compile|\.compile\(|torch\.jit|_hook\(|[fF]abric\b|\baccelerate\b|\bAccelerator\("
 )
 _LAZY = re.compile(rb"\bLazy[A-Z]\w*\(")
+_LOOKS = re.compile(rb"is_inference|\._version\b")
 _COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
 _VALUE_METHODS = (
     HARMLESS_METHODS | READING_METHODS | VIEWS | MAY_ALIAS | words("keys values items get join format split startswith")
 )
 
 
-def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> str | None:
-    """Why one of these calls may keep a tensor that it sees or makes; None when none of them does."""
-    return next(_Proof(facts).calls(scope, calls), None)
+def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> str | None:
+    """Why some code may keep a tensor that it sees or makes; None when it does not.
+
+    calls: those of the code that tensors take part in. nodes: all of the code, for what runs without a call: properties,
+    operators of the project's classes, and functions that are handed on.
+    """
+    proof = _Proof(facts)
+    return next(chain(proof.calls(scope, calls), proof.hidden(scope, nodes)), None)
 
 
 class _Proof:
@@ -77,6 +84,30 @@ class _Proof:
         elif not self._is_value_method(scope, call):
             yield f"`{ast.unparse(call.func)}` is not known"
 
+    def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
+        """What code of the project runs without calling it."""
+        for node in nodes:
+            match node:
+                case ast.Attribute(value=receiver, attr=name, ctx=ast.Load()):
+                    for alternative in self.inference.value(scope, receiver).alternatives:
+                        if isinstance(alternative, Instance):
+                            method = find_method(self.inference, alternative.cls, name)
+                            if method is not None:
+                                yield from self.scope(method)
+                case ast.Name(ctx=ast.Load()):
+                    for alternative in self.inference.value(scope, node).alternatives:
+                        if isinstance(alternative, FunctionRef):
+                            yield from self.scope(alternative.scope)
+                        elif isinstance(alternative, Instance):
+                            yield from self.operators(alternative.cls)
+
+    def operators(self, cls: Class) -> Iterator[str]:
+        """What runs for an object in a subscript, a loop, a `with`, an arithmetic expression or a text."""
+        for ancestor in ancestors(self.inference, cls):
+            for name, method in ancestor.methods.items() if isinstance(ancestor, Class) else ():
+                if name.startswith("__") and name not in ("__init__", "__call__"):
+                    yield from self.scope(method)
+
     def runs(self, callee: Alternative, name: str) -> Iterator[str]:
         """What happens when something is called."""
         match callee:
@@ -91,7 +122,11 @@ class _Proof:
             case External(qualname) | Object(qualname) if "Lazy" in qualname:
                 yield f"`{name}` makes its parameters when it runs first"
             case External(qualname):
-                if not qualname.startswith(_PURE_PACKAGES) or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH:
+                if (
+                    not qualname.startswith(_PURE_PACKAGES)
+                    or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
+                    or _changes(qualname)
+                ):
                     yield f"`{name}` is not known"
             case Object(qualname):
                 if not qualname.startswith(("torch.nn.", "numpy.", "pandas.")) or qualname == "torch.nn.Module":
@@ -137,8 +172,11 @@ class _Proof:
             for store in flow.stores:
                 if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
                     yield f"`{scope.name}` assigns `{ast.unparse(store)}`"
+        if _LOOKS.search(scope.text):
+            yield f"`{scope.name}` looks at how tensors were made"
         for call in flow.calls:
             yield from self._nested_call(scope, flow, call, constructor)
+        yield from self.hidden(scope, flow.order)
         for inner in flow.inner:
             yield from self.scope(flow.inner_scope(inner))
 
@@ -188,6 +226,11 @@ class _Proof:
             return False
         definitions = flow.reaching.get(node, frozenset())
         return bool(definitions) and all(_is_made_here(d) for d in definitions)
+
+
+def _changes(qualname: str) -> bool:
+    """Whether a function of torch may put other memory into parameters."""
+    return qualname.startswith("torch.nn.utils.") and not qualname.startswith(("torch.nn.utils.rnn.", "torch.nn.utils.clip_"))
 
 
 def _is_abstract(scope: Scope) -> bool:

@@ -50,6 +50,7 @@ from perflint.api import (
     Category,
     ClassRef,
     Code,
+    Definition,
     Edit,
     Elements,
     External,
@@ -133,7 +134,11 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     missing = [r for r in escapes if r is not None]
     missing += [r for c in calls for r in _creates(code, c)]
     missing += [r for node in inside.nodes for r in _shares_samples(code, node)]
-    missing += filter(None, [kept_by(code.facts, code.scope, [c for c in calls if _sees_tensors(code, c)])])
+    if not missing:
+        seeing = [c for c in calls if _sees_tensors(code, c)]
+        missing += filter(None, [kept_by(code.facts, code.scope, seeing, inside.nodes)])
+    if re.search(rb"is_inference|\._version\b", code.scope.text):
+        missing.append("the function looks at how tensors were made")
     oldest = code.facts.versions.get("torch")
     if oldest is not None and oldest < Version("1.9"):
         return
@@ -180,6 +185,10 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
     for definition in inside.definitions:
         if definition.value is None or definition.kind in ("function", "class"):
             continue
+        if definition.name in flow.outer_names and _may_be_tensor(code, definition.value):
+            yield f"`{definition.name}` is a variable of an outer scope"
+        if definition.kind == "augmented" and _extends_given(code, definition):
+            yield f"`{definition.name}` is extended, which its owner sees"
         outside = [u for u in flow.uses[definition] if u not in inside]
         added = definition.kind == "augmented"
         if not (outside or code.scope.is_module) or not _holds_tensor(
@@ -204,6 +213,14 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
                 yield None  # also by way of an attribute that training reads
             else:
                 yield "a tensor is returned"
+
+
+def _extends_given(code: Code, definition: Definition) -> bool:
+    """Whether `+=` may put a tensor into a container that was there before."""
+    if definition.value is None or not _may_be_tensor(code, definition.value):
+        return False
+    before = code.flow.reaching.get(definition.node, frozenset())
+    return not before or any(d.kind == "parameter" and not code.bound(d).must_be(Tensor, Number, Literal) for d in before)
 
 
 def _is_read_by_functions(code: Code, name: str) -> bool:
@@ -310,14 +327,14 @@ def _creates(code: Code, call: ast.Call) -> Iterator[str]:
         yield "the optimizer's state would be inference tensors"
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "load_state_dict", "export", "backward"):
         yield f"`{call.func.attr}` is called inside"
-    if code.value(call).may(lambda a: is_neural_module(code.facts.inference, a)) and not _returns_itself(call):
-        yield "a module is created inside, whose parameters would be inference tensors"
+    if code.value(call).may(lambda a: is_neural_module(code.facts.inference, a)) and not _switches_training(call):
+        yield "a module is created, moved or converted inside, whose parameters would be inference tensors"
     if callee.may(lambda a: isinstance(a, External) and a.qualname in ("torch.enable_grad", "torch.set_grad_enabled")):
         yield "autograd is switched on again inside, which inference_mode ignores"
 
 
-def _returns_itself(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train", "to", "cuda", "cpu", "half", "float")
+def _switches_training(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train")
 
 
 def _renamed(code: Code, manager: ast.expr) -> Iterator[Edit | Import]:

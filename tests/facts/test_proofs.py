@@ -124,7 +124,7 @@ def test_what_a_forward_pass_keeps(text: str, kept: bool, graph: bool) -> None:
     program = Program(MODULE.format(text))
     scope, call = program.at()
     assert isinstance(call, ast.Call)
-    assert (kept_by(program.facts, scope, [call]) is not None) is kept
+    assert (kept_by(program.facts, scope, [call], [call]) is not None) is kept
     assert bool(list(needs_graph(program.facts, scope, call))) is graph
 
 
