@@ -78,6 +78,8 @@ WRITES = {
     "operator of a class, in place": "meter += loss",
     "operator of a class": "meter + loss",
     "reflected operator of a class": "loss + meter",
+    "key of a builtin function": "max([loss, loss], key=lambda tensor: tensor.data.mul_(2))",
+    "operator that a builtin function runs": "sum([loss], meter)",
     "unary plus": "(+loss.detach()).mul_(2)",
     "requires_grad_ gives its receiver": "loss.detach().requires_grad_(False).mul_(2)",
     "from_numpy": "torch.from_numpy(loss.detach().numpy()).zero_()",
@@ -186,6 +188,17 @@ def evaluate(model):
 
 print(evaluate(nn.Linear(3, 2)))
 """
+ELEMENTS = """def show(x):
+    x = x.to(device)
+    flat = {made}
+    return [{read} for v in flat]
+
+
+try:
+    print(show(inputs))
+except RuntimeError as error:
+    print(error)
+"""
 KEEPS = """class Forces(nn.Module):
     def forward(self, x):
         with torch.enable_grad():
@@ -282,6 +295,11 @@ TRAPS = {
     "tensor in an assertion": EVALUATING.format("assert total < 0 or out.sum() > 100, out"),
     "tensor in an exception": EVALUATING.format("if total == 0:\n            raise ValueError(out)"),
     "parameters that are printed": EVALUATING.format("print(sum(p.sum() for p in model.parameters()))"),
+    **{
+        f"{read} of {made}": ELEMENTS.replace("{made}", made).replace("{read}", read)
+        for made in ("torch.complex(x, x).flatten()", "torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).flatten()")
+        for read in ("v.item()", "float(v)")
+    },
     "print that is passed": EVALUATING.format("report(out)"),
     "inference tensor that a function writes to": (
         "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"

@@ -143,7 +143,18 @@ def method_of_unknown(inference: Inference, name: str, node: ast.Call, frame: Fr
     return UNKNOWN
 
 
+_OTHER_NUMBERS = words(
+    """
+    complex polar view_as_complex cfloat cdouble chalf stft hilbert eig eigvals quantize_per_tensor quantize_per_channel
+    quantize_per_tensor_dynamic sparse_coo_tensor to_sparse to_mkldnn
+    """
+)
+"""What gives tensors that are no arrays of real numbers: complex, quantized or sparse ones."""
+
+
 def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
+    if name in _OTHER_NUMBERS:
+        return UNKNOWN
     match name:
         case "to":
             return _to(inference, receiver, node, frame)
@@ -232,6 +243,8 @@ def _computed(
         dtype = receiver.dtype if alike and "div" not in name else ""
     else:
         dtype = receiver.dtype
+    if name in BINARY_METHODS and any(isinstance(inference.infer(o, frame).literal, complex) for o in others):
+        dtype = ""
     fresh = name not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS and not works_in_place(node)
     return Tensor(place, ndim, dtype, fresh=fresh, grad=receiver.grad, guessed=receiver.guessed)
 
@@ -728,6 +741,8 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
 
 def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> Value:
     """A torch function named like a tensor method: the first tensor argument is the receiver."""
+    if last in _OTHER_NUMBERS:
+        return UNKNOWN
     tensors = [a for a in node.args if inference.infer(a, frame).may_be(Tensor, Batch, Output)]
     place = meeting_place(p for a in tensors for p in _places(inference, a, frame))
     if last in ("cat", "stack", "concat", "vstack", "hstack") and node.args:

@@ -639,7 +639,7 @@ def combined(operands: list[Value], dtype: str) -> Value:
         )
         exact = [t for t in tensors if isinstance(t, Tensor)]
         if not dtype and any(t.dtype.startswith(("float", "bfloat")) for t in exact):
-            dtype = "float"
+            dtype = "" if any(isinstance(o.literal, complex) for o in operands) else "float"
         grad = None if opened else any(t.grad for t in exact) or None
         result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad))
         every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from perflint.facts.api_tables import ALIASING_FUNCTIONS, ALIASING_MODULES, HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
 from perflint.facts.calls import argument, transfer_target, works_in_place
+from perflint.facts.classes import find_method
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.inference import decorator_name
@@ -309,12 +310,20 @@ class _Tampering:
             return f"the method `{ast.unparse(node)}` may be called later"
         return None
 
+    def _given_to_builtin(self, call: ast.Call, name: str) -> str | None:
+        """What a builtin function does to its arguments: `key` is called with them, `sum` and `max` work by operators."""
+        others = [part for part in ast.walk(call) if isinstance(part, ast.expr) and part is not call.func]
+        runs = any(k.arg in ("key", None) for k in call.keywords) or (
+            name in ("sum", "max", "min") and any(self.facts.inference.value(self.scope, p).may_be(Instance) for p in others)
+        )
+        return f"`{ast.unparse(call)}` may run code of the project" if runs else None
+
     def _argument(self, call: ast.Call, node: ast.expr) -> str | None:
         inference = self.facts.inference
         func = call.func
         if isinstance(func, ast.Name) and func.id in _HARMLESS_CALLS:
             if inference.value(self.scope, func).must(lambda a: a == External(f"builtins.{func.id}")):
-                return None
+                return self._given_to_builtin(call, func.id)
         callee = inference.value(self.scope, func).single
         if isinstance(callee, External) and callee.qualname.startswith("torch."):
             last = callee.qualname.rpartition(".")[2]
@@ -553,11 +562,26 @@ def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -
             return f"`{ast.unparse(part)}` does more than give a value"
         if isinstance(part, ast.Call) and not _is_pure(facts, scope, part, depth):
             return f"`{ast.unparse(part.func)}` may do more than give a value"
+        if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
+            return f"`{ast.unparse(part)}` may run code of the project"
     return None
 
 
+def _runs_operator(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression other than a call may run a method of a class of the project: a property or an operator."""
+    match node:
+        case ast.Attribute(value=receiver, attr=name):
+            owners = [a.cls for a in facts.inference.value(scope, receiver).alternatives if isinstance(a, Instance)]
+            methods = [find_method(facts.inference, cls, name) for cls in owners]
+            return any(method is not None and method.decorators for method in methods)
+        case ast.BinOp() | ast.Compare() | ast.UnaryOp() | ast.Subscript():
+            operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            return any(facts.inference.value(scope, operand).may_be(Instance) for operand in operands)
+    return False
+
+
 def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
-    if any(k.arg in ("out", None) for k in call.keywords):
+    if any(k.arg in ("out", "key", None) for k in call.keywords):
         return False
     targets = facts.loops.targets(scope, call)
     if targets:
@@ -568,6 +592,8 @@ def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
             # `next(self.parameters())` begins anew each time; any other iterator moves on
             inner = call.args[0] if call.args else None
             return isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") in _PURE_MODULE_METHODS
+        if any(facts.inference.value(scope, given).may_be(Instance) for given in call.args):
+            return False  # its methods say what `len` or `max` of it is
         return value.must(lambda a: isinstance(a, External) and a.qualname in _PURE_FUNCTIONS)
     if not isinstance(call.func, ast.Attribute):
         return False
