@@ -157,3 +157,51 @@ class writing:
 
     def __exit__(self, *error):
         self.tensor.data.add_(0.25)
+
+
+class Hidden:
+    """Acts in the ways in which Python runs code without calling it by its name."""
+
+    def __init__(self, kind):
+        self.__dict__.update(kind=kind, seen=None)
+
+    def act(self, value=None):
+        if self.kind == "keep":
+            KEPT.append(torch.ones(2, 3) * 2)
+        elif self.kind == "ask":
+            with torch.enable_grad():
+                x = torch.ones(3, requires_grad=True)
+                print(torch.autograd.grad((x * x).sum(), x)[0])
+        elif self.kind == "graph":
+            x = torch.ones(3, requires_grad=True)
+            print(torch.autograd.grad((x * x).sum(), x)[0])
+        elif self.kind == "write":
+            shake()
+        elif value is not None and self.kind == "double":
+            double_(value)
+        return 1
+
+    @property
+    def value(self):
+        return self.act()
+
+    def key(self, value):
+        return self.act(value if torch.is_tensor(value) else None)
+
+    def __iter__(self):
+        yield self.act()
+
+    def __exit__(self, *_):
+        self.act()
+
+    def __setattr__(self, name, value):
+        self.act()
+
+    def __str__(self):
+        return str(self.act())
+
+    def __getitem__(self, i):
+        return self.act()
+
+    __enter__ = __len__ = __bool__ = __neg__ = __call__ = act
+    __eq__ = __contains__ = __add__ = __radd__ = __lt__ = __gt__ = __delitem__ = key

@@ -351,6 +351,7 @@ class Author:
             lambda: self.rebind(env),
             lambda: self.line("time.perf_counter()"),
             lambda: self.constants(env),
+            *[lambda: self.hidden(s)] * 4,
         ]
         if env.models:
             m = self.pick(env.models)
@@ -362,6 +363,8 @@ class Author:
                 lambda: self.line(f"print(next({m}.parameters()).grad is None)"),
                 lambda: self.line(f"{self.helper('penalise')}({m})"),
                 lambda: self.line(f"{m}.apply({self.helper('report')})"),
+                lambda: self.line(f"{m}.{self.pick(['half', 'double', 'bfloat16'])}().float()"),
+                lambda: self.line(f"nn.utils.vector_to_parameters(torch.ones(99), {m}.parameters())"),
                 lambda: self.line(f"print(list(map({self.helper('norm')}, {m}.parameters())))"),
                 lambda: self.line(f"print(sum({self.helper('norm')}(p) for p in {m}.parameters()))"),
                 lambda: self.line(f"predicted = {m}({t}[:, :3]).argmax(1)") if t == "x" else None,
@@ -388,6 +391,42 @@ class Author:
             exit_ = self.pick(["break", "continue", "raise RuntimeError('stopped')"] + ["return -1"] * env.is_function)
             forms.append(lambda: self.guarded(env, lambda inner: self.line(exit_)))
         self.pick(forms)()
+
+    def hidden(self, s: str) -> None:
+        """Something that runs without being called."""
+        h = self.name("hidden")
+        kind = self.pick(["keep", "ask", "graph", "write", "double"])
+        self.line(f"{h} = {self.helper('Hidden')}({kind!r})")
+        self.line(
+            self.pick(
+                [
+                    f"{h}.value",
+                    f"{h}[0]",
+                    f"len({h})",
+                    f"for _ in {h}: pass",
+                    f"with {h}: pass",
+                    f"print({h})",
+                    f"print(f'{{{h}}}')",
+                    f"{h} == {s}",
+                    f"1 in {h}",
+                    f"{h} + {s}",
+                    f"{s} + {h}",
+                    f"-{h}",
+                    f"{h}()",
+                    f"{h}.attr = 1",
+                    f"del {h}[{s}]",
+                    f"assert {h}",
+                    f"1 if {h} else 0",
+                    f"[*{h}]",
+                    f"{h}.key({s})",
+                    f"list(map({h}.key, [{s}]))",
+                    f"sorted([{s}, {s}], key={h}.key)",
+                    f"max([{s}, {s}], key={h}.key)",
+                    f"functools.partial({h}.key, {s})()",
+                    f"getattr({h}, 'value')",
+                ]
+            )
+        )
 
     def alias(self, env: Env, alias: str, s: str) -> None:
         form = self.pick(
@@ -1258,10 +1297,13 @@ class Author:
         self.called(f"evaluate(model, {self.loader()})")
         if self.chance(0.5):
             self.line(f"print({self.helper('train_once')}(model, optimizer, inputs, targets).item())")
-        if self.chance(0.3):
-            if self.chance(0.5):
+        if self.chance(0.4):
+            if self.chance(0.4):
                 with self.block("for kept in KEPT:"), self.block("if torch.is_tensor(kept) and kept.requires_grad:"):
                     self.line("kept.sum().backward()")
+            elif self.chance(0.5):
+                with self.block("for kept in KEPT:"), self.block("if torch.is_tensor(kept):"):
+                    self.line("(kept * torch.ones(1, requires_grad=True)).sum().backward()")
             else:
                 with self.block("if getattr(model, 'last', None) is not None:"):
                     self.line("(next(model.parameters()).sum() * model.last.sum()).backward()")
@@ -1443,6 +1485,8 @@ class Author:
             self.lines = ["def main():", *textwrap.indent("\n".join(self.lines), "    ").split("\n"), "", "", "main()"]
         body = "\n".join(self.lines)
         used = [name for name in HELPERS if re.search(rf"\b{name}\b", body)]
+        named = "\n".join(HELPERS[name] for name in used)
+        used = [name for name in HELPERS if name in used or re.search(rf"\b{name}\b", named)]
         library = "\n\n".join(["KEPT = []\n", *(HELPERS[name] for name in used)])
         head = "import torch\nimport torch.nn.functional as F\n"
         names = ", ".join(["KEPT", *used])

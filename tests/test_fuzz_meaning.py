@@ -38,7 +38,10 @@ class Halves:
         tensor.data.mul_(0.5)
         return self
 
-    __radd__ = __iadd__ = __add__
+    def __getitem__(self, tensor):
+        return self + (tensor.start if isinstance(tensor, slice) else tensor)
+
+    __radd__ = __iadd__ = __eq__ = __delitem__ = __add__
 
 
 def kept(value):
@@ -80,6 +83,10 @@ WRITES = {
     "reflected operator of a class": "loss + meter",
     "key of a builtin function": "max([loss, loss], key=lambda tensor: tensor.data.mul_(2))",
     "operator that a builtin function runs": "sum([loss], meter)",
+    "comparison of a class": "meter == loss",
+    "item of a class": "meter[loss]",
+    "part of a class": "meter[loss:]",
+    "item of a class that goes": "del meter[loss]",
     "unary plus": "(+loss.detach()).mul_(2)",
     "requires_grad_ gives its receiver": "loss.detach().requires_grad_(False).mul_(2)",
     "from_numpy": "torch.from_numpy(loss.detach().numpy()).zero_()",

@@ -254,6 +254,12 @@ class _Tampering:
                 return self.carried(parent)
             case ast.Subscript(ctx=ast.Store()) if parent.value is node:
                 return f"an item of `{ast.unparse(node)}` is assigned"
+            case ast.Subscript(value=container) if parent.slice is node:
+                return self._operated(node, container)
+            case ast.Slice():
+                return self.carried(parent)
+            case ast.Compare(left=left, comparators=others):
+                return next(filter(None, (self._operated(node, o) for o in (left, *others) if o is not node)), None)
             case ast.AugAssign(target=target) if target is node:
                 return f"`{ast.unparse(node)}` is changed in place"
             case ast.Assign(targets=targets):

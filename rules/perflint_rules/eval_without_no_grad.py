@@ -37,11 +37,12 @@ Under `no_grad` or `inference_mode`, lexically, by a decorator or by every calle
 `*_test.py`), which may run a network for its graph or its hooks; when the result is back-propagated by a caller.
 
 ## Fix safety
-Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), no module that is
-called asks for gradients itself, and the function is no generator and no coroutine. Otherwise unsafe. Unsafe, too, with
-`nn.LSTM`, `nn.MultiheadAttention` and `nn.Transformer` layers: torch runs other kernels for them without autograd, whose
-results differ in the last bits (torch 2.13: an LSTM on the CPU by up to 4e-8, an encoder layer by up to 7e-7). The fix
-never uses `inference_mode`.
+Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
+function calls, names or hands on asks for gradients itself (modules, functions, properties, operators), and the function
+is no generator and no coroutine. Otherwise unsafe, so also where something unknown is given a tensor or a network. Unsafe,
+too, with `nn.LSTM`, `nn.MultiheadAttention` and `nn.Transformer` layers: torch runs other kernels for them without
+autograd, whose results differ in the last bits (torch 2.13: an LSTM on the CPU by up to 4e-8, an encoder layer by up to
+7e-7). The fix never uses `inference_mode`.
 """
 
 import ast
