@@ -292,6 +292,10 @@ TRAPS = {
         "assert optimizer.state_dict()['state'].get(0) is None and model(x).sum() < 1",
         f"try:\n    {CALL}\nexcept AssertionError:\n    optimizer.step()",
     ),
+    "program that goes on after an exception": STEP.format(
+        "assert optimizer.state_dict()['state'].get(0) is None and model(x).sum() < 1",
+        f"try:\n    {CALL}\nexcept AssertionError:\n    pass",
+    ),
     "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
     "forward pass that shows a tensor": EVALUATE.replace("{}", "print(self.layer(x).sum())"),
     "forward pass that formats a tensor": EVALUATE.replace("{}", "h = self.layer(x); print(f'{h}')"),

@@ -222,7 +222,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
         if block.kind == "try" and getattr(block.node, "handlers", []):
             yield "an exception in between is caught, and old gradients may be used then"
     if _caught_by_caller(code, code.scope):
-        yield "a caller handles exceptions and uses gradients, which may be old ones then"
+        yield "a caller handles errors and goes on, with gradients that may be old ones then"
     if not code.value(zero.func.value).must(_has_plain_zero_grad):
         yield f"`{ast.unparse(zero.func.value)}` may do more than clear gradients"
     for call in flow.calls:
@@ -243,15 +243,25 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
 
 
 def _caught_by_caller(code: Code, scope: Scope, depth: int = 3) -> bool:
-    """Whether an exception of the forward pass reaches a handler in a function that works with gradients itself."""
+    """Whether an error in the forward pass reaches a handler after which gradients may be used.
+
+    After a Ctrl-C, programs save what they have: there, the handler's function must work with gradients itself.
+    """
     for site in code.facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
-        blocks = flow_of(site.scope).block[site.node].ancestry()
-        if any(block.kind == "try" and getattr(block.node, "handlers", []) for block in blocks):
-            if _USES_GRADIENTS.search(site.scope.text):
+        for block in flow_of(site.scope).block[site.node].ancestry():
+            handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
+            if any(_goes_on(handler) or _USES_GRADIENTS.search(site.scope.text) for handler in handlers):
                 return True
         if _caught_by_caller(code, site.scope, depth - 1):
             return True
     return False
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether the program runs on after an error other than a Ctrl-C."""
+    if handler.type is not None and path_of(handler.type) == "KeyboardInterrupt":
+        return False
+    return not isinstance(handler.body[-1], ast.Raise)
 
 
 def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bool:
