@@ -27,6 +27,8 @@ MAX_LINES_HELD = 20_000
 MAX_BYTES_HELD = 20 * 1024 * 1024
 """File contents that a project keeps."""
 
+_INSTALLABLE = re.compile(rb"^[ \t]*\[(?:project|build-system|tool\.poetry|tool\.flit\.metadata|metadata|options)\]", re.M)
+
 MAX_IMPORTERS = 30
 """What the rest of the project does with the contents of a file that more files import than this is not looked for: the values
 in question stay open."""
@@ -42,7 +44,7 @@ _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA
 
 _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
 
-_REQUIREMENTS = re.compile(r"pyproject\.toml|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
+_REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
 
 _STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
 
@@ -386,6 +388,16 @@ class Project:
             target = self.resolve(dotted, path, level)
             if target is not None and target != path:
                 yield target
+
+    def is_offered(self, path: str) -> bool:
+        """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""
+        self.trace.note("requirements")
+        return self._is_installable and self.resolve("", path, 1) is not None
+
+    @cached_property
+    def _is_installable(self) -> bool:
+        said = {os.path.basename(path): read_file(path) or b"" for path in requirement_files(self.root)}
+        return "setup.py" in said or any(_INSTALLABLE.search(text) for text in said.values())
 
     # -- what kind of program ----------------------------------------------------------------------------------------
 

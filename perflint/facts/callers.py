@@ -158,9 +158,17 @@ class Callers:
             sites += self._super_sites(scope.owner)
         if scope.decorators and not _only_transparent(scope):
             complete = False
+        if complete and self._is_offered(scope):
+            complete = False
         if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
             complete = False
         return CallSites(tuple(sites), complete)
+
+    def _is_offered(self, scope: Scope) -> bool:
+        """Whether programs elsewhere may call a function: it is public in a package of a project that can be installed."""
+        if scope.parent is not None or _is_private(scope.name) or (scope.owner is not None and _is_private(scope.owner.name)):
+            return False
+        return self._inference.project.is_offered(scope.module.source.path)
 
     def _candidates(self, scope: Scope, name: str, constructed: bool) -> tuple[list[Scope], bool]:
         """The scopes that may call a function by this name, and whether nobody uses it in another way than by a call.
@@ -313,6 +321,10 @@ _ANNOTATED = (
     ("bool", Number("bool")),
     ("str", Text("")),
 )
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
 
 
 _LAYER = re.compile(r"(?:torch\.)?nn\.([A-Z]\w*)")

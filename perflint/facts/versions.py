@@ -71,7 +71,7 @@ def _requirement_lines(root: str) -> Iterator[str]:
                 found = _PINNED.match(line)
                 if found:
                     yield f"{found.group(1)}=={found.group(2)}"
-        else:
+        elif name != "setup.py":
             for line in _text_lines(path):
                 yield line.partition("#")[0].partition(";")[0].strip()
 

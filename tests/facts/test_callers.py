@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ask import Program
+
+from perflint.facts.facts import Facts
+from perflint.project import Project
 
 SITES = {
     "function": ("def f(x): pass\nf(1)\nf(2)", "f", 2, True),
@@ -73,3 +78,33 @@ LIB = {"lib.py": "def f(x):\n    x  #?\n", "other.py": "import lib\nlib.f(2)\n",
 )
 def test_across_files(main: str, expected: str) -> None:
     assert Program(main, LIB).said() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "function", "complete"),
+    [
+        ({}, "f", True),
+        ({"setup.py": "from setuptools import setup\nsetup()"}, "f", False),
+        ({"pyproject.toml": "[project]\nname = 'lib'"}, "f", False),
+        ({"pyproject.toml": "[tool.ruff]"}, "f", True),
+        ({"setup.py": ""}, "_f", True),
+    ],
+)
+@pytest.mark.parametrize("is_package", [True, False])
+def test_what_can_be_installed_has_callers_elsewhere(
+    tmp_path: Path, files: dict[str, str], function: str, complete: bool, is_package: bool
+) -> None:
+    module = tmp_path / "lib" / "a.py"
+    module.parent.mkdir()
+    module.write_text(f"def {function}(x): pass\n")
+    (tmp_path / "main.py").write_text(f"from lib.a import {function}\n{function}(1)\n")
+    if is_package:
+        (module.parent / "__init__.py").touch()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    project = Project(str(tmp_path), [str(path) for path in tmp_path.rglob("*.py")])
+    parsed = project.module(str(module))
+    assert parsed is not None
+    found = Facts(project).inference.callers.sites(next(parsed.functions()))
+    assert len(found.sites) == 1
+    assert found.complete == (complete or not is_package)
