@@ -27,11 +27,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-from perflint.budget import Budget
-from perflint.engine import Checked
+from perflint.outcome import Budget, Checked
 from perflint.project import Project, Stat, text_digest
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
 from perflint.source import Source, SourceError
@@ -39,7 +38,7 @@ from perflint.trace import Fact, Question
 
 FOLDER = ".perflint_cache"
 FILE = "results.sqlite"
-SCHEMA = 1
+SCHEMA = 2
 MAX_SESSIONS = 16
 """Rule sets and configurations whose results are kept, over all projects of a cache: the ones used last."""
 
@@ -64,6 +63,7 @@ CREATE TABLE files (
     project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER, learned TEXT,
     UNIQUE (project, path));
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, project INTEGER, key TEXT, used INTEGER, UNIQUE (project, key));
+CREATE TABLE catalogs (code TEXT UNIQUE, rules TEXT);
 CREATE TABLE results (
     session INTEGER, path BLOB, parsed INTEGER, tree TEXT, shape TEXT, outcome TEXT, facts TEXT, modules TEXT,
     UNIQUE (session, path, parsed));
@@ -286,7 +286,7 @@ class ProjectCache:
         if (column, key) not in self._texts:
             rows = self._store.rows(f"SELECT path, parsed, {column} FROM {_OF_SESSION}", *self._session(key))
             self._texts[column, key] = {(_path(file), bool(flag)): text for file, flag, text in rows}
-        text = _unsealed(self._texts[column, key].get((path, parsed)), path, parsed, column)
+        text = unsealed(self._texts[column, key].get((path, parsed)), path, parsed, column)
         return [(tuple(question), answer) for question, answer in json.loads(text)] if text is not None else None
 
     def _session(self, key: str) -> tuple[bytes, str]:
@@ -317,7 +317,7 @@ class ProjectCache:
         return self._matching[about]
 
     def _checked(self, result: _Result, path: str, shown: str, parsed: bool) -> Checked | None:
-        outcome = _unsealed(result.outcome, path, parsed, "outcome")
+        outcome = unsealed(result.outcome, path, parsed, "outcome")
         if outcome is None:
             return None
         if not outcome:
@@ -353,7 +353,7 @@ class ProjectCache:
         found: dict[str, _Learned] = {}
         for name, text in self._store.rows(f"SELECT path, learned FROM {_OF_PROJECT}", os.fsencode(self._project.root)):
             path = _path(name)
-            if path in self._rows and (learned := _unsealed(text, path, self._rows[path].digest, self._code)) is not None:
+            if path in self._rows and (learned := unsealed(text, path, self._rows[path].digest, self._code)) is not None:
                 found[path] = _Learned(*json.loads(learned))
         return found
 
@@ -488,7 +488,7 @@ class ProjectCache:
 
     def _row_values(self, path: str, row: _Row, learned: _Learned) -> tuple[object, ...]:
         text = json.dumps([learned.names, learned.imports, learned.trains, learned.helpers])
-        seals = self._row_seal(path, row), _sealed(text, path, row.digest, self._code)
+        seals = self._row_seal(path, row), sealed(text, path, row.digest, self._code)
         return os.fsencode(path), *row.stat, row.digest, *seals
 
     def _texts_of(self, found: Checked, path: str, parsed: bool) -> tuple[str, str, str]:
@@ -496,9 +496,9 @@ class ProjectCache:
         facts = [fact for fact in found.facts or () if fact[0][0] != "module"]
         modules = [fact for fact in found.facts or () if fact[0][0] == "module"]
         return (
-            _sealed(_encoded(found), path, parsed, "outcome"),
-            _sealed(json.dumps(facts), path, parsed, "facts"),
-            _sealed(json.dumps(modules), path, parsed, "modules"),
+            sealed(_encoded(found), path, parsed, "outcome"),
+            sealed(json.dumps(facts), path, parsed, "facts"),
+            sealed(json.dumps(modules), path, parsed, "modules"),
         )
 
     def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
@@ -552,8 +552,14 @@ def code_digest(packages: Iterable[str]) -> str:
 
     Of LibCST it is the version that counts.
     """
-    parts = [sys.version, sys.platform]
-    for name in ("perflint", *sorted(set(packages))):
+    return _digest_of([sys.version, sys.platform, _digest_of_sources(frozenset(packages))])
+
+
+@cache
+def _digest_of_sources(packages: frozenset[str]) -> str:
+    """Worked out once: a process runs the code that it found at its start."""
+    parts: list[str] = []
+    for name in ("perflint", *sorted(packages)):
         for folder in _folders(name):
             for path in _sources(folder):
                 with open(path, "rb") as handle:
@@ -591,12 +597,12 @@ def _seal(*parts: object) -> int:
     return zlib.crc32(repr(parts).encode())
 
 
-def _sealed(text: str, *about: object) -> str:
+def sealed(text: str, *about: object) -> str:
     return f"{_seal(text, *about):08x}{text}"
 
 
-def _unsealed(text: object, *about: object) -> str | None:
-    """What `_sealed` sealed; None for anything else."""
+def unsealed(text: object, *about: object) -> str | None:
+    """What `sealed` sealed; None for anything else."""
     if isinstance(text, str) and text[:8] == f"{_seal(text[8:], *about):08x}":
         return text[8:]
     return None

@@ -6,16 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from packaging.version import InvalidVersion, Version
+from typing import TYPE_CHECKING, Any
 
 from perflint.rule import Category, Rule, Severity
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 FILE_NAMES = ("perflint.toml", "pyproject.toml")
 
@@ -74,10 +70,10 @@ def load(path: str) -> Config:
     path = os.path.abspath(path)
     try:
         with open(path, "rb") as handle:
-            content = tomllib.load(handle)
+            content = _toml(handle.read())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: no valid TOML: {error}") from None
     if os.path.basename(path) == "pyproject.toml":
         tool = content.get("tool", {})
@@ -85,6 +81,14 @@ def load(path: str) -> Config:
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: `tool.perflint` must be a table")
     return parse(content, path)
+
+
+def _toml(text: bytes) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text.decode())
 
 
 def parse(content: Mapping[str, Any], path: str) -> Config:
@@ -111,6 +115,8 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
         case "table" if isinstance(value, dict):
             return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
         case "versions" if isinstance(value, dict):
+            from packaging.version import InvalidVersion, Version
+
             try:
                 return {package: Version(str(version)) for package, version in value.items()}
             except InvalidVersion as error:
@@ -141,8 +147,8 @@ def _has_table(path: str) -> bool:
             text = handle.read()
         if b"perflint" not in text:
             return False
-        tool = tomllib.loads(text.decode()).get("tool", {})
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        tool = _toml(text).get("tool", {})
+    except (OSError, ValueError, RecursionError):
         return True
     return not isinstance(tool, dict) or "perflint" in tool
 

@@ -15,11 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
-from perflint.syntax import Chunk, Module, SyntaxProblem, split
 from perflint.trace import Question, Trace
+
+if TYPE_CHECKING:
+    from perflint.syntax import Chunk, Module
 
 MAX_LINES_HELD = 20_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
@@ -94,6 +97,8 @@ def _as_listed(listing: Listing) -> Listing:
 
 def _function_texts(path: str, data: bytes) -> list[tuple[str, bytes]]:
     """The names and texts of a file's outermost functions."""
+    from perflint.syntax import split
+
     try:
         source = Source.decode(path, data)
     except SourceError:
@@ -218,6 +223,8 @@ class Project:
 
     def _module(self, path: str) -> Module | None:
         if path not in self._modules:
+            from perflint.syntax import SyntaxProblem
+
             data = self._read(path)
             self._modules[path] = None
             if data is not None:
@@ -229,6 +236,8 @@ class Project:
 
     def cut(self, source: Source) -> Module:
         """A module for a text of the file `source.path`; where its functions stand is worked out once."""
+        from perflint.syntax import Module
+
         text = hash(source.body)
         known = self._chunks.get(source.path)
         module = Module(source, self.dotted_name(source.path), known[1] if known is not None and known[0] == text else None)
@@ -402,7 +411,7 @@ class Project:
 
     def is_near(self, path: str, gate: Gate) -> bool:
         """Whether a file, one that it imports or one that imports it passes a gate."""
-        if not gate.groups:
+        if not gate.words:
             return True
         self.trace.note("near", path, *gate.words)
         return bool(self._holder_near(path, gate))
@@ -566,7 +575,7 @@ class Project:
             case "program":
                 return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
             case "near":
-                return self._holder_near(about[0], Gate.of_words(about[1:]))
+                return self._holder_near(about[0], Gate(about[1:]))
             case "helpers":
                 return " ".join(sorted(self._find_helpers().intersection(about)))
             case "requirements":
@@ -580,7 +589,7 @@ class Project:
             case "training":
                 return self._trains(path)
             case "near":
-                return self._passes(path, Gate.of_words(about[1:]))
+                return self._passes(path, Gate(tuple(about[1:])))
         return self._holds(path, re.compile(about[1].encode(), int(about[2])))
 
     # -- what was known before ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
-from perflint.code import Options
+from perflint.catalog import Catalog
 from perflint.config import (
     ENGINE_FINDINGS,
     FILE_NAMES,
@@ -22,16 +22,18 @@ from perflint.config import (
     selected,
 )
 from perflint.discover import Found, Roots, find_files, ignore_spec, walk
-from perflint.engine import Checked, Item, Session, check_bytes, check_file, check_item
-from perflint.fixer import Accept, Fixed, WriteError, fix_text, remove_leftovers, write
+from perflint.outcome import Checked, Item
 from perflint.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
-from perflint.source import Source
+from perflint.session import Options, Session
 from perflint.watch import Watched
 from perflint.workers import ALONE, Workers
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+    from perflint.fixer import Accept, Fixed
+    from perflint.source import Source
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -89,27 +91,35 @@ class Result:
 
 
 class Run:
-    """Checks or fixes the files that paths name."""
+    """Checks or fixes the files that paths name.
+
+    rules: all that are installed, if none are given. near: the folder in whose project's cache these may be remembered.
+    """
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[Rule] | None = None,
         fixed_config: Config | None = None,
         overrides: Mapping[str, Any] | None = None,
         *,
         cached: bool = False,
+        near: str = ".",
     ) -> None:
+        self.configurations = Configurations(fixed_config, overrides or {})
+        self._roots = Roots()
+        self._is_cached = cached
+        self._stores: dict[str, Store] = {}
+        self._catalog: Catalog | None = None
+        if rules is None:
+            self._catalog = Catalog(self._store(near) if cached else None)
+            rules = self._catalog.rules()
         self.rules = rules
         names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
         selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
-        self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
-        self._roots = Roots()
         self._projects: dict[str, Project] = {}
         self._unsaved: dict[str, bytes] = {}
         self._stats: dict[str, Stat] = {}
-        self._is_cached = cached
-        self._stores: dict[str, Store] = {}
         self._caches: dict[str, ProjectCache] = {}
         self._keys: dict[tuple[str, str | None], str] = {}
         self._tidied: set[str] = set()
@@ -158,7 +168,7 @@ class Run:
 
             checked = distributed(sessions, left, workers, self._unsaved)
         elif alone:
-            checked = ((at, check_item(sessions, item)) for at, item in enumerate(left))
+            checked = _checked_here(sessions, left)
         for at, outcome in checked:
             if not workers.executors:  # elsewhere, questions may have had other answers
                 self.remember(left[at].path, left[at].always_parse, outcome, found)
@@ -179,6 +189,8 @@ class Run:
         One file is fixed after the other, and each is checked against the fixed text of those before it: what workers have
         found counts up to the first file that a fix changes.
         """
+        from perflint.engine import check_file
+
         result = Result()
         items = self._items(found)
         outcomes = dict(self._outcomes(items, workers, found, alone=False))
@@ -206,6 +218,9 @@ class Run:
         result: Result,
         accept: Accept,
     ) -> Checked:
+        from perflint.engine import check_bytes
+        from perflint.fixer import WriteError, fix_text, write
+
         assert checked.source is not None
         source = checked.source
         before = source.encode(source.raw)  # what was checked, which need not be what the file holds by now
@@ -253,6 +268,8 @@ class Run:
 
     def _tidy(self, directory: str) -> None:
         if directory not in self._tidied:
+            from perflint.fixer import remove_leftovers
+
             self._tidied.add(directory)
             remove_leftovers(directory)
 
@@ -384,6 +401,8 @@ class Run:
         """Write what is to be remembered."""
         for cache in self._caches.values():
             cache.save()
+        if self._catalog is not None and self._caches:
+            self._catalog.save()
         for store in self._stores.values():
             store.close()
 
@@ -392,10 +411,12 @@ class Run:
         if not self._is_cached or self._unsaved:
             return None
         if project.root not in self._caches:
-            folder = self.cache_folder(os.path.dirname(path))
-            store = self._stores.setdefault(folder, Store(folder))
-            self._caches[project.root] = ProjectCache(store, project, self._stats, self._code)
+            self._caches[project.root] = ProjectCache(self._store(os.path.dirname(path)), project, self._stats, self._code)
         return self._caches[project.root]
+
+    def _store(self, directory: str) -> Store:
+        folder = self.cache_folder(directory)
+        return self._stores.setdefault(folder, Store(folder))
 
     def cache_folder(self, directory: str) -> str:
         """Where the results for the files of a directory are kept: as configured, else at the root of their project."""
@@ -408,7 +429,7 @@ class Run:
 
     @cached_property
     def _code(self) -> str:
-        return code_digest(rule.check.__module__.partition(".")[0] for rule in self.rules)
+        return code_digest(rule.module.partition(".")[0] for rule in self.rules)
 
     def _key(self, path: str) -> str:
         """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
@@ -429,6 +450,14 @@ class Run:
                 ).encode("utf-8", "surrogateescape")
             )
         return self._keys[place]
+
+
+def _checked_here(sessions: Sequence[Session], items: Sequence[Item]) -> Iterator[tuple[int, Checked]]:
+    """The outcomes of files that this process checks; what that takes is imported for the first one."""
+    for at, item in enumerate(items):
+        from perflint import engine
+
+        yield at, engine.check_item(sessions, item)
 
 
 def shown(path: str) -> str:
