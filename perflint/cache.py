@@ -24,7 +24,7 @@ import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -226,10 +226,13 @@ class ProjectCache:
     """The remembered results of one project.
 
     stats: the size and times of each file that was read in this run. code: what stands for the code that found them out.
+    look: gives the size and times that a file has at present.
     """
 
-    def __init__(self, store: Store, project: Project, stats: dict[str, Stat], code: str) -> None:
-        self._store, self._project, self._stats, self._code = store, project, stats, code
+    def __init__(
+        self, store: Store, project: Project, stats: dict[str, Stat], code: str, look: Callable[[str], Stat | None]
+    ) -> None:
+        self._store, self._project, self._stats, self._code, self._look = store, project, stats, code, look
         self._started_ns = time.time_ns()
         self._results: dict[str, dict[tuple[str, bool], _Result]] = {}
         self._found: dict[tuple[str, str, bool], Checked] = {}
@@ -363,7 +366,7 @@ class ProjectCache:
         if known is not None:
             return known
         row = self._rows.get(path)
-        if row is not None and row.stat == stat_of(path):
+        if row is not None and row.stat == self._look(path):
             self._stats[path] = row.stat
             self._project.learn(path, row.digest)
             return row.digest

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
+from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled, stat_of
 from perflint.catalog import Catalog
 from perflint.config import (
     ENGINE_FINDINGS,
@@ -21,7 +21,9 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, Roots, find_files, ignore_spec, walk
+from perflint.discover import Found, Roots, find_files, walk
+from perflint.folders import Folders
+from perflint.ignores import Ignores
 from perflint.outcome import Checked, Item
 from perflint.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
@@ -30,8 +32,6 @@ from perflint.watch import Watched
 from perflint.workers import ALONE, Workers
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
-
     from perflint.fixer import Accept, Fixed
     from perflint.source import Source
 
@@ -52,11 +52,11 @@ class PerFileIgnores:
         if not self.patterns:
             return frozenset()
         relative = os.path.relpath(path, self.directory).replace(os.sep, "/")
-        return frozenset(name for spec, names in self._specs for name in names if spec.match_file(relative))
+        return frozenset(name for ignores, names in self._ignores for name in names if ignores.verdict(relative))
 
     @cached_property
-    def _specs(self) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
-        return [(ignore_spec([pattern]), names) for pattern, names in self.patterns.items()]
+    def _ignores(self) -> list[tuple[Ignores, frozenset[str]]]:
+        return [(Ignores([pattern]), names) for pattern, names in self.patterns.items()]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Without the compiled patterns."""
@@ -105,8 +105,10 @@ class Run:
         cached: bool = False,
         near: str = ".",
     ) -> None:
-        self.configurations = Configurations(fixed_config, overrides or {})
-        self._roots = Roots()
+        self._folders = Folders()
+        self.configurations = Configurations(fixed_config, overrides or {}, self._folders)
+        self._roots = Roots(self._folders)
+        self._walked: dict[str, list[tuple[str, str | None]]] = {}
         self._is_cached = cached
         self._stores: dict[str, Store] = {}
         self._catalog: Catalog | None = None
@@ -117,11 +119,14 @@ class Run:
         names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
         selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
         self._sessions: dict[tuple[str, str | None], Session] = {}
+        self._places: dict[int, int] = {}
+        self._session_of: dict[str, Session] = {}
         self._projects: dict[str, Project] = {}
         self._unsaved: dict[str, bytes] = {}
         self._stats: dict[str, Stat] = {}
+        self._present: dict[str, Stat | None] = {}
         self._caches: dict[str, ProjectCache] = {}
-        self._keys: dict[tuple[str, str | None], str] = {}
+        self._keys: dict[str | None, str] = {}
         self._tidied: set[str] = set()
 
     def find(self, paths: Sequence[str]) -> Found:
@@ -132,7 +137,11 @@ class Run:
             ConfigError: a configuration is unusable.
 
         """
-        return find_files(paths, self.configurations.of)
+        return find_files(paths, self._walk)
+
+    def _walk(self, root: str) -> Sequence[tuple[str, str | None]]:
+        self._walked[root] = list(walk(root, self.configurations.of, self._folders))
+        return self._walked[root]
 
     def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None, workers: Workers = ALONE) -> Result:
         """Check files; the result is the same whatever the workers."""
@@ -155,7 +164,7 @@ class Run:
         """
         missing: list[int] = []
         for place, item in enumerate(items):
-            remembered = self.remembered(item.path, item.always_parse, found)
+            remembered = self.remembered(item, found)
             if remembered is not None:
                 yield place, remembered
             else:
@@ -292,22 +301,28 @@ class Run:
 
     def _items(self, found: Found) -> list[Item]:
         """What is to check."""
-        total = 0
-        sizes: dict[str, int] = {}
-        for path in found.files:
-            try:
-                sizes[path] = len(self._unsaved[path]) if path in self._unsaved else os.path.getsize(path)
-            except OSError:
-                sizes[path] = 0
-            total += sizes[path] if sizes[path] <= SMALL_RUN_BYTES else 0
-        small = total <= SMALL_RUN_BYTES
+        self._present.clear()
+        sizes = [self._size(path) for path in found.files]
+        small = sum(size for size in sizes if size <= SMALL_RUN_BYTES) <= SMALL_RUN_BYTES
+        here = os.getcwd()
         items: list[Item] = []
-        for path in found.files:
+        for path, size in zip(found.files, sizes, strict=True):
             session = self.session(path, found)
-            always = path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
-            place = next(place for place, known in enumerate(self._sessions.values()) if known is session)
-            items.append(Item(path, shown(path), always, place, sizes[path]))
+            always = path in found.explicit or (small and size <= SMALL_RUN_BYTES)
+            items.append(Item(path, shown(path, here), always, self._places[id(session)], size))
         return items
+
+    def _size(self, path: str) -> int:
+        if path in self._unsaved:
+            return len(self._unsaved[path])
+        stat = self.stat(path)
+        return stat[0] if stat is not None else 0
+
+    def stat(self, path: str) -> Stat | None:
+        """What a file was like when it was first looked at in this check; None if it was not there."""
+        if path not in self._present:
+            self._present[path] = stat_of(path)
+        return self._present[path]
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -319,6 +334,11 @@ class Run:
     def session(self, path: str, found: Found) -> Session:
         """The session for a file: its project, its configuration."""
         directory = os.path.dirname(path)
+        if directory not in self._session_of:
+            self._session_of[directory] = self._session(directory, found)
+        return self._session_of[directory]
+
+    def _session(self, directory: str, found: Found) -> Session:
         root, marked = self._roots.of(directory)
         config = self.configurations.of(directory)
         key = (root if marked else "", config.path)
@@ -335,6 +355,7 @@ class Run:
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
                 PerFileIgnores(config.directory or os.getcwd(), _expanded(config.per_file_ignores, self.rules)),
             )
+            self._places[id(session)] = len(self._places)
         return session
 
     def _project(self, root: str, marked: bool, found: Found) -> Project:
@@ -351,7 +372,8 @@ class Run:
             for directory in {os.path.dirname(file) for file in found.files}:
                 files.update(_python_files(directory))
             return files, links
-        for file, link in walk(root, self._lenient_configuration):
+        walked = self._walked.get(root)
+        for file, link in walk(root, self._lenient_configuration, self._folders) if walked is None else walked:
             if link is not None:
                 links[file] = link
             else:
@@ -383,11 +405,11 @@ class Run:
         """What a user should know about caches that cannot be used."""
         return [store.problem for store in self._stores.values() if store.problem is not None]
 
-    def remembered(self, path: str, always: bool, found: Found) -> Checked | None:
-        """The outcome of a file from an earlier run, if it still holds. always: whether it would be parsed in any case."""
-        session = self.session(path, found)
-        cache = self._cache(path, session.project)
-        checked = cache.get(self._key(path), path, shown(path), always) if cache is not None else None
+    def remembered(self, item: Item, found: Found) -> Checked | None:
+        """The outcome of a file from an earlier run, if it still holds."""
+        session = self.session(item.path, found)
+        cache = self._cache(item.path, session.project)
+        checked = cache.get(self._key(item.path), item.path, item.shown, item.always_parse) if cache is not None else None
         session.counters.remembered += checked is not None
         return checked
 
@@ -411,7 +433,9 @@ class Run:
         if not self._is_cached or self._unsaved:
             return None
         if project.root not in self._caches:
-            self._caches[project.root] = ProjectCache(self._store(os.path.dirname(path)), project, self._stats, self._code)
+            self._caches[project.root] = ProjectCache(
+                self._store(os.path.dirname(path)), project, self._stats, self._code, self.stat
+            )
         return self._caches[project.root]
 
     def _store(self, directory: str) -> Store:
@@ -434,22 +458,18 @@ class Run:
     def _key(self, path: str) -> str:
         """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
         config = self.configurations.of(os.path.dirname(path))
-        place = (os.path.dirname(path) if config.path is None else "", config.path)
-        if place not in self._keys:
-            self._keys[place] = text_digest(
-                repr(
-                    (
-                        self._code,
-                        [rule.name for rule in self.rules],
-                        (config.select, config.extend_select, config.ignore, config.runtime),
-                        sorted((name, str(version)) for name, version in config.target_versions.items()),
-                        (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
-                        if config.per_file_ignores
-                        else (),
-                    )
-                ).encode("utf-8", "surrogateescape")
+        key = self._keys.get(config.path)
+        if key is None:
+            ignores = (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
+            basis = (
+                self._code,
+                [rule.name for rule in self.rules],
+                (config.select, config.extend_select, config.ignore, config.runtime),
+                sorted((name, str(version)) for name, version in config.target_versions.items()),
+                ignores if config.per_file_ignores else (),
             )
-        return self._keys[place]
+            key = self._keys[config.path] = text_digest(repr(basis).encode("utf-8", "surrogateescape"))
+        return key
 
 
 def _checked_here(sessions: Sequence[Session], items: Sequence[Item]) -> Iterator[tuple[int, Checked]]:
@@ -460,9 +480,9 @@ def _checked_here(sessions: Sequence[Session], items: Sequence[Item]) -> Iterato
         yield at, engine.check_item(sessions, item)
 
 
-def shown(path: str) -> str:
-    """How reports name a file: relative to the working directory where it is below it."""
-    here = os.getcwd()
+def shown(path: str, here: str | None = None) -> str:
+    """How reports name a file: relative to the working directory, `here`, where it is below it."""
+    here = os.getcwd() if here is None else here
     return path[len(here) :].lstrip(os.sep) if path.startswith(here.rstrip(os.sep) + os.sep) else path
 
 
