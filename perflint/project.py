@@ -162,6 +162,8 @@ class Project:
     _near_training: dict[str, str] = field(default_factory=dict, repr=False)
     _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _all_helpers: frozenset[str] | None = None
+    found_out: set[str] = field(default_factory=set, repr=False)
+    """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
     _last_read: dict[str, str] = field(default_factory=dict, repr=False)
     _answers: dict[Question, str] = field(default_factory=dict, repr=False)
@@ -370,6 +372,7 @@ class Project:
     def _find_imports(self, path: str) -> set[str]:
         if path not in self._imports:
             self._imports[path] = set(self._imports_of(path))
+            self.found_out.add(path)
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
@@ -505,6 +508,7 @@ class Project:
     def _trains(self, path: str) -> bool:
         if path not in self._training:
             data = self._read(path)
+            self.found_out.add(path)
             self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
@@ -542,6 +546,7 @@ class Project:
             called = {name.encode() for name in own}
             users = {name for name, text in texts if not called.isdisjoint(_CALLED.findall(text))}
             self._helpers[path] = frozenset(own | users)
+            self.found_out.add(path)
         return self._helpers[path]
 
     # -- what was asked ----------------------------------------------------------------------------------------------
@@ -614,6 +619,10 @@ class Project:
             self._training.setdefault(path, trains)
         if helpers is not None:
             self._helpers.setdefault(path, frozenset(helpers))
+
+    def helpers_of(self, path: str) -> frozenset[str]:
+        """The names of a file's functions that run a backward pass, as `backward_helpers` counts them."""
+        return self._helpers_of(path)
 
     def learned(self, path: str) -> tuple[list[str] | None, bool | None, list[str] | None]:
         """What was found out about a text so far, as `learn` takes it."""
