@@ -416,7 +416,6 @@ class ProjectCache:
             return known
         row = self._rows.get(path)
         if row is not None and row.stat == self._look(path):
-            self._stats[path] = row.stat
             self._project.learn(path, row.digest)
             return row.digest
         return self._project.answer(("text", path))
@@ -432,7 +431,14 @@ class ProjectCache:
 
     @cached_property
     def _names(self) -> str:
-        return _digest_of([*sorted(self._project.files), "", *(f"{a}\0{b}" for a, b in sorted(self._project.links.items()))])
+        files = self._project.files
+        return _digest_of(
+            [
+                *(path for path in self._paths if path in files),
+                "",
+                *(f"{a}\0{b}" for a, b in sorted(self._project.links.items())),
+            ]
+        )
 
     def _tree_of(self, texts: Iterable[tuple[str, str]]) -> str:
         return _digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
@@ -614,11 +620,12 @@ class ProjectCache:
 
     def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
         """What is now known of files and differs from their rows."""
-        for path, stat in self._stats.items():
-            digest = self._project.digest(path)
-            if digest is None:
+        for path in (*self._stats, *sorted(self._project.found_out - self._stats.keys())):
+            digest, before = self._project.digest(path), self._rows.get(path)
+            stat = self._stats.get(path) or (before.stat if before is not None and before.digest == digest else None)
+            if digest is None or stat is None:
                 continue
-            before, row = self._rows.get(path), _Row(stat, digest)
+            row = _Row(stat, digest)
             if before == row and path not in self._project.found_out:
                 continue
             imports, trains, helpers = self._project.learned(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from perflint.config import Config
 from perflint.folders import Folders
@@ -119,7 +120,7 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
         directory, specs = pending.pop()
         try:
             with os.scandir(directory) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
+                entries = sorted(listing, key=attrgetter("name"))
         except OSError:
             continue
         folders.listed(directory, [entry.name for entry in entries])

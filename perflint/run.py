@@ -126,7 +126,7 @@ class Run:
         self._stats: dict[str, Stat] = {}
         self._present: dict[str, Stat | None] = {}
         self._caches: dict[str, ProjectCache] = {}
-        self._keys: dict[str | None, str] = {}
+        self._keys: dict[int, str] = {}
         self._tidied: set[str] = set()
 
     def find(self, paths: Sequence[str]) -> Found:
@@ -409,15 +409,16 @@ class Run:
         """The outcome of a file from an earlier run, if it still holds."""
         session = self.session(item.path, found)
         cache = self._cache(item.path, session.project)
-        checked = cache.get(self._key(item.path), item.path, item.shown, item.always_parse) if cache is not None else None
+        checked = cache.get(self._key(item.path, session), item.path, item.shown, item.always_parse) if cache else None
         session.counters.remembered += checked is not None
         return checked
 
     def remember(self, path: str, always: bool, checked: Checked, found: Found) -> None:
         """Keep the outcome of a file, which may come from another process, for later runs; `save` writes it."""
-        cache = self._cache(path, self.session(path, found).project)
+        session = self.session(path, found)
+        cache = self._cache(path, session.project)
         if cache is not None:
-            cache.put(self._key(path), path, always, checked)
+            cache.put(self._key(path, session), path, always, checked)
 
     def save(self) -> None:
         """Write what is to be remembered."""
@@ -455,11 +456,11 @@ class Run:
     def _code(self) -> str:
         return code_digest(rule.module.partition(".")[0] for rule in self.rules)
 
-    def _key(self, path: str) -> str:
+    def _key(self, path: str, session: Session) -> str:
         """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
-        config = self.configurations.of(os.path.dirname(path))
-        key = self._keys.get(config.path)
+        key = self._keys.get(id(session))
         if key is None:
+            config = self.configurations.of(os.path.dirname(path))
             ignores = (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
             basis = (
                 self._code,
@@ -468,7 +469,7 @@ class Run:
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
             )
-            key = self._keys[config.path] = text_digest(repr(basis).encode("utf-8", "surrogateescape"))
+            key = self._keys[id(session)] = text_digest(repr(basis).encode("utf-8", "surrogateescape"))
         return key
 
 
