@@ -283,8 +283,10 @@ class Run:
             remove_leftovers(directory)
 
     def text(self, path: str, data: bytes, found: Found) -> None:
-        """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes."""
+        """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes; again, when it has changed."""
         self._unsaved[path] = data
+        for project in self._projects.values():
+            project.changed(path)
         if path not in found.files:
             found.files.append(path)
         found.explicit.add(path)
