@@ -725,6 +725,7 @@ def _seal(*parts: object) -> int:
 
 
 def sealed(text: str, *about: object) -> str:
+    """A text with a checksum of it and of what it is about."""
     return f"{_seal(text, *about):08x}{text}"
 
 
