@@ -8,44 +8,19 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from perflint.facts.calls import argument
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Loop, flow_of
 from perflint.facts.loops import LoopKind, is_guard, is_scaler
 from perflint.facts.values import Object
+from perflint.outcome import Budget
 from perflint.rule import Applicability, Finding
 from perflint.source import Source
 from perflint.syntax import Module, Scope, SyntaxProblem
 
 CALL_DEPTH = 2
 """How many calls away from the loop waits are counted."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """One training loop. `row` is its first line; the counts are waits per step."""
-
-    path: str
-    row: int
-    where: str
-    written: int
-    after_safe: int
-    after_all: int
-    in_scaler: int
-
-    def __str__(self) -> str:
-        text = f"{self.path}:{self.row} {self.where}: {_waits(self.written)} per step -> {self.after_safe}"
-        if self.after_all < self.after_safe:
-            text += f" ({self.after_all} with unsafe fixes)"
-        if self.in_scaler:
-            text += f", {self.in_scaler} of them in GradScaler.step"
-        return text
-
-
-def _waits(count: int) -> str:
-    return "1 wait" if count == 1 else f"{count} waits"
 
 
 def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:

@@ -10,7 +10,8 @@ Three shortcuts save asking. They are sound because each compares digests of eve
 - a file whose size and times are those of its row has the row's digest, without being read;
 - with the same *tree* (all texts, links and requirement files of the project) every answer is the same;
 - with the same *shape* (all files, and what each imports) so is every answer about imports, and a search through files
-  that are related by imports can only end in another way through the files whose text has changed.
+  that are related by imports can only end in another way through the files whose text has changed. So after a change of a few
+  files only those results are looked into whose facts name one of them, or whose searches found nothing that one of them has.
 
 A cache that cannot be read, is damaged or holds nonsense counts as empty.
 """
@@ -20,18 +21,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import secrets
 import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
-from perflint.budget import Budget
-from perflint.engine import Checked
+from perflint.outcome import Budget, Checked
 from perflint.project import Project, Stat, text_digest
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
 from perflint.source import Source, SourceError
@@ -39,9 +40,12 @@ from perflint.trace import Fact, Question
 
 FOLDER = ".perflint_cache"
 FILE = "results.sqlite"
-SCHEMA = 1
+SCHEMA = 2
 MAX_SESSIONS = 16
 """Rule sets and configurations whose results are kept, over all projects of a cache: the ones used last."""
+
+MAX_CHANGED = 50
+"""Above so many changed files, all facts are asked for again."""
 
 MAX_PAGES = 131_072
 """Pages of 4 kB that the file may have; a fuller one is begun anew."""
@@ -61,16 +65,20 @@ UNSETTLED: Stat = (-1, -1, -1)
 _TABLES = """
 CREATE TABLE projects (id INTEGER PRIMARY KEY, root BLOB UNIQUE);
 CREATE TABLE files (
-    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER, learned TEXT,
+    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER,
     UNIQUE (project, path));
+CREATE TABLE learned (project INTEGER, path BLOB, learned TEXT, UNIQUE (project, path));
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, project INTEGER, key TEXT, used INTEGER, UNIQUE (project, key));
+CREATE TABLE catalogs (code TEXT UNIQUE, rules TEXT);
+CREATE TABLE states (id INTEGER PRIMARY KEY, session INTEGER, stamp INTEGER, tree TEXT, shape TEXT);
 CREATE TABLE results (
-    session INTEGER, path BLOB, parsed INTEGER, tree TEXT, shape TEXT, outcome TEXT, facts TEXT, modules TEXT,
-    UNIQUE (session, path, parsed));
+    session INTEGER, path BLOB, parsed INTEGER, state INTEGER, outcome TEXT, UNIQUE (session, path, parsed));
+CREATE TABLE facts (
+    session INTEGER, path BLOB, parsed INTEGER, facts TEXT, modules TEXT, open TEXT, UNIQUE (session, path, parsed));
 """
 
-_OF_PROJECT = "files WHERE project IN (SELECT id FROM projects WHERE root = ?)"
-_OF_SESSION = """results WHERE session IN
+_OF_PROJECT = "WHERE project IN (SELECT id FROM projects WHERE root = ?)"
+_OF_SESSION = """WHERE session IN
     (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
 
 _TAG = """Signature: 8a477f597d28d172789f06886806bc55
@@ -186,23 +194,21 @@ def remove(folder: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A file's size and times, and the digest of its text."""
 
     stat: Stat
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Learned:
+class _Learned(NamedTuple):
     """What was found out about a text so far.
 
-    names: the digest of the file names under which `imports`, absolute paths, were worked out.
+    names: the digest of the file names under which `imports` were worked out; these are places among the project's files.
     """
 
     names: str = ""
-    imports: list[str] | None = None
+    imports: list[int] | None = None
     trains: bool | None = None
     helpers: list[str] | None = None
 
@@ -213,12 +219,22 @@ class _Learned:
         return _Learned(names, imports, trains, self.helpers if self.helpers is not None else before.helpers)
 
 
-@dataclass(slots=True)
-class _Result:
-    """A remembered outcome; `tree` and `shape` are those under which its facts were last found to hold."""
+class _State(NamedTuple):
+    """The tree and the shape under which the facts of some results were last found to hold.
 
+    stamp: another one after each change of the tree, so that who changes it again notices that somebody else did.
+    """
+
+    id: int
+    stamp: int
     tree: str
     shape: str
+
+
+class _Result(NamedTuple):
+    """A remembered outcome, as it was written."""
+
+    state: _State
     outcome: str
 
 
@@ -226,17 +242,21 @@ class ProjectCache:
     """The remembered results of one project.
 
     stats: the size and times of each file that was read in this run. code: what stands for the code that found them out.
+    look: gives the size and times that a file has at present.
     """
 
-    def __init__(self, store: Store, project: Project, stats: dict[str, Stat], code: str) -> None:
-        self._store, self._project, self._stats, self._code = store, project, stats, code
+    def __init__(
+        self, store: Store, project: Project, stats: dict[str, Stat], code: str, look: Callable[[str], Stat | None]
+    ) -> None:
+        self._store, self._project, self._stats, self._code, self._look = store, project, stats, code, look
         self._started_ns = time.time_ns()
         self._results: dict[str, dict[tuple[str, bool], _Result]] = {}
         self._found: dict[tuple[str, str, bool], Checked] = {}
         self._held: set[tuple[str, str, bool]] = set()
-        self._texts: dict[tuple[str, str], dict[tuple[str, bool], str]] = {}
+        self._texts: dict[str, dict[tuple[str, bool], tuple[object, ...]]] = {}
         self._is_primed = self._needs_shape = False
         self._matching: dict[tuple[str, ...], bool] = {}
+        self._mattering: dict[str, bool] = {}
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
@@ -257,42 +277,74 @@ class ProjectCache:
 
     def _results_of(self, key: str) -> dict[tuple[str, bool], _Result]:
         if key not in self._results:
-            rows = self._store.rows(f"SELECT path, parsed, tree, shape, outcome FROM {_OF_SESSION}", *self._session(key))
+            of_session = _OF_SESSION, *self._session(key)
+            found = self._rows_of("id, stamp, tree, shape FROM states", *of_session)
+            states = {state[0]: _State(*state) for state in found}
+            rows = self._rows_of("path, parsed, state, outcome FROM results", *of_session)
             self._results[key] = {
-                (_path(path), bool(parsed)): _Result(tree, shape, outcome) for path, parsed, tree, shape, outcome in rows
+                (_path(path), bool(parsed)): _Result(states[state], outcome)
+                for path, parsed, state, outcome in rows
+                if state in states
             }
         return self._results[key]
 
+    def _rows_of(self, columns: str, where: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._store.rows(f"SELECT {columns} {where}", *values)
+
     def _is_same(self, result: _Result) -> bool:
-        return bool(result.tree) and result.tree == self._tree
+        return bool(result.state.tree) and result.state.tree == self._tree
 
     def _facts_hold(self, key: str, path: str, parsed: bool, result: _Result) -> bool:
-        facts = self._facts("facts", key, path, parsed)
-        if facts is None or not all(self._digest(about[0]) == answer for (kind, *about), answer in facts if kind == "text"):
-            return False
-        same_shape = bool(result.shape) and result.shape == self._shape
-        modules = self._facts("modules", key, path, parsed) if not same_shape else []
-        if modules is None:
-            return False
-        others = [fact for fact in (*facts, *modules) if fact[0][0] != "text"]
-        if not all(self._holds(question, answer, result, same_shape) for question, answer in others):
-            return False
+        state = result.state
+        same_shape = bool(state.shape) and state.shape == self._shape
+        if not (same_shape and self._is_untouched(key, path, parsed, state)):
+            facts = self._facts(key, path, parsed)
+            if facts is None or not all(self._digest(about[0]) == answer for (kind, *about), answer in facts if kind == "text"):
+                return False
+            others = (fact for fact in facts if fact[0][0] != "text")
+            if not all(self._holds(question, answer, state, same_shape) for question, answer in others):
+                return False
         self._held.add((key, path, parsed))
-        self._needs_shape |= bool(result.shape)
+        self._needs_shape |= bool(state.shape)
         return True
 
-    def _facts(self, column: str, key: str, path: str, parsed: bool) -> list[Fact] | None:
-        """The facts of a result, those about what imports mean ("modules") or all others ("facts"); None if damaged."""
-        if (column, key) not in self._texts:
-            rows = self._store.rows(f"SELECT path, parsed, {column} FROM {_OF_SESSION}", *self._session(key))
-            self._texts[column, key] = {(_path(file), bool(flag)): text for file, flag, text in rows}
-        text = _unsealed(self._texts[column, key].get((path, parsed)), path, parsed, column)
-        return [(tuple(question), answer) for question, answer in json.loads(text)] if text is not None else None
+    def _is_untouched(self, key: str, path: str, parsed: bool, state: _State) -> bool:
+        """Whether facts that held before the last changes cannot depend on these, the shape being the same."""
+        if not state.tree or state.tree != self._tree_before or len(self._changed) > MAX_CHANGED:
+            return False
+        texts = self._texts_of_session(key).get((path, parsed), (None, None, None))
+        facts, opened = (unsealed(texts[at], path, parsed, column) for at, column in ((0, "facts"), (2, "open")))
+        if facts is None or opened is None or any(name in facts for name in self._changed_names):
+            return False
+        if opened not in self._mattering:
+            self._mattering[opened] = any(self._may_end_otherwise(*about) for about in json.loads(opened))
+        return not self._mattering[opened]
+
+    def _may_end_otherwise(self, kind: str, *about: str) -> bool:
+        """Whether a search that found nothing may find something in a changed file."""
+        if kind == "helpers":
+            return any(self._learned.get(p, _Learned()).helpers != sorted(self._project.helpers_of(p)) for p in self._changed)
+        return self._changed_match((kind, "", *about))
+
+    def _facts(self, key: str, path: str, parsed: bool) -> list[Fact] | None:
+        """The facts of a result; None if damaged."""
+        texts = self._texts_of_session(key).get((path, parsed), (None, None, None))
+        facts, modules = (unsealed(texts[at], path, parsed, column) for at, column in ((0, "facts"), (1, "modules")))
+        if facts is None or modules is None:
+            return None
+        return [(tuple(question), answer) for question, answer in (*json.loads(facts), *json.loads(modules))]
+
+    def _texts_of_session(self, key: str) -> dict[tuple[str, bool], tuple[object, ...]]:
+        if key not in self._texts:
+            columns = "path, parsed, facts, modules, open FROM facts"
+            rows = self._rows_of(columns, _OF_SESSION, *self._session(key))
+            self._texts[key] = {(_path(path), bool(parsed)): (*texts,) for path, parsed, *texts in rows}
+        return self._texts[key]
 
     def _session(self, key: str) -> tuple[bytes, str]:
         return os.fsencode(self._project.root), key
 
-    def _holds(self, question: Question, answer: str, result: _Result, same_shape: bool) -> bool:
+    def _holds(self, question: Question, answer: str, state: _State, same_shape: bool) -> bool:
         """Whether a question still has its answer."""
         kind = question[0]
         if same_shape and kind in _BY_SHAPE:
@@ -300,7 +352,7 @@ class ProjectCache:
         if kind not in _WITNESSED:
             self._prime()
             return self._project.answer(question) == answer
-        if same_shape and result.tree and result.tree == self._tree_before:
+        if same_shape and state.tree and state.tree == self._tree_before:
             # only the changed files can have made a difference: a witness that is one no more, or a new one
             if answer and (answer not in self._changed or self._project.is_witness(question, answer)):
                 return True
@@ -317,7 +369,7 @@ class ProjectCache:
         return self._matching[about]
 
     def _checked(self, result: _Result, path: str, shown: str, parsed: bool) -> Checked | None:
-        outcome = _unsealed(result.outcome, path, parsed, "outcome")
+        outcome = unsealed(result.outcome, path, parsed, "outcome")
         if outcome is None:
             return None
         if not outcome:
@@ -339,22 +391,22 @@ class ProjectCache:
     @cached_property
     def _rows(self) -> dict[str, _Row]:
         found: dict[str, _Row] = {}
-        for name, size, mtime, ctime, digest, seal in self._store.rows(
-            f"SELECT path, size, mtime, ctime, digest, seal FROM {_OF_PROJECT}", os.fsencode(self._project.root)
-        ):
+        columns = "path, size, mtime, ctime, digest, seal FROM files"
+        for name, size, mtime, ctime, digest, seal in self._rows_of(columns, _OF_PROJECT, os.fsencode(self._project.root)):
             path, row = _path(name), _Row((size, mtime, ctime), digest)
-            if seal == self._row_seal(path, row):
+            if seal == _seal(path, *row):
                 found[path] = row
         return found
 
     @cached_property
     def _learned(self) -> dict[str, _Learned]:
-        """What is known of the texts that the rows describe."""
+        """What is known of the texts that the rows describe, as far as it holds for the files that there are now."""
         found: dict[str, _Learned] = {}
-        for name, text in self._store.rows(f"SELECT path, learned FROM {_OF_PROJECT}", os.fsencode(self._project.root)):
+        for name, text in self._rows_of("path, learned FROM learned", _OF_PROJECT, os.fsencode(self._project.root)):
             path = _path(name)
-            if path in self._rows and (learned := _unsealed(text, path, self._rows[path].digest, self._code)) is not None:
-                found[path] = _Learned(*json.loads(learned))
+            if path in self._rows and (opened := unsealed(text, path, self._rows[path].digest, self._code)) is not None:
+                learned = _Learned(*json.loads(opened))
+                found[path] = learned if learned.names == self._names else learned._replace(names="", imports=None)
         return found
 
     def _digest(self, path: str) -> str:
@@ -363,8 +415,7 @@ class ProjectCache:
         if known is not None:
             return known
         row = self._rows.get(path)
-        if row is not None and row.stat == stat_of(path):
-            self._stats[path] = row.stat
+        if row is not None and row.stat == self._look(path):
             self._project.learn(path, row.digest)
             return row.digest
         return self._project.answer(("text", path))
@@ -375,8 +426,19 @@ class ProjectCache:
         return sorted({*self._project.files, *self._project.links.values()})
 
     @cached_property
+    def _place(self) -> dict[str, int]:
+        return {path: place for place, path in enumerate(self._paths)}
+
+    @cached_property
     def _names(self) -> str:
-        return _digest_of([*sorted(self._project.files), "", *(f"{a}\0{b}" for a, b in sorted(self._project.links.items()))])
+        files = self._project.files
+        return _digest_of(
+            [
+                *(path for path in self._paths if path in files),
+                "",
+                *(f"{a}\0{b}" for a, b in sorted(self._project.links.items())),
+            ]
+        )
 
     def _tree_of(self, texts: Iterable[tuple[str, str]]) -> str:
         return _digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
@@ -396,15 +458,31 @@ class ProjectCache:
         return [p for p in self._paths if (row := self._rows.get(p)) is None or row.digest != self._digest(p)]
 
     @cached_property
-    def _shape(self) -> str:
-        return _digest_of([self._names, *(part for path in self._paths for part in (path, *self._imports(path), ""))])
+    def _changed_names(self) -> list[str]:
+        return [json.dumps(path) for path in self._changed]
 
-    def _imports(self, path: str) -> list[str]:
+    @cached_property
+    def _shape(self) -> str:
+        states = {result.state for results in self._results.values() for result in results.values()}
+        before = next((state.shape for state in states if state.shape and state.tree == self._tree_before), "")
+        if before and len(self._changed) <= MAX_CHANGED and all(map(self._imports_the_same, self._changed)):
+            return before
+        return _digest_of([self._names, *(part for path in self._paths for part in (path, *map(str, self._imports(path)), ""))])
+
+    def _imports_the_same(self, path: str) -> bool:
+        before = self._learned.get(path, _Learned()).imports
+        return before is not None and before == self._imports(path)
+
+    def _imports(self, path: str) -> list[int]:
+        """The places of the files that a file imports."""
         learned = self._known(path)
-        if learned.imports is not None and learned.names == self._names:
+        if learned.imports is not None:
             return learned.imports
         self._project.answer(("imports", path))
-        return self._project.learned(path)[0] or []
+        return self._places(self._project.learned(path)[0] or [])
+
+    def _places(self, paths: Iterable[str]) -> list[int]:
+        return sorted(self._place[path] for path in paths)
 
     def _known(self, path: str) -> _Learned:
         """What was found out in earlier runs about the text that a file has now."""
@@ -416,11 +494,10 @@ class ProjectCache:
         if self._is_primed:
             return
         self._is_primed = True
-        for path, row in self._rows.items():
-            if path in self._project.files and self._digest(path) == row.digest:
-                known = self._known(path)
-                imports = known.imports if known.names == self._names else None
-                self._project.learn(path, row.digest, imports, known.trains, known.helpers)
+        for path, known in self._learned.items():
+            if path in self._project.files and self._digest(path) == self._rows[path].digest:
+                imports = [self._paths[place] for place in known.imports] if known.imports is not None else None
+                self._project.learn(path, self._rows[path].digest, imports, known.trains, known.helpers)
 
     # -- remembering -------------------------------------------------------------------------------------------------
 
@@ -449,7 +526,7 @@ class ProjectCache:
             return
         tree, shape = self._state_to_save() if self._project.is_settled else ("", "")
         new = [(key, path, parsed, *self._texts_of(found, path, parsed)) for (key, path, parsed), found in self._found.items()]
-        gone = [os.fsencode(path) for path in self._rows if path not in self._paths]
+        gone = [os.fsencode(path) for path in self._rows if path not in self._place]
         keys = {key for key, *_ in (*self._found, *self._held)}
         with self._store.writing() as connection:
             if connection is None:
@@ -457,22 +534,33 @@ class ProjectCache:
             root = os.fsencode(self._project.root)
             connection.execute("INSERT OR IGNORE INTO projects (root) VALUES (?)", (root,))
             (project,) = connection.execute("SELECT id FROM projects WHERE root = ?", (root,)).fetchone()
-            connection.executemany("DELETE FROM files WHERE project = ? AND path = ?", [(project, path) for path in gone])
+            for table in ("files", "learned"):
+                connection.executemany(f"DELETE FROM {table} WHERE project = ? AND path = ?", [(project, p) for p in gone])
             connection.executemany(
-                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(project, *self._row_values(path, row, learned)) for path, row, learned in rows],
-            )
-            sessions = {key: _session(connection, project, key) for key in keys}
-            connection.executemany(
-                "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(sessions[key], os.fsencode(path), parsed, tree, shape, *texts) for key, path, parsed, *texts in new],
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(project, os.fsencode(path), *row.stat, row.digest, _seal(path, *row)) for path, row, _ in rows],
             )
             connection.executemany(
-                "UPDATE results SET tree = ?, shape = ? WHERE session = ? AND path = ? AND parsed = ?",
-                [(tree, shape, sessions[key], os.fsencode(path), parsed) for key, path, parsed in self._held],
+                "INSERT OR REPLACE INTO learned VALUES (?, ?, ?)",
+                [
+                    (project, os.fsencode(path), sealed(json.dumps(learned), path, row.digest, self._code))
+                    for path, row, learned in rows
+                ],
             )
-            for session in sessions.values():
-                connection.executemany("DELETE FROM results WHERE session = ? AND path = ?", [(session, p) for p in gone])
+            for key in keys:
+                session = _session(connection, project, key)
+                for table in ("results", "facts"):
+                    connection.executemany(f"DELETE FROM {table} WHERE session = ? AND path = ?", [(session, p) for p in gone])
+                state = self._state(connection, key, session, tree, shape)
+                found = [(os.fsencode(path), parsed, texts) for of, path, parsed, *texts in new if of == key]
+                connection.executemany(
+                    "INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)",
+                    [(session, path, parsed, state, texts[0]) for path, parsed, texts in found],
+                )
+                connection.executemany(
+                    "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?)",
+                    [(session, path, parsed, *texts[1:]) for path, parsed, texts in found],
+                )
             _prune(connection)
         self._found.clear()
         self._held.clear()
@@ -483,36 +571,67 @@ class ProjectCache:
         shape = self._shape if self._needs_shape or any(kind in ("importers", *_WITNESSED) for kind in facts) else ""
         return self._tree if all(self._project.digest(path) is not None for path in self._paths) else "", shape
 
-    def _row_seal(self, path: str, row: _Row) -> int:
-        return _seal(path, row.stat, row.digest)
+    def _state(self, connection: sqlite3.Connection, key: str, session: int, tree: str, shape: str) -> int:
+        """The state of the results that are written now and of those that held, which need not be written each.
 
-    def _row_values(self, path: str, row: _Row, learned: _Learned) -> tuple[object, ...]:
-        text = json.dumps([learned.names, learned.imports, learned.trains, learned.helpers])
-        seals = self._row_seal(path, row), _sealed(text, path, row.digest, self._code)
-        return os.fsencode(path), *row.stat, row.digest, *seals
+        Where all results of the state that most were in held or are replaced, that state gets the new tree. Otherwise, and
+        where another process has been there since, a new state is begun.
+        """
+        held = {(path, parsed) for of, path, parsed in self._held if of == key}
+        replaced = {(path, parsed) for of, path, parsed in self._found if of == key}
+        results = {at: result.state for at, result in self._results_of(key).items() if at[0] in self._place}
+        main = Counter(results[at] for at in held).most_common(1)
+        if main and all(at in held or at in replaced for at, state in results.items() if state == main[0][0]):
+            state = main[0][0]
+            moved = connection.execute(
+                "UPDATE states SET stamp = ?, tree = ?, shape = ? WHERE id = ? AND stamp = ?",
+                (_token(), tree, shape, state.id, state.stamp),
+            )
+            if moved.rowcount:
+                new, held = state.id, {at for at in held if results[at] != state}
+            else:
+                new, held = self._new_state(connection, session, tree, shape), set()
+        else:
+            new = self._new_state(connection, session, tree, shape)
+        connection.executemany(
+            """UPDATE results SET state = ? WHERE session = ? AND path = ? AND parsed = ?
+                AND ? = (SELECT stamp FROM states WHERE id = state)""",
+            [(new, session, os.fsencode(path), parsed, results[path, parsed].stamp) for path, parsed in held],
+        )
+        return new
 
-    def _texts_of(self, found: Checked, path: str, parsed: bool) -> tuple[str, str, str]:
-        """An outcome, its facts and those about modules, as they are written."""
+    def _new_state(self, connection: sqlite3.Connection, session: int, tree: str, shape: str) -> int:
+        new = _token()
+        connection.execute("INSERT INTO states VALUES (?, ?, ?, ?, ?)", (new, session, _token(), tree, shape))
+        return new
+
+    def _texts_of(self, found: Checked, path: str, parsed: bool) -> tuple[str, str, str, str]:
+        """An outcome, its facts, those about modules, and its searches that found nothing, as they are written."""
         facts = [fact for fact in found.facts or () if fact[0][0] != "module"]
         modules = [fact for fact in found.facts or () if fact[0][0] == "module"]
+        opened = {(kind, *about[1:]) for (kind, *about), answer in facts if kind in _WITNESSED and not answer}
+        opened |= {("helpers",) for (kind, *_), _ in facts if kind == "helpers"}
         return (
-            _sealed(_encoded(found), path, parsed, "outcome"),
-            _sealed(json.dumps(facts), path, parsed, "facts"),
-            _sealed(json.dumps(modules), path, parsed, "modules"),
+            sealed(_encoded(found), path, parsed, "outcome"),
+            sealed(json.dumps(facts), path, parsed, "facts"),
+            sealed(json.dumps(modules), path, parsed, "modules"),
+            sealed(json.dumps(sorted(opened)), path, parsed, "open"),
         )
 
     def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
         """What is now known of files and differs from their rows."""
-        for path, stat in self._stats.items():
-            digest = self._project.digest(path)
-            if digest is None:
+        for path in (*self._stats, *sorted(self._project.found_out - self._stats.keys())):
+            digest, before = self._project.digest(path), self._rows.get(path)
+            stat = self._stats.get(path) or (before.stat if before is not None and before.digest == digest else None)
+            if digest is None or stat is None:
                 continue
-            before, row = self._rows.get(path), _Row(stat, digest)
-            if before == row and not self._is_primed:
-                continue  # nobody asked for more
+            row = _Row(stat, digest)
+            if before == row and path not in self._project.found_out:
+                continue
             imports, trains, helpers = self._project.learned(path)
             known = self._known(path)
-            learned = _Learned(self._names if imports is not None else "", imports, trains, helpers).completed(known)
+            names, places = (self._names, self._places(imports)) if imports is not None else ("", None)
+            learned = _Learned(names, places, trains, helpers).completed(known)
             if before != row or learned != known:
                 yield path, row, learned
 
@@ -527,9 +646,12 @@ def _session(connection: sqlite3.Connection, project: int, key: str) -> int:
 def _prune(connection: sqlite3.Connection) -> None:
     """Drop the sessions that were not used for longest, and the projects without one."""
     old = "SELECT id FROM sessions ORDER BY used DESC LIMIT -1 OFFSET ?"
-    connection.execute(f"DELETE FROM results WHERE session IN ({old})", (MAX_SESSIONS,))
+    for table in ("results", "facts", "states"):
+        connection.execute(f"DELETE FROM {table} WHERE session IN ({old})", (MAX_SESSIONS,))
+    connection.execute("DELETE FROM states WHERE id NOT IN (SELECT state FROM results)")
     connection.execute(f"DELETE FROM sessions WHERE id IN ({old})", (MAX_SESSIONS,))
-    connection.execute("DELETE FROM files WHERE project NOT IN (SELECT project FROM sessions)")
+    for table in ("files", "learned"):
+        connection.execute(f"DELETE FROM {table} WHERE project NOT IN (SELECT project FROM sessions)")
     connection.execute("DELETE FROM projects WHERE id NOT IN (SELECT project FROM sessions)")
 
 
@@ -552,8 +674,14 @@ def code_digest(packages: Iterable[str]) -> str:
 
     Of LibCST it is the version that counts.
     """
-    parts = [sys.version, sys.platform]
-    for name in ("perflint", *sorted(set(packages))):
+    return _digest_of([sys.version, sys.platform, _digest_of_sources(frozenset(packages))])
+
+
+@cache
+def _digest_of_sources(packages: frozenset[str]) -> str:
+    """Worked out once: a process runs the code that it found at its start."""
+    parts: list[str] = []
+    for name in ("perflint", *sorted(packages)):
         for folder in _folders(name):
             for path in _sources(folder):
                 with open(path, "rb") as handle:
@@ -587,16 +715,22 @@ def _path(name: object) -> str:
     return os.fsdecode(name) if isinstance(name, bytes) else ""
 
 
+def _token() -> int:
+    """A number that nobody else has, so that none that is damaged is taken for another one."""
+    return secrets.randbits(62)
+
+
 def _seal(*parts: object) -> int:
     return zlib.crc32(repr(parts).encode())
 
 
-def _sealed(text: str, *about: object) -> str:
+def sealed(text: str, *about: object) -> str:
+    """A text with a checksum of it and of what it is about."""
     return f"{_seal(text, *about):08x}{text}"
 
 
-def _unsealed(text: object, *about: object) -> str | None:
-    """What `_sealed` sealed; None for anything else."""
+def unsealed(text: object, *about: object) -> str | None:
+    """What `sealed` sealed; None for anything else."""
     if isinstance(text, str) and text[:8] == f"{_seal(text[8:], *about):08x}":
         return text[8:]
     return None

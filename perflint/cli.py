@@ -344,10 +344,10 @@ class _Invocation:
         return self.watched  # after a change that makes no sense: what there was before
 
     def _start(self) -> tuple[Run, Found]:
-        from perflint.registry import all_rules
         from perflint.run import Run
 
-        run = Run(all_rules(), self._fixed_config(), self._overrides(), cached=not self.options["no_cache"])
+        cached = not self.options["no_cache"]
+        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
         found = self._found(run)
         run.configurations.of(os.getcwd())
         return run, found
@@ -406,6 +406,12 @@ class _Invocation:
         if "-" in self.paths:
             raise click.UsageError("standard input and other paths cannot be checked together")
         return run.find(self.paths)
+
+    def _first_folder(self) -> str:
+        """The folder that the first path is, or is in."""
+        first = (self.options["stdin_filename"] or "stdin.py") if self._reads_stdin else self.paths[0]
+        path = os.path.abspath(first)
+        return path if os.path.isdir(path) else os.path.dirname(path)
 
     @property
     def _reads_stdin(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, Loop, flow_of
@@ -17,16 +16,9 @@ from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
 from perflint.rewrite import CannotRewrite
 from perflint.rule import Applicability, Edit, Finding, Fix, Import, Rule
+from perflint.session import Options
 from perflint.source import Source
 from perflint.syntax import Scope
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user's configuration lets rules do."""
-
-    runtime: bool = False
-    """Whether fixes may import `perflint_runtime`."""
 
 
 class Code:

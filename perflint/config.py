@@ -6,16 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
-
+from perflint.folders import Folders
 from perflint.rule import Category, Rule, Severity
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 FILE_NAMES = ("perflint.toml", "pyproject.toml")
 
@@ -74,10 +71,10 @@ def load(path: str) -> Config:
     path = os.path.abspath(path)
     try:
         with open(path, "rb") as handle:
-            content = tomllib.load(handle)
+            content = _toml(handle.read())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: no valid TOML: {error}") from None
     if os.path.basename(path) == "pyproject.toml":
         tool = content.get("tool", {})
@@ -85,6 +82,14 @@ def load(path: str) -> Config:
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: `tool.perflint` must be a table")
     return parse(content, path)
+
+
+def _toml(text: bytes) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text.decode())
 
 
 def parse(content: Mapping[str, Any], path: str) -> Config:
@@ -111,6 +116,8 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
         case "table" if isinstance(value, dict):
             return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
         case "versions" if isinstance(value, dict):
+            from packaging.version import InvalidVersion, Version
+
             try:
                 return {package: Version(str(version)) for package, version in value.items()}
             except InvalidVersion as error:
@@ -125,11 +132,11 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
     raise ConfigError(f"{path}: `{key}` must be {expected}")
 
 
-def configuration_in(directory: str) -> str | None:
+def configuration_in(directory: str, folders: Folders) -> str | None:
     """The configuration file in a directory; a pyproject.toml counts if it has `[tool.perflint]`."""
     for name in FILE_NAMES:
         path = os.path.join(directory, name)
-        if os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
+        if folders.holds(directory, name) and os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
             return path
     return None
 
@@ -141,8 +148,8 @@ def _has_table(path: str) -> bool:
             text = handle.read()
         if b"perflint" not in text:
             return False
-        tool = tomllib.loads(text.decode()).get("tool", {})
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        tool = _toml(text).get("tool", {})
+    except (OSError, ValueError, RecursionError):
         return True
     return not isinstance(tool, dict) or "perflint" in tool
 
@@ -156,10 +163,11 @@ class Configurations:
     As in ruff, `--ignore` and `--extend-select` add to what is configured, and `--select` starts anew.
     """
 
-    def __init__(self, fixed: Config | None, overrides: Mapping[str, Any]) -> None:
+    def __init__(self, fixed: Config | None, overrides: Mapping[str, Any], folders: Folders | None = None) -> None:
         self._fixed, self._overrides = fixed, overrides
+        self._folders = folders or Folders()
         self._known: dict[str, Config] = {}
-        self._loaded: dict[str, Config] = {}
+        self._loaded: dict[str | None, Config] = {}
         self._files: dict[str, str | None] = {}
 
     def of(self, directory: str) -> Config:
@@ -171,27 +179,23 @@ class Configurations:
         """
         found = self._known.get(directory)
         if found is None:
-            base = self._base(directory)
-            if "select" in self._overrides:
-                base = replace(base, extend_select=(), ignore=())
-            added = {key: (*getattr(base, key), *self._overrides.get(key, ())) for key in _ADDED}
-            found = self._known[directory] = replace(base, **{**self._overrides, **added})
+            path = self._nearest(os.path.abspath(directory)) if self._fixed is None else None
+            if path not in self._loaded:
+                self._loaded[path] = self._completed(self._fixed or (load(path) if path is not None else Config()))
+            found = self._known[directory] = self._loaded[path]
         return found
 
-    def _base(self, directory: str) -> Config:
-        if self._fixed is not None:
-            return self._fixed
-        path = self._nearest(os.path.abspath(directory))
-        if path is None:
-            return Config()
-        if path not in self._loaded:
-            self._loaded[path] = load(path)
-        return self._loaded[path]
+    def _completed(self, base: Config) -> Config:
+        """A configuration with what the command line says."""
+        if "select" in self._overrides:
+            base = replace(base, extend_select=(), ignore=())
+        added = {key: (*getattr(base, key), *self._overrides.get(key, ())) for key in _ADDED}
+        return replace(base, **{**self._overrides, **added})
 
     def _nearest(self, directory: str) -> str | None:
         """The nearest configuration file at or above a directory."""
         if directory not in self._files:
-            found, parent = configuration_in(directory), os.path.dirname(directory)
+            found, parent = configuration_in(directory, self._folders), os.path.dirname(directory)
             self._files[directory] = self._nearest(parent) if found is None and parent != directory else found
         return self._files[directory]
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 from perflint.config import Config
+from perflint.folders import Folders
+from perflint.ignores import Ignores
 from perflint.project import read_file
 from perflint.words import words
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 DEFAULT_EXCLUDES = sorted(
     words(
@@ -44,8 +41,9 @@ class Found:
 class Roots:
     """Project roots by directory; each directory is looked at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Folders | None = None) -> None:
         self._known: dict[str, tuple[str | None, str | None]] = {}
+        self._folders = folders or Folders()
 
     def of(self, directory: str) -> tuple[str, bool]:
         """The root of the project that a directory belongs to, and whether a marker says so.
@@ -60,11 +58,11 @@ class Roots:
         """The repository that a directory is in, and the nearest directory with a project file."""
         if directory not in self._known:
             parent = os.path.dirname(directory)
-            if os.path.exists(os.path.join(directory, ".git")):
+            if self._folders.holds(directory, ".git"):
                 found: tuple[str | None, str | None] = directory, directory
             else:
                 found = self._above(parent) if parent != directory else (None, None)
-                if any(os.path.exists(os.path.join(directory, marker)) for marker in ROOT_MARKERS):
+                if any(self._folders.holds(directory, marker) for marker in ROOT_MARKERS):
                     found = found[0], directory
             self._known[directory] = found
         return self._known[directory]
@@ -76,8 +74,10 @@ def project_root(path: str) -> tuple[str, bool]:
     return Roots().of(start if os.path.isdir(start) else os.path.dirname(start))
 
 
-def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Found:
+def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str, str | None]]]) -> Found:
     """Python files at and below paths, each once, in the order of the paths and then by name.
+
+    walked: gives what `walk` finds below a directory.
 
     Raises:
         PathError: a path does not exist.
@@ -88,7 +88,7 @@ def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Foun
     for path in paths:
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
-            for file, link in walk(absolute, config_of):
+            for file, link in walked(absolute):
                 if link is not None:
                     found.links[file] = link
                 elif file not in seen:
@@ -104,36 +104,37 @@ def find_files(paths: Iterable[str], config_of: Callable[[str], Config]) -> Foun
     return found
 
 
-def walk(root: str, config_of: Callable[[str], Config]) -> Iterator[tuple[str, str | None]]:
+def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Iterator[tuple[str, str | None]]:
     """The Python files below a directory; for a symbolic link also the file that it leads to.
 
     Linked directories are not entered, so loops end and nothing outside of the tree is visited. A pattern that matches
-    `root` itself does not count, because somebody asked for it.
+    `root` itself does not count, because somebody asked for it. What directories hold is noted in `folders`.
     """
     config = config_of(root)
     outer = list(_ignore_specs_above(root)) if config.respect_gitignore else []
     asked_for = _is_excluded(root, True, _exclude_spec(config), config.directory or root, outer)
     if asked_for:
         outer = []
-    pending: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = [(root, outer)]
+    pending: list[tuple[str, list[tuple[str, Ignores]]]] = [(root, outer)]
     while pending:
         directory, specs = pending.pop()
-        config = config_of(directory)
-        excludes = _exclude_spec(config)
         try:
             with os.scandir(directory) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
+                entries = sorted(listing, key=attrgetter("name"))
         except OSError:
             continue
-        if config.respect_gitignore and any(e.name == ".gitignore" for e in entries):
+        folders.listed(directory, [entry.name for entry in entries])
+        config = config_of(directory)
+        excludes = _exclude_spec(config)
+        base = root if asked_for else config.directory or root
+        if config.respect_gitignore and folders.holds(directory, ".gitignore"):
             spec = _read_spec(os.path.join(directory, ".gitignore"))
             specs = [*specs, (directory, spec)] if spec is not None else specs
-        inner: list[tuple[str, list[tuple[str, GitIgnoreSpec]]]] = []
+        inner: list[tuple[str, list[tuple[str, Ignores]]]] = []
         for entry in entries:
             is_directory = entry.is_dir(follow_symlinks=False)
             if not is_directory and not entry.name.endswith((".py", ".pyw")):
                 continue
-            base = root if asked_for else config.directory or root
             if _is_excluded(entry.path, is_directory, excludes, base, specs):
                 continue
             if is_directory:
@@ -147,16 +148,14 @@ def walk(root: str, config_of: Callable[[str], Config]) -> Iterator[tuple[str, s
         pending += reversed(inner)
 
 
-def _is_excluded(
-    path: str, is_directory: bool, excludes: GitIgnoreSpec, base: str, specs: list[tuple[str, GitIgnoreSpec]]
-) -> bool:
+def _is_excluded(path: str, is_directory: bool, excludes: Ignores, base: str, specs: list[tuple[str, Ignores]]) -> bool:
     mark = "/" if is_directory else ""
-    if excludes.match_file(_relative(path, base) + mark):
+    if excludes.verdict(_relative(path, base) + mark):
         return True
     for directory, spec in reversed(specs):
-        verdict = spec.check_file(_relative(path, directory) + mark)
-        if verdict.include is not None:
-            return bool(verdict.include)
+        verdict = spec.verdict(_relative(path, directory) + mark)
+        if verdict is not None:
+            return verdict
     return False
 
 
@@ -166,21 +165,20 @@ def _relative(path: str, base: str) -> str:
     return relative.replace(os.sep, "/")
 
 
-def _exclude_spec(config: Config) -> GitIgnoreSpec:
-
+def _exclude_spec(config: Config) -> Ignores:
     patterns = (*(config.exclude or DEFAULT_EXCLUDES), *config.extend_exclude)
     found = _SPECS.get(patterns)
     if found is None:
-        found = _SPECS[patterns] = ignore_spec(patterns)
+        found = _SPECS[patterns] = Ignores(patterns)
     return found
 
 
-_SPECS: dict[tuple[str, ...], GitIgnoreSpec] = {}
+_SPECS: dict[tuple[str, ...], Ignores] = {}
 
 
-def _ignore_specs_above(directory: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+def _ignore_specs_above(directory: str) -> Iterator[tuple[str, Ignores]]:
     """The .gitignore files between the repository's top and a directory, from the outside in."""
-    found: list[tuple[str, GitIgnoreSpec]] = []
+    found: list[tuple[str, Ignores]] = []
     current = directory
     while not os.path.exists(os.path.join(current, ".git")):
         parent = os.path.dirname(current)
@@ -196,42 +194,9 @@ def _ignore_specs_above(directory: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
     yield from reversed(found)
 
 
-def _read_spec(path: str) -> GitIgnoreSpec | None:
+def _read_spec(path: str) -> Ignores | None:
     data = read_file(path)
     try:
-        return ignore_spec(data.decode("utf-8", "replace").splitlines()) if data is not None else None
+        return Ignores(data.decode("utf-8", "replace").splitlines()) if data is not None else None
     except ValueError:
         return None  # a pattern that git itself would not understand
-
-
-def ignore_spec(patterns: Iterable[str]) -> GitIgnoreSpec:
-    """Patterns of .gitignore, in linear time: a `*` that another one follows takes as little as it can, once and for all.
-
-    Otherwise a pattern with ten of them would be tried in each of the ways to share a long name between them.
-
-    Raises:
-        ValueError: a pattern is none.
-
-    """
-    from pathspec import GitIgnoreSpec, RegexPattern
-
-    spec = GitIgnoreSpec.from_lines(patterns)
-    for pattern in spec.patterns:
-        if isinstance(pattern, RegexPattern) and pattern.regex is not None and pattern.regex.pattern.count(_ANY) > 1:
-            pattern.regex = re.compile(_linear(pattern.regex.pattern))
-    return GitIgnoreSpec(spec.patterns)
-
-
-_ANY = "[^/]*"
-_PART = re.compile(r"\\.|\[\^/\]\*|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.S)
-
-
-def _linear(regex: str) -> str:
-    """A regular expression that pathspec made of a pattern, without backtracking into all but the last `*` of a segment."""
-    parts = [f"(?!/){part}" if part.startswith("[^") and part != _ANY else part for part in _PART.findall(regex)]
-    stars = [index for index, part in enumerate(parts) if part == _ANY]
-    for number, (this, following) in enumerate(itertools.pairwise(stars)):
-        if not any(part in ("/", "(", ")") for part in parts[this + 1 : following]):
-            parts[this] = f"(?=(?P<star{number}>[^/]*?"
-            parts[following - 1] += f"))(?P=star{number})"
-    return "".join(parts)

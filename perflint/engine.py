@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from packaging.version import Version
-
-from perflint.budget import Budget, budgets
-from perflint.code import Code, Options
-from perflint.config import UNUSED_SUPPRESSION
-from perflint.facts.facts import Facts
+from perflint.budget import budgets
+from perflint.code import Code
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
 from perflint.facts.solver import TooExpensive
 from perflint.gate import Needles
-from perflint.project import Project, why_unreadable
+from perflint.outcome import Budget, Checked, Item
+from perflint.project import why_unreadable
 from perflint.rule import Category, Finding, Rule, Severity
+from perflint.session import Session
 from perflint.source import Source, SourceError
-from perflint.suppress import Ran
 from perflint.suppress import apply as without_suppressed
 from perflint.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
-from perflint.trace import Fact
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
@@ -34,119 +28,8 @@ MAX_LINE = 300
 """A longer line is not shown to LibCST: its parser recurses on the C stack."""
 
 
-@dataclass
-class Counters:
-    """How much of a run reached each stage; tests hold that the gate works by these."""
-
-    files: int = 0
-    parsed: int = 0
-    scopes_checked: int = 0
-    remembered: int = 0
-
-    def __add__(self, other: Counters) -> Counters:
-        """The sums."""
-        return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def __sub__(self, other: Counters) -> Counters:
-        """The differences."""
-        return Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
-
-
-@dataclass
-class Session:
-    """One run over one project with one configuration.
-
-    unused_suppressions: whether suppressions that silence nothing are reported; known: the names that they may use;
-    all_defaults: whether `rules` holds every rule that runs by default. ignores: names to leave out for a file, by absolute
-    path.
-    """
-
-    project: Project
-    rules: Sequence[Rule]
-    options: Options = field(default_factory=Options)
-    target_versions: dict[str, Version] = field(default_factory=dict)
-    unused_suppressions: bool = False
-    known: frozenset[str] = frozenset()
-    all_defaults: bool = False
-    ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
-    counters: Counters = field(default_factory=Counters)
-
-    _facts: Facts | None = None
-    _generation: int = 0
-
-    @property
-    def facts(self) -> Facts:
-        """What is known about the project; facts about files that were forgotten are."""
-        if self._facts is None or self._generation != self.project.generation:
-            if self._facts is not None:
-                self._facts.release()
-            self._facts = Facts(self.project, self.target_versions)
-            self._generation = self.project.generation
-        return self._facts
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """What another process makes the same session of: its files may lie elsewhere, so it is told the versions."""
-        options = replace(self.options, runtime=self.options.runtime or self.facts.has_runtime)
-        chosen = (self.project, tuple(self.rules), options, self.facts.versions)
-        return Session, (*chosen, self.unused_suppressions, self.known, self.all_defaults, self.ignores)
-
-    def make_room(self) -> None:
-        """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
-        if self.project.is_full:
-            self.project.forget()
-
-    def module(self, path: str, source: Source, data: bytes) -> Module:
-        """The file with these bytes: the one that facts speak of if it is held. Facts about another text are dropped."""
-        self.make_room()
-        held = self.project.held(path)
-        if held is not None:
-            if held.source.body == source.body:
-                return held
-            self.project.end_generation()
-        if not self.project.has_read(path, data):
-            self.project.changed(path)
-        return self.project.cut(source)
-
-    def start_anew(self, module: Module) -> None:
-        """Drop all facts, because a question about a file was left in its middle."""
-        self.project.forget(keep=module)
-        self.project.hold(module.source.path, module)
-
-    def ran(self, ignored: frozenset[str]) -> Ran | None:
-        """What the suppressions of a file can be judged by, or None when they are not to be."""
-        if not self.unused_suppressions or UNUSED_SUPPRESSION in ignored:
-            return None
-        active = {rule.name for rule in self.rules} - ignored
-        return Ran(self.known, active, self.all_defaults and not ignored)
-
-
 class RuleFailed(Exception):
     """A rule raised what no rule may raise: a bug in the rule or in perflint."""
-
-
-@dataclass
-class Checked:
-    """What checking one file gave. `source` is None when its bytes are no text; `path` is how reports name the file.
-
-    facts: what the outcome rests on, as questions about the project with their answers: another check of the file with the
-    same rules and configuration gives the same as long as these hold. None where that cannot be said.
-    """
-
-    path: str
-    source: Source | None
-    findings: list[Finding] = field(default_factory=list)
-    budgets: list[Budget] = field(default_factory=list)
-    facts: tuple[Fact, ...] | None = field(default=None, compare=False)
-
-
-class Item(NamedTuple):
-    """One file of a run. always_parse: see `check_file`. session: its place among those of the run. size: in bytes."""
-
-    path: str
-    shown: str
-    always_parse: bool
-    session: int
-    size: int
 
 
 def check_item(sessions: Sequence[Session], item: Item) -> Checked:

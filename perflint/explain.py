@@ -96,7 +96,7 @@ class Measured:
 
 def measured(rule: Rule) -> list[Measured]:
     """What the rule's pack says was measured."""
-    package = rule.check.__module__.rpartition(".")[0]
+    package = rule.module.rpartition(".")[0]
     return [Measured(**entry) for entry in _measured_by(package).get(rule.name, [])]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 Word = str | re.Pattern[bytes]
@@ -37,51 +36,46 @@ def _same(group: tuple[_Needle, ...]) -> tuple[_Needle, ...]:
     return group
 
 
-@dataclass(frozen=True)
 class Gate:
-    """For each group of `groups`, a text must hold one of its words or match one of its patterns."""
+    """For each group of `groups`, a text must hold one of its words or match one of its patterns.
 
-    groups: tuple[tuple[_Needle, ...], ...]
+    words: the groups as plain text, each begun by an empty word. Patterns are compiled when they are first needed.
+    """
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words = words
 
     @classmethod
     def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
         """The gate of groups as a rule declares them; groups of plain words come first, for they are looked up faster."""
         needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
         needles.sort(key=lambda group: sum(not isinstance(needle, bytes) for needle in group))
-        return cls(tuple(_same(group) for group in needles))
+        gate = cls(tuple(word for group in needles for word in ("", *map(_as_word, group))))
+        gate.groups = tuple(_same(group) for group in needles)
+        return gate
 
     @cached_property
-    def _hash(self) -> int:
-        return hash(self.groups)
-
-    def __hash__(self) -> int:
-        """Worked out once: a pattern's hash is that of its whole program."""
-        return self._hash
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The gate as plain words, from which `of_words` makes it again."""
-        found: list[str] = []
-        for group in self.groups:
-            found.append("")
-            for needle in group:
-                if isinstance(needle, bytes):
-                    found.append(f"word {needle.decode()}")
-                else:
-                    found.append(f"{needle.flags} {needle.pattern.decode()}")
-        return tuple(found)
-
-    @classmethod
-    def of_words(cls, words: Sequence[str]) -> Gate:
-        """The gate that has these `words`."""
-        groups: list[list[Word]] = []
-        for word in words:
+    def groups(self) -> tuple[tuple[_Needle, ...], ...]:
+        """Words and patterns to look for."""
+        groups: list[list[_Needle]] = []
+        for word in self.words:
             kind, _, text = word.partition(" ")
             if not word:
                 groups.append([])
             else:
-                groups[-1].append(text if kind == "word" else re.compile(text.encode(), int(kind)))
-        return cls.of(groups)
+                groups[-1].append(text.encode() if kind == "word" else re.compile(text.encode(), int(kind)))
+        return tuple(_same(tuple(group)) for group in groups)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.words)
+
+    def __hash__(self) -> int:
+        """Worked out once, for gates are asked for by file."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Gate) and self.words == other.words
 
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
@@ -186,6 +180,10 @@ class Needles:
                     at = self._body.find(needle, self._starts[index]) if index < len(self._starts) else -1
             self._texts[needle] = held
         return held
+
+
+def _as_word(needle: _Needle) -> str:
+    return f"word {needle.decode()}" if isinstance(needle, bytes) else f"{needle.flags} {needle.pattern.decode()}"
 
 
 def _holds(text: bytes, needle: _Needle) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -30,9 +31,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
-from perflint.engine import Checked, Counters, Item, Session, check_item
+from perflint.engine import check_item
 from perflint.executors import Pinned
+from perflint.outcome import Checked, Counters, Item
 from perflint.project import read_file
+from perflint.session import Session
 from perflint.workers import Workers
 
 BATCHES_PER_WORKER = 16
@@ -486,6 +489,9 @@ def local_lanes(run: str, sessions: Sequence[Session], workers: int) -> Iterator
     started: list[_Worker] = []
     with ThreadPoolExecutor(workers) as threads:
         try:
+            if can_fork():
+                for rule in {rule for session in sessions for rule in session.rules}:
+                    importlib.import_module(rule.module)  # once, not in each worker
             with _no_interrupt():
                 _RUNS[run] = tuple(sessions)
                 gc.freeze()  # so that collections do not copy the pages that the processes share

@@ -15,11 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
-from perflint.syntax import Chunk, Module, SyntaxProblem, split
 from perflint.trace import Question, Trace
+
+if TYPE_CHECKING:
+    from perflint.syntax import Chunk, Module
 
 MAX_LINES_HELD = 20_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
@@ -96,6 +99,8 @@ def _as_listed(listing: Listing) -> Listing:
 
 def _function_texts(path: str, data: bytes) -> list[tuple[str, bytes]]:
     """The names and texts of a file's outermost functions."""
+    from perflint.syntax import split
+
     try:
         source = Source.decode(path, data)
     except SourceError:
@@ -159,6 +164,8 @@ class Project:
     _near_training: dict[str, str] = field(default_factory=dict, repr=False)
     _helpers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _all_helpers: frozenset[str] | None = None
+    found_out: set[str] = field(default_factory=set, repr=False)
+    """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
     _last_read: dict[str, str] = field(default_factory=dict, repr=False)
     _answers: dict[Question, str] = field(default_factory=dict, repr=False)
@@ -220,6 +227,8 @@ class Project:
 
     def _module(self, path: str) -> Module | None:
         if path not in self._modules:
+            from perflint.syntax import SyntaxProblem
+
             data = self._read(path)
             self._modules[path] = None
             if data is not None:
@@ -231,6 +240,8 @@ class Project:
 
     def cut(self, source: Source) -> Module:
         """A module for a text of the file `source.path`; where its functions stand is worked out once."""
+        from perflint.syntax import Module
+
         text = hash(source.body)
         known = self._chunks.get(source.path)
         module = Module(source, self.dotted_name(source.path), known[1] if known is not None and known[0] == text else None)
@@ -268,7 +279,9 @@ class Project:
         return self._contents.get(path) == data or self._last_read.get(path) == text_digest(data)
 
     def changed(self, path: str) -> None:
-        """Forget what was known of one file, because its bytes are others now."""
+        """Forget what was known of one file, because its bytes are others now. Facts that speak of its tree are void."""
+        if path in self._modules:
+            self.end_generation()
         for known in (self._modules, self._contents, self._stored, self._training, self._file_matches, self._helpers):
             known.pop(path, None)
         self._program_matches.clear()
@@ -363,6 +376,7 @@ class Project:
     def _find_imports(self, path: str) -> set[str]:
         if path not in self._imports:
             self._imports[path] = set(self._imports_of(path))
+            self.found_out.add(path)
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
@@ -414,7 +428,7 @@ class Project:
 
     def is_near(self, path: str, gate: Gate) -> bool:
         """Whether a file, one that it imports or one that imports it passes a gate."""
-        if not gate.groups:
+        if not gate.words:
             return True
         self.trace.note("near", path, *gate.words)
         return bool(self._holder_near(path, gate))
@@ -508,6 +522,7 @@ class Project:
     def _trains(self, path: str) -> bool:
         if path not in self._training:
             data = self._read(path)
+            self.found_out.add(path)
             self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
@@ -545,6 +560,7 @@ class Project:
             called = {name.encode() for name in own}
             users = {name for name, text in texts if not called.isdisjoint(_CALLED.findall(text))}
             self._helpers[path] = frozenset(own | users)
+            self.found_out.add(path)
         return self._helpers[path]
 
     # -- what was asked ----------------------------------------------------------------------------------------------
@@ -578,7 +594,7 @@ class Project:
             case "program":
                 return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
             case "near":
-                return self._holder_near(about[0], Gate.of_words(about[1:]))
+                return self._holder_near(about[0], Gate(about[1:]))
             case "helpers":
                 return " ".join(sorted(self._find_helpers().intersection(about)))
             case "requirements":
@@ -592,7 +608,7 @@ class Project:
             case "training":
                 return self._trains(path)
             case "near":
-                return self._passes(path, Gate.of_words(about[1:]))
+                return self._passes(path, Gate(tuple(about[1:])))
         return self._holds(path, re.compile(about[1].encode(), int(about[2])))
 
     # -- what was known before ---------------------------------------------------------------------------------------
@@ -617,6 +633,10 @@ class Project:
             self._training.setdefault(path, trains)
         if helpers is not None:
             self._helpers.setdefault(path, frozenset(helpers))
+
+    def helpers_of(self, path: str) -> frozenset[str]:
+        """The names of a file's functions that run a backward pass, as `backward_helpers` counts them."""
+        return self._helpers_of(path)
 
     def learned(self, path: str) -> tuple[list[str] | None, bool | None, list[str] | None]:
         """What was found out about a text so far, as `learn` takes it."""

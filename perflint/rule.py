@@ -13,9 +13,10 @@ faster perflint is.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,7 @@ Check = Callable[["Code"], Iterator[Finding]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule with its metadata. `page` is the documentation that its module opens with."""
+    """A rule with its metadata. `module` is where it is declared."""
 
     name: str
     category: Category
@@ -118,7 +119,7 @@ class Rule:
     in_file: Gate
     near: Gate
     check: Check
-    page: str = field(repr=False)
+    module: str
     fixes: bool = False
     steps: bool = False
 
@@ -127,6 +128,11 @@ class Rule:
         from perflint.registry import installed_rule
 
         return installed_rule, (self.name,)
+
+    @property
+    def page(self) -> str:
+        """The documentation that the rule's module opens with."""
+        return inspect.getdoc(importlib.import_module(self.module)) or ""
 
     @property
     def summary(self) -> str:
@@ -161,9 +167,8 @@ def rule(
     """
 
     def declare(check: Check) -> Rule:
-        module = inspect.getmodule(check)
-        page = inspect.getdoc(module) if module is not None else None
         name = check.__module__.rpartition(".")[2].replace("_", "-")
-        return Rule(name, category, severity, Gate.of(needs), Gate.of(in_file), Gate.of(near), check, page or "", fixes, steps)
+        gates = (Gate.of(needs), Gate.of(in_file), Gate.of(near))
+        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps)
 
     return declare

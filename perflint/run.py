@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled
-from perflint.code import Options
+from perflint.cache import FOLDER, ProjectCache, Store, code_digest, settled, stat_of
+from perflint.catalog import Catalog
 from perflint.config import (
     ENGINE_FINDINGS,
     FILE_NAMES,
@@ -21,17 +21,19 @@ from perflint.config import (
     reports_unused_suppressions,
     selected,
 )
-from perflint.discover import Found, Roots, find_files, ignore_spec, walk
-from perflint.engine import Checked, Item, Session, check_bytes, check_file, check_item
-from perflint.fixer import Accept, Fixed, WriteError, fix_text, remove_leftovers, write
+from perflint.discover import Found, Roots, find_files, walk
+from perflint.folders import Folders
+from perflint.ignores import Ignores
+from perflint.outcome import Checked, Item
 from perflint.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
 from perflint.rule import Category, Finding, Rule, Severity
-from perflint.source import Source
+from perflint.session import Options, Session
 from perflint.watch import Watched
 from perflint.workers import ALONE, Workers
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+    from perflint.fixer import Accept, Fixed
+    from perflint.source import Source
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -50,11 +52,11 @@ class PerFileIgnores:
         if not self.patterns:
             return frozenset()
         relative = os.path.relpath(path, self.directory).replace(os.sep, "/")
-        return frozenset(name for spec, names in self._specs for name in names if spec.match_file(relative))
+        return frozenset(name for ignores, names in self._ignores for name in names if ignores.verdict(relative))
 
     @cached_property
-    def _specs(self) -> list[tuple[GitIgnoreSpec, frozenset[str]]]:
-        return [(ignore_spec([pattern]), names) for pattern, names in self.patterns.items()]
+    def _ignores(self) -> list[tuple[Ignores, frozenset[str]]]:
+        return [(Ignores([pattern]), names) for pattern, names in self.patterns.items()]
 
     def __reduce__(self) -> tuple[object, ...]:
         """Without the compiled patterns."""
@@ -89,29 +91,42 @@ class Result:
 
 
 class Run:
-    """Checks or fixes the files that paths name."""
+    """Checks or fixes the files that paths name.
+
+    rules: all that are installed, if none are given. near: the folder in whose project's cache these may be remembered.
+    """
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[Rule] | None = None,
         fixed_config: Config | None = None,
         overrides: Mapping[str, Any] | None = None,
         *,
         cached: bool = False,
+        near: str = ".",
     ) -> None:
+        self._folders = Folders()
+        self.configurations = Configurations(fixed_config, overrides or {}, self._folders)
+        self._roots = Roots(self._folders)
+        self._walked: dict[str, list[tuple[str, str | None]]] = {}
+        self._is_cached = cached
+        self._stores: dict[str, Store] = {}
+        self._catalog: Catalog | None = None
+        if rules is None:
+            self._catalog = Catalog(self._store(near) if cached else None)
+            rules = self._catalog.rules()
         self.rules = rules
         names = {key: value for key, value in (overrides or {}).items() if key in ("select", "extend_select", "ignore")}
         selected(rules, Config(**names))  # so that a wrong name on the command line is not taken for a configured one
-        self.configurations = Configurations(fixed_config, overrides or {})
         self._sessions: dict[tuple[str, str | None], Session] = {}
-        self._roots = Roots()
+        self._places: dict[int, int] = {}
+        self._session_of: dict[str, Session] = {}
         self._projects: dict[str, Project] = {}
         self._unsaved: dict[str, bytes] = {}
         self._stats: dict[str, Stat] = {}
-        self._is_cached = cached
-        self._stores: dict[str, Store] = {}
+        self._present: dict[str, Stat | None] = {}
         self._caches: dict[str, ProjectCache] = {}
-        self._keys: dict[tuple[str, str | None], str] = {}
+        self._keys: dict[int, str] = {}
         self._tidied: set[str] = set()
 
     def find(self, paths: Sequence[str]) -> Found:
@@ -122,7 +137,11 @@ class Run:
             ConfigError: a configuration is unusable.
 
         """
-        return find_files(paths, self.configurations.of)
+        return find_files(paths, self._walk)
+
+    def _walk(self, root: str) -> Sequence[tuple[str, str | None]]:
+        self._walked[root] = list(walk(root, self.configurations.of, self._folders))
+        return self._walked[root]
 
     def check(self, found: Found, on_file: Callable[[str], None] = lambda path: None, workers: Workers = ALONE) -> Result:
         """Check files; the result is the same whatever the workers."""
@@ -145,7 +164,7 @@ class Run:
         """
         missing: list[int] = []
         for place, item in enumerate(items):
-            remembered = self.remembered(item.path, item.always_parse, found)
+            remembered = self.remembered(item, found)
             if remembered is not None:
                 yield place, remembered
             else:
@@ -158,7 +177,7 @@ class Run:
 
             checked = distributed(sessions, left, workers, self._unsaved)
         elif alone:
-            checked = ((at, check_item(sessions, item)) for at, item in enumerate(left))
+            checked = _checked_here(sessions, left)
         for at, outcome in checked:
             if not workers.executors:  # elsewhere, questions may have had other answers
                 self.remember(left[at].path, left[at].always_parse, outcome, found)
@@ -179,6 +198,8 @@ class Run:
         One file is fixed after the other, and each is checked against the fixed text of those before it: what workers have
         found counts up to the first file that a fix changes.
         """
+        from perflint.engine import check_file
+
         result = Result()
         items = self._items(found)
         outcomes = dict(self._outcomes(items, workers, found, alone=False))
@@ -206,6 +227,9 @@ class Run:
         result: Result,
         accept: Accept,
     ) -> Checked:
+        from perflint.engine import check_bytes
+        from perflint.fixer import WriteError, fix_text, write
+
         assert checked.source is not None
         source = checked.source
         before = source.encode(source.raw)  # what was checked, which need not be what the file holds by now
@@ -253,12 +277,16 @@ class Run:
 
     def _tidy(self, directory: str) -> None:
         if directory not in self._tidied:
+            from perflint.fixer import remove_leftovers
+
             self._tidied.add(directory)
             remove_leftovers(directory)
 
     def text(self, path: str, data: bytes, found: Found) -> None:
-        """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes."""
+        """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes; again, when it has changed."""
         self._unsaved[path] = data
+        for project in self._projects.values():
+            project.changed(path)
         if path not in found.files:
             found.files.append(path)
         found.explicit.add(path)
@@ -275,22 +303,28 @@ class Run:
 
     def _items(self, found: Found) -> list[Item]:
         """What is to check."""
-        total = 0
-        sizes: dict[str, int] = {}
-        for path in found.files:
-            try:
-                sizes[path] = len(self._unsaved[path]) if path in self._unsaved else os.path.getsize(path)
-            except OSError:
-                sizes[path] = 0
-            total += sizes[path] if sizes[path] <= SMALL_RUN_BYTES else 0
-        small = total <= SMALL_RUN_BYTES
+        self._present.clear()
+        sizes = [self._size(path) for path in found.files]
+        small = sum(size for size in sizes if size <= SMALL_RUN_BYTES) <= SMALL_RUN_BYTES
+        here = os.getcwd()
         items: list[Item] = []
-        for path in found.files:
+        for path, size in zip(found.files, sizes, strict=True):
             session = self.session(path, found)
-            always = path in found.explicit or (small and sizes[path] <= SMALL_RUN_BYTES)
-            place = next(place for place, known in enumerate(self._sessions.values()) if known is session)
-            items.append(Item(path, shown(path), always, place, sizes[path]))
+            always = path in found.explicit or (small and size <= SMALL_RUN_BYTES)
+            items.append(Item(path, shown(path, here), always, self._places[id(session)], size))
         return items
+
+    def _size(self, path: str) -> int:
+        if path in self._unsaved:
+            return len(self._unsaved[path])
+        stat = self.stat(path)
+        return stat[0] if stat is not None else 0
+
+    def stat(self, path: str) -> Stat | None:
+        """What a file was like when it was first looked at in this check; None if it was not there."""
+        if path not in self._present:
+            self._present[path] = stat_of(path)
+        return self._present[path]
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 
@@ -302,6 +336,11 @@ class Run:
     def session(self, path: str, found: Found) -> Session:
         """The session for a file: its project, its configuration."""
         directory = os.path.dirname(path)
+        if directory not in self._session_of:
+            self._session_of[directory] = self._session(directory, found)
+        return self._session_of[directory]
+
+    def _session(self, directory: str, found: Found) -> Session:
         root, marked = self._roots.of(directory)
         config = self.configurations.of(directory)
         key = (root if marked else "", config.path)
@@ -318,6 +357,7 @@ class Run:
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
                 PerFileIgnores(config.directory or os.getcwd(), _expanded(config.per_file_ignores, self.rules)),
             )
+            self._places[id(session)] = len(self._places)
         return session
 
     def _project(self, root: str, marked: bool, found: Found) -> Project:
@@ -334,7 +374,8 @@ class Run:
             for directory in {os.path.dirname(file) for file in found.files}:
                 files.update(_python_files(directory))
             return files, links
-        for file, link in walk(root, self._lenient_configuration):
+        walked = self._walked.get(root)
+        for file, link in walk(root, self._lenient_configuration, self._folders) if walked is None else walked:
             if link is not None:
                 links[file] = link
             else:
@@ -366,24 +407,27 @@ class Run:
         """What a user should know about caches that cannot be used."""
         return [store.problem for store in self._stores.values() if store.problem is not None]
 
-    def remembered(self, path: str, always: bool, found: Found) -> Checked | None:
-        """The outcome of a file from an earlier run, if it still holds. always: whether it would be parsed in any case."""
-        session = self.session(path, found)
-        cache = self._cache(path, session.project)
-        checked = cache.get(self._key(path), path, shown(path), always) if cache is not None else None
+    def remembered(self, item: Item, found: Found) -> Checked | None:
+        """The outcome of a file from an earlier run, if it still holds."""
+        session = self.session(item.path, found)
+        cache = self._cache(item.path, session.project)
+        checked = cache.get(self._key(item.path, session), item.path, item.shown, item.always_parse) if cache else None
         session.counters.remembered += checked is not None
         return checked
 
     def remember(self, path: str, always: bool, checked: Checked, found: Found) -> None:
         """Keep the outcome of a file, which may come from another process, for later runs; `save` writes it."""
-        cache = self._cache(path, self.session(path, found).project)
+        session = self.session(path, found)
+        cache = self._cache(path, session.project)
         if cache is not None:
-            cache.put(self._key(path), path, always, checked)
+            cache.put(self._key(path, session), path, always, checked)
 
     def save(self) -> None:
         """Write what is to be remembered."""
         for cache in self._caches.values():
             cache.save()
+        if self._catalog is not None and self._caches:
+            self._catalog.save()
         for store in self._stores.values():
             store.close()
 
@@ -392,10 +436,14 @@ class Run:
         if not self._is_cached or self._unsaved:
             return None
         if project.root not in self._caches:
-            folder = self.cache_folder(os.path.dirname(path))
-            store = self._stores.setdefault(folder, Store(folder))
-            self._caches[project.root] = ProjectCache(store, project, self._stats, self._code)
+            self._caches[project.root] = ProjectCache(
+                self._store(os.path.dirname(path)), project, self._stats, self._code, self.stat
+            )
         return self._caches[project.root]
+
+    def _store(self, directory: str) -> Store:
+        folder = self.cache_folder(directory)
+        return self._stores.setdefault(folder, Store(folder))
 
     def cache_folder(self, directory: str) -> str:
         """Where the results for the files of a directory are kept: as configured, else at the root of their project."""
@@ -408,32 +456,36 @@ class Run:
 
     @cached_property
     def _code(self) -> str:
-        return code_digest(rule.check.__module__.partition(".")[0] for rule in self.rules)
+        return code_digest(rule.module.partition(".")[0] for rule in self.rules)
 
-    def _key(self, path: str) -> str:
+    def _key(self, path: str, session: Session) -> str:
         """A text that stands for all that findings depend on besides the project's texts: code and configuration."""
-        config = self.configurations.of(os.path.dirname(path))
-        place = (os.path.dirname(path) if config.path is None else "", config.path)
-        if place not in self._keys:
-            self._keys[place] = text_digest(
-                repr(
-                    (
-                        self._code,
-                        [rule.name for rule in self.rules],
-                        (config.select, config.extend_select, config.ignore, config.runtime),
-                        sorted((name, str(version)) for name, version in config.target_versions.items()),
-                        (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
-                        if config.per_file_ignores
-                        else (),
-                    )
-                ).encode("utf-8", "surrogateescape")
+        key = self._keys.get(id(session))
+        if key is None:
+            config = self.configurations.of(os.path.dirname(path))
+            ignores = (config.directory or os.getcwd(), list(config.per_file_ignores.items()))
+            basis = (
+                self._code,
+                [rule.name for rule in self.rules],
+                (config.select, config.extend_select, config.ignore, config.runtime),
+                sorted((name, str(version)) for name, version in config.target_versions.items()),
+                ignores if config.per_file_ignores else (),
             )
-        return self._keys[place]
+            key = self._keys[id(session)] = text_digest(repr(basis).encode("utf-8", "surrogateescape"))
+        return key
 
 
-def shown(path: str) -> str:
-    """How reports name a file: relative to the working directory where it is below it."""
-    here = os.getcwd()
+def _checked_here(sessions: Sequence[Session], items: Sequence[Item]) -> Iterator[tuple[int, Checked]]:
+    """The outcomes of files that this process checks; what that takes is imported for the first one."""
+    for at, item in enumerate(items):
+        from perflint import engine
+
+        yield at, engine.check_item(sessions, item)
+
+
+def shown(path: str, here: str | None = None) -> str:
+    """How reports name a file: relative to the working directory, `here`, where it is below it."""
+    here = os.getcwd() if here is None else here
     return path[len(here) :].lstrip(os.sep) if path.startswith(here.rstrip(os.sep) + os.sep) else path
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import codecs
 import io
 import re
-import tokenize
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tokenize
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -128,6 +131,8 @@ def _declared_encoding(body: bytes) -> str:
     for index, line in enumerate(lines):
         found = _COOKIE.match(line)
         if found:
+            import tokenize
+
             try:
                 encoding, _ = tokenize.detect_encoding(io.BytesIO(body).readline)
             except SyntaxError:
@@ -171,4 +176,6 @@ def tokens(body: bytes) -> Iterator[tokenize.TokenInfo]:
         SyntaxError, tokenize.TokenError: the text is no Python.
 
     """
+    import tokenize
+
     return tokenize.generate_tokens(io.StringIO(body.decode(), newline=None).readline)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from perflint.engine import Item
+    from perflint.outcome import Item
 
 WORTHWHILE_BYTES = 1024 * 1024
 """With less to check than this, a worker that is forked costs more than it saves."""

@@ -148,16 +148,16 @@ def test_a_file_that_may_not_be_read_is_reported(here: Project) -> None:
 
 
 def test_a_file_that_vanishes_is_reported(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perflint import run as run_module
+    from perflint import engine
 
     here.write({"a.py": BAD})
-    check_item = run_module.check_item
+    check_item = engine.check_item
 
     def check_late(*arguments: Any) -> Any:
         Path("a.py").unlink(missing_ok=True)
         return check_item(*arguments)
 
-    monkeypatch.setattr(run_module, "check_item", check_late)
+    monkeypatch.setattr(engine, "check_item", check_late)
     first, second = lines(in_process("check", "-q", "--output-format", "concise"))
     assert first.startswith("a.py:1:1: unreadable-file the file cannot be read; check that it exists")
     assert second.startswith("good.py")

@@ -7,16 +7,18 @@ import pickle
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from cache_edits import edit_and_compare, report
+from cache_edits import TICK_NS, edit_and_compare, report
 from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
 
 from perflint import cache
+from perflint.discover import Found
 from perflint.registry import all_rules
 from perflint.run import Result, Run
 
@@ -201,6 +203,69 @@ def test_rules_and_python_matter(project, check, monkeypatch) -> None:
     assert check().remembered == 0
 
 
+def test_a_text_of_the_same_size_with_its_times_put_back_is_noticed(project, check, tmp_path: Path) -> None:
+    """The time of the last change of a file's data can be set back, that of the last change of anything about it cannot."""
+    project.write(TRAINER)
+    before, path = check(), tmp_path / "plots.py"
+    times = path.stat()
+    time.sleep(TICK_NS / 1e9)
+    edit(path, "torch.no_grad:", "torch.float16:")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == times.st_size
+    assert path.stat().st_mtime_ns == times.st_mtime_ns
+    after = check()
+    assert after.report == check(cached=False).report != before.report
+
+
+def test_after_a_change_only_results_that_name_the_file_are_looked_into(project, check, tmp_path: Path, monkeypatch) -> None:
+    project.write({**TRAINER, **{f"more/module{n}.py": "import torch\nfrom torch import nn\n" for n in range(20)}})
+    check()
+    looked: list[str] = []
+    facts = cache.ProjectCache._facts
+    monkeypatch.setattr(cache.ProjectCache, "_facts", lambda self, *about: (looked.append(about[1]), facts(self, *about))[1])
+    for _ in range(3):
+        edit(tmp_path / "plots.py", "import torch\n", "import torch\n\n")
+        looked.clear()
+        assert check().checked == 1
+        assert [os.path.basename(path) for path in looked] == ["plots.py"]
+    connection = sqlite3.connect(results_file(tmp_path))
+    assert connection.execute("SELECT count(*) FROM states").fetchone() == (1,)
+    connection.close()
+
+
+def test_files_that_are_checked_alone_leave_what_is_known_of_the_others(project, check, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    check()
+    edit(tmp_path / "train.py", "train_step(net, optimizer, x, y)", "x")
+    check(tmp_path / "plots.py")
+    assert check(tmp_path / "losses.py").report == check(tmp_path / "losses.py", cached=False).report
+    again = check()
+    assert again.report == check(cached=False).report
+    assert 2 <= again.checked < 5
+
+
+def test_a_run_that_another_one_overtakes_claims_nothing_for_its_results(project, check, tmp_path: Path) -> None:
+    """What the other one has written rests on later texts than the first one knows."""
+    project.write(TRAINER)
+    check()
+    edit(tmp_path / "plots.py", "points", "values")
+    run = Run(all_rules(), None, {}, cached=True)
+    overtaken = False
+
+    def overtake(path: str) -> None:
+        nonlocal overtaken
+        if not overtaken:
+            overtaken = True
+            edit(tmp_path / "train.py", "train_step(net, optimizer, x, y)", "x")
+            check()
+
+    run.check(run.find([str(tmp_path)]), overtake)
+    assert overtaken
+    assert check().report == check(cached=False).report
+    edit(tmp_path / "train.py", "losses.append(x)", "losses.append(train_step(net, optimizer, x, y))")
+    assert check().report == check(cached=False).report
+
+
 def test_one_file_alone(project, check, tmp_path: Path) -> None:
     project.write(TRAINER)
     check()
@@ -233,6 +298,59 @@ def test_a_patch_that_is_only_shown_is_not_remembered(project, check, tmp_path: 
     project.write(TRAINER)
     in_process("fix", "--diff", str(tmp_path))
     assert check().report == check(cached=False).report
+
+
+def test_an_editor_may_give_one_run_text_after_text(project, tmp_path: Path) -> None:
+    project.write(TRAINER)
+    path, found, run = tmp_path / "steps.py", Found(), Run(all_rules())
+    text = path.read_text()
+    for changed in (
+        text,
+        f"# one more line\n{text}",
+        text.replace("loss.item()", "loss"),
+        text.replace("losses", "plots"),
+        text,
+    ):
+        run.text(str(path), changed.encode(), found)
+        fresh, alone = Run(all_rules()), Found()
+        fresh.text(str(path), changed.encode(), alone)
+        assert report(run.check(found)) == report(fresh.check(alone))
+
+
+PACK = """
+from perflint.api import Category, Severity, rule
+
+@rule(category=Category.SYNC, severity=Severity.WARNING, needs=[("torch",)])
+def check(code):
+    \"\"\"Report the first statement.\"\"\"
+    if code.scope.is_module:
+        yield code.finding(code.scope.module.tree.body[0], "first; MESSAGE")
+"""
+
+
+def test_an_edited_rule_of_an_installed_pack_is_the_one_that_runs(project, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    project.write({"linted/pyproject.toml": "", "linted/train.py": "import torch\n"})
+    start = "import sys; sys.path.insert(0, '../site'); from perflint.__main__ import main; main()"
+
+    def seen() -> str:
+        return in_subprocess("check", "--output-format", "concise", cwd=tmp_path / "linted", code=start).stdout.decode()
+
+    assert "All checks passed" in seen()
+    project.write(
+        {
+            "site/pack/__init__.py": "",
+            "site/pack/first_statement.py": PACK.replace("MESSAGE", "one"),
+            "site/pack-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: pack\nVersion: 1\n",
+            "site/pack-1.dist-info/entry_points.txt": "[perflint.rules]\nstranger = pack\n",
+        }
+    )
+    assert "first; one" in seen()
+    assert "first; one" in seen()
+    edit(tmp_path / "site/pack/first_statement.py", "; one", "; number two")
+    assert "first; number two" in seen()
+    shutil.rmtree(tmp_path / "site")
+    assert "All checks passed" in seen()
 
 
 def test_standard_input_is_not_remembered(project, tmp_path: Path, monkeypatch) -> None:
@@ -311,10 +429,11 @@ def test_every_text_in_the_cache_is_sealed(project, check, tmp_path: Path) -> No
     first = check()
     for table, column in [
         ("results", "outcome"),
-        ("results", "facts"),
-        ("results", "modules"),
+        ("facts", "facts"),
+        ("facts", "modules"),
+        ("facts", "open"),
         ("files", "digest"),
-        ("files", "learned"),
+        ("learned", "learned"),
     ]:
         connection = sqlite3.connect(results_file(tmp_path))
         connection.execute(f"UPDATE {table} SET {column} = replace({column}, 'e', 'f')")

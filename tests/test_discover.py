@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 from conftest import Project, in_process
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perflint.ignores import Ignores, ignore_spec
 
 
 @pytest.fixture
@@ -107,6 +111,38 @@ def test_linked_directories_are_not_entered_so_loops_end(here: Project) -> None:
     Path("dangling.py").symlink_to("nowhere.py")
     Path("linked.py").symlink_to("a/b.py")
     assert files() == ["a/b.py"]
+
+
+PIECES = st.sampled_from(["a", "b", ".py", "x", "*", "**", "?", "/", "[ab]", "[!a]", "[", "]", "!", "\\", "#", " ", "-", "$"])
+PATTERNS = st.lists(st.lists(PIECES, min_size=1, max_size=6).map("".join), max_size=5)
+NAMES = st.lists(st.sampled_from(["a", "b", ".py", "x", "-", "$"]), min_size=1, max_size=3).map("".join)
+PATHS = st.builds(
+    lambda names, mark: "/".join(names) + mark.strip(), st.lists(NAMES, min_size=1, max_size=3), st.sampled_from("/ ")
+)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(patterns=PATTERNS, paths=st.lists(PATHS, min_size=1, max_size=5))
+@example(patterns=["*.py[cod]", "a/", "!b"], paths=["a/b", "x.pyc", "x.py", "b/"])
+@example(patterns=["[b-a]"], paths=["a"])
+@example(patterns=["a", "!"], paths=["a"])
+def test_patterns_mean_what_they_mean_to_pathspec(patterns: list[str], paths: list[str]) -> None:
+    try:
+        spec = ignore_spec(patterns)
+    except ValueError:
+        spec = None
+    if spec is None:
+        with pytest.raises(ValueError, match=r"pattern|range"):
+            Ignores(patterns)
+        return
+    ignores = Ignores(patterns)
+    assert [ignores.verdict(path) for path in paths] == [spec.check_file(path).include for path in paths]
+
+
+def test_a_gitignore_with_a_senseless_range_is_no_reason_to_fail(here: Project) -> None:
+    here.write({".gitignore": "[b-a]\n", "train.py": ""})
+    assert files() == ["train.py"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pipes")

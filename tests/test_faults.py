@@ -56,7 +56,7 @@ def test_the_harness_sees_a_torn_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_edit_between_the_check_and_the_fix_is_kept(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    import perflint.run
+    from perflint import engine
 
     here.write({"a.py": BAD})
 
@@ -69,8 +69,7 @@ def test_an_edit_between_the_check_and_the_fix_is_kept(here: Project, monkeypatc
 
         return check_and_edit
 
-    for name in ("check_file", "check_item"):
-        monkeypatch.setattr(perflint.run, name, and_edit(getattr(perflint.run, name)))
+    monkeypatch.setattr(engine, "check_file", and_edit(engine.check_file))
     result = in_process("fix", "--isolated", "--output-format", "concise")
     assert Path("a.py").read_text() == BAD + "# an edit\n"
     assert "changed while it was being fixed; run perflint again" in result.stdout

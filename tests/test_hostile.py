@@ -19,8 +19,8 @@ from pathspec import GitIgnoreSpec
 
 from perflint.cli import cli
 from perflint.diff import patch, without_controls
-from perflint.discover import ignore_spec
 from perflint.facts import flow, solver
+from perflint.ignores import ignore_spec
 from perflint.report.text import printable
 from perflint.run import FixedFile
 from perflint.words import words

@@ -23,8 +23,9 @@ from perflint import parallel, run, workers
 from perflint.config import Config
 from perflint.cores import cpu_quota
 from perflint.discover import Found
-from perflint.engine import Item, check_item
+from perflint.engine import check_item
 from perflint.executors import opened
+from perflint.outcome import Item
 from perflint.parallel import ParallelError, batches, stretches
 from perflint.project import read_with_stat
 from perflint.registry import all_rules

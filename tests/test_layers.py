@@ -104,6 +104,30 @@ def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: 
     assert not loaded & {"libcst", "rich", "pathspec", "packaging.requirements", "multiprocessing", "concurrent.futures"}
 
 
+def test_a_run_that_remembers_everything_loads_nothing_that_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("__pycache__/\n*.py[cod]\n.venv\n*.egg-info/\n/site\n")
+    (tmp_path / "train.py").write_text(BAD)
+    first, again = (modules_after("check", "--exit-zero", folder=tmp_path) for _ in range(2))
+    assert "perflint.engine" in first
+    assert not {m for m in again if m.startswith(("perflint.facts", "perflint_rules"))}
+    assert not again & {"perflint.engine", "perflint.syntax", "perflint.fixer", "perflint.api", "perflint.parallel"}
+    assert not again & {"libcst", "rich", "pathspec", "packaging", "importlib.metadata", "multiprocessing"}
+
+
+def test_a_changed_file_loads_the_rules_only_that_look_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text("x = 1\n")
+    modules_after("check", "--exit-zero", folder=tmp_path)
+    (tmp_path / "train.py").write_text(BAD)
+    loaded = modules_after("check", "--exit-zero", folder=tmp_path)
+    rules = {m for m in loaded if m.startswith("perflint_rules.")}
+    assert "perflint_rules.no_grad_without_call" in rules
+    assert len(rules) < 5
+
+
 def modules_after(*arguments: str, folder: Path) -> set[str]:
     """The modules that a command has loaded."""
     done = in_subprocess(*arguments, cwd=folder, code=SHOW_MODULES)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-
-from packaging.version import Version
+from typing import TYPE_CHECKING
 
 from perflint.facts.gradmode import GradMode
 from perflint.facts.inference import Inference
@@ -14,6 +13,9 @@ from perflint.facts.versions import depends_on, oldest_versions
 from perflint.project import Project
 from perflint.syntax import Scope
 from perflint.trace import Memo
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 
 class Facts:

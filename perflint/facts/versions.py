@@ -8,17 +8,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
-
 from perflint.project import read_file, requirement_files
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+    from packaging.version import Version
 
 _PINNED = re.compile(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
 
@@ -51,6 +45,8 @@ def depends_on(root: str, package: str) -> bool:
 
 
 def _lower_bound(requirement: Requirement) -> Version | None:
+    from packaging.version import InvalidVersion, Version
+
     bounds = []
     for specifier in requirement.specifier:
         if specifier.operator in (">=", "==", "~=", ">", "==="):
@@ -84,6 +80,10 @@ def _text_lines(path: str) -> list[str]:
 def _from_pyproject(data: bytes | None) -> Iterator[str]:
     if data is None:
         return
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
         content = tomllib.loads(data.decode("utf-8", "replace"))
     except tomllib.TOMLDecodeError:

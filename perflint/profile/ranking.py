@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from perflint.engine import Checked
+from perflint.outcome import Checked
 from perflint.profile.costs import Costs
 from perflint.run import Result
 from perflint.words import counted

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.engine import Checked
+from perflint.outcome import Checked
 from perflint.rule import Finding, Severity
 from perflint.run import Result
 from perflint.source import Source

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from perflint.engine import Checked
+from perflint.outcome import Checked
 from perflint.rule import Applicability, Finding, Severity
 from perflint.run import Result
 from perflint.words import counted
