@@ -316,6 +316,10 @@ TRAPS = {
         "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"
         "    with torch.no_grad():\n        target = model(x)\n        print(target.sum().item())\nlater()\n"
     ),
+    "inference tensor whose view is written to": (
+        "def evaluate(model):\n    for x in inputs.split(2):\n        with torch.no_grad():\n            out = model(x)\n"
+        "        out.detach()[0].mul_(3)\n        print(out.argmax(1).tolist())\n\n\nevaluate(nn.Linear(3, 2))\n"
+    ),
     "inference mode for some steps": (
         "def train(model):\n    total = 0.0\n    for i, x in enumerate(inputs.split(2)):\n"
         "        with torch.inference_mode(i == 0):\n            loss = model(x.to(device)).sum()\n"

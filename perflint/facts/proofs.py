@@ -130,8 +130,8 @@ def _binds(flow: Flow, statements: list[ast.stmt], targets: set[int]) -> bool:
     return False
 
 
-def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST) -> str | None:
-    """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6): every use of it is harmless."""
+def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST | None = None) -> str | None:
+    """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6), or for good: every use is harmless."""
     flow = flow_of(scope)
     name = definition.name
     if name in flow.outer_names:

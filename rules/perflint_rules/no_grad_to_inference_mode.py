@@ -79,6 +79,7 @@ from perflint.api import (
     stored_for_training,
     suspends,
     tensor_ends,
+    untouched,
 )
 
 _ENTERED = re.compile(rb"with\b(?:[^\n]{0,400}|[^:]{0,400})\bno_grad\b")
@@ -199,6 +200,8 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
             yield f"a function may read the global `{definition.name}`"
         if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):
             yield None
+        elif outside and (reason := untouched(code.facts, code.scope, definition)) is not None:
+            yield f"inference tensors cannot be written to outside: {reason}"
     made = [d.value for d in inside.definitions if d.value is not None and d.kind in ("assign", "walrus")]
     roots = dict.fromkeys([*made, *inside.calls])
     for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
