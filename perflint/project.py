@@ -279,9 +279,8 @@ class Project:
         return self._contents.get(path) == data or self._last_read.get(path) == text_digest(data)
 
     def changed(self, path: str) -> None:
-        """Forget what was known of one file, because its bytes are others now. Facts that speak of its tree are void."""
-        if path in self._modules:
-            self.end_generation()
+        """Forget what was known of one file, because its bytes are others now. All facts are void: they may rest on it."""
+        self.end_generation()
         for known in (self._modules, self._contents, self._stored, self._training, self._file_matches, self._helpers):
             known.pop(path, None)
         self._program_matches.clear()

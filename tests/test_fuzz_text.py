@@ -245,3 +245,21 @@ def test_an_attribute_that_is_assigned_behind_a_form_feed_is_seen() -> None:
     text = b"class Net:\n    def __init__(self):\n\f        self.lstm = 1\n"
     module = Module(Source.decode("a.py", text), "a")
     assert [method.name for method in module.classes["Net"].methods_assigning("lstm")] == ["__init__"]
+
+
+CALLED = b"""
+import torch
+model = Net().cuda()
+for epoch in range(3):
+    print(evaluate(model, data, 'cuda'))
+def evaluate(model, loader, device):
+    for x, y in loader:
+        x = x.to(device)
+        out = model(x)
+"""
+
+
+def test_what_is_left_after_a_fix_is_what_a_check_of_the_result_finds() -> None:
+    after = fixed(CALLED, unsafe=True)
+    assert after.data != CALLED
+    assert after.left == checked(after.data)[1]
