@@ -83,7 +83,7 @@ from perflint.rewrite import (
 )
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Rule, Severity, rule
 from perflint.syntax import Scope
-from perflint.words import words
+from perflint.words import keyword, words
 
 __all__ = [
     "IDLE_SINKS",
@@ -161,6 +161,7 @@ __all__ = [
     "is_scaler",
     "is_zero_state",
     "kept_by",
+    "keyword",
     "may_run_module",
     "move_before",
     "moved_to",

@@ -20,6 +20,12 @@ def counted(number: int, noun: str) -> str:
 
 
 @cache
+def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
+    """What finds a keyword in a text: the space behind it that nearly everybody writes, and what else may stand there."""
+    return f"{name} ", re.compile(name.encode() + rb"[\s\\(]")
+
+
+@cache
 def call_pattern(*names: str) -> re.Pattern[bytes]:
     """What finds the calls of some names in a text, whatever stands before the parenthesis."""
     found = []

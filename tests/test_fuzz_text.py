@@ -173,6 +173,9 @@ LAYOUTS = [
     ("print(x, loss.item())", "print(x,\n  '[', # {\nloss.item()\n)"),
     ("for y in loader: print(loss.item())", "\x0c  for y in loader: print(loss.item())"),
     ("train(model, loader, optimizer); print(loss.item())", "train (model, loader, optimizer); print(loss.item())"),
+    ("v = [x.item() for x in loss.chunk(3)]", "v = [x.item() for\n  x in loss.chunk(3)]"),
+    ("v = [x.item() for x in loss.chunk(3)]", "v = [x.item() for x \\\n  in loss.chunk(3)]"),
+    ("assert loss.item() > 3", "assert\\\n loss.item() > 3"),
 ]
 
 

@@ -55,6 +55,7 @@ from perflint.api import (
     argument,
     device_place,
     is_neural_module,
+    keyword,
     path_of,
     place_of,
     rule,
@@ -73,7 +74,7 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type("),
-        ("oader", "backward", "zero_grad", " for ", "for(", "while ", "while(", "from_numpy", "ensor(", "batch"),
+        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch"),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,

@@ -74,6 +74,7 @@ from perflint.api import (
     graph_ends,
     hidden_graphs,
     is_neural_module,
+    keyword,
     may_run_module,
     needs_graph,
     path_of,
@@ -113,7 +114,7 @@ _FORWARD_METHODS = words(
     severity=Severity.WARNING,
     needs=[
         (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),
-        (".eval(", "for ", "while ", "while(", ".detach(", ".data", "argmax"),
+        (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax"),
         (_NETWORK, ".eval("),
     ],
     fixes=True,

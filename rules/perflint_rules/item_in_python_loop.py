@@ -56,6 +56,7 @@ from perflint.api import (
     free_name,
     insert_before,
     is_guard,
+    keyword,
     no_copy_in_flight,
     once_then_leaves,
     path_of,
@@ -70,14 +71,14 @@ from perflint.api import (
 
 _INDEXED = [re.compile(rb"\]\.item\((?<=\w\]\.item\()")]
 _INDEXED += [re.compile(kind + rb"(?<!\w" + kind + rb")[\w.\[\]'\"]+\[\w+\]\)") for kind in (rb"float\(", rb"int\(")]
-_OVER = rb"[^\n]{0,80}(?:\n[^\n]{0,60}){0,3}\bfor\s+\w+\s+in\b"
+_OVER = rb"[^\n]{0,80}(?:\n[^\n]{0,60}){0,3}\bfor[\s\\]+\w+[\s\\]+in\b"
 _ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\s*\)", rb"float\(\s*\w+\s*\)", rb"int\(\s*\w+\s*\)")]
 
 
 @rule(
     category=Category.SYNC,
     severity=Severity.WARNING,
-    needs=[("for ", "for("), (*_ELEMENT_READS, *_INDEXED)],
+    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED)],
     in_file=[("torch", ".item(")],
     fixes=True,
 )

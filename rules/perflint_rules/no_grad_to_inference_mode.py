@@ -73,6 +73,7 @@ from perflint.api import (
     is_neural_module,
     is_optimizer,
     kept_by,
+    keyword,
     path_of,
     replace,
     rule,
@@ -93,7 +94,7 @@ _NETWORK = re.compile(
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
-    needs=[("no_grad",), (_NETWORK,), (".eval(", "for ", "while ", "while(", _ENTERED)],
+    needs=[("no_grad",), (_NETWORK,), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -39,14 +39,14 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, rule
+from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, keyword, rule
 
 
 @rule(
     category=Category.SYNC,
     severity=Severity.INFO,
     needs=[
-        ("if ", "if(", "while ", "while(", "assert ", "assert("),
+        (*keyword("if"), *keyword("while"), *keyword("assert")),
         (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf"),
     ],
     steps=True,
