@@ -428,8 +428,10 @@ class _Worker:
         self._connection, theirs = context.Pipe()
         is_fork = context.get_start_method() == "fork"
         inherited = [worker._connection for worker in (*siblings, self)] if is_fork else []
-        self.process = context.Process(target=_serve, args=(theirs, inherited), daemon=True)  # type: ignore[attr-defined]
-        self.process.start()
+        arguments = (theirs, inherited, os.getcwd())
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        with contextlib.nullcontext() if is_fork else _among_own_modules():
+            self.process.start()
         theirs.close()
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -463,8 +465,11 @@ class _Worker:
         self._connection.close()
 
 
-def _serve(connection: Connection, inherited: Sequence[Connection]) -> None:
-    """What a worker process does: answer until the other end is closed, also by the other process's death."""
+def _serve(connection: Connection, inherited: Sequence[Connection], folder: str) -> None:
+    """What a worker process does, in a working directory: answer until the other end is closed, also by the other process's
+    death.
+    """
+    os.chdir(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first process ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in inherited:
@@ -511,6 +516,19 @@ def can_fork() -> bool:
     locks that other threads hold.
     """
     return sys.platform.startswith("linux") and threading.active_count() == 1
+
+
+@contextlib.contextmanager
+def _among_own_modules() -> Iterator[None]:
+    """Work in the folder of the standard library: a Python that is started meanwhile looks for modules there, not in a folder
+    that is linted. `python -c`, which is how workers start, puts the working directory first.
+    """
+    before = os.getcwd()
+    os.chdir(os.path.dirname(contextlib.__file__))
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextlib.contextmanager

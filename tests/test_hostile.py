@@ -87,6 +87,35 @@ def test_nothing_in_a_linted_repository_is_imported(here: Project, command: tupl
     assert "RUN:" not in done.stdout + done.stderr
 
 
+SPAWNING = """
+import sys
+
+if __name__ == "__main__":
+    del sys.path[0]
+    from perflint import parallel, workers
+    from perflint.__main__ import main
+
+    parallel.can_fork = lambda: False
+    workers.WORTHWHILE_BYTES = workers.WORTHWHILE_BYTES_SPAWNED = 0
+    main()
+"""
+
+
+def test_nothing_in_a_linted_repository_is_imported_by_a_worker_that_starts_from_nothing(
+    here: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stdlib = words("multiprocessing pickle socket struct selectors threading subprocess runpy inspect random warnings")
+    here.write({f"{name}.py": SHOUT for name in SHADOWS - {"torch"} | stdlib} | {"a.py": BAD, "b.py": BAD})
+    script = tmp_path_factory.mktemp("elsewhere") / "start.py"
+    script.write_text(SPAWNING)
+    paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime", ROOT / "probe"))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": ""}
+    command = [sys.executable, str(script), "check", "-j", "2", "--select", "no-grad-without-call", "--output-format", "concise"]
+    done = subprocess.run(command, capture_output=True, env=environment, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.count("no-grad-without-call") == 2
+
+
 @pytest.mark.parametrize(
     "text",
     [
