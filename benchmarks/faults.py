@@ -28,10 +28,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
+import perflint.cli
+import perflint.workers
 from benchmarks.surroundings import ROOT, record, write
-from perflint.__main__ import main as perflint
+from perflint.__main__ import main as start
 from perflint.cache import FOLDER
 from perflint.registry import all_rules
 from perflint.words import words
@@ -39,6 +42,7 @@ from perflint.words import words
 OLD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
 NEW = OLD.replace("no_grad:", "no_grad():")
 FIX = ("fix", "--isolated", "--select", "no-grad-without-call", "--output-format", "concise")
+WITH_WORKERS = (*FIX, "--jobs", "2")
 
 STEPS = words(
     """
@@ -124,8 +128,8 @@ class Running:
             prepare()
             if hook is not None:
                 sys.addaudithook(hook)
-            os.write(self._begin, b".")
-            perflint()
+            perflint.cli.main = partial(self._enter, perflint.cli.main)  # type: ignore[assignment]
+            start()
         except SystemExit as ended:
             code = int(ended.code or 0)
         except BaseException:
@@ -134,8 +138,12 @@ class Running:
             sys.stdout.flush()
             os._exit(code)
 
+    def _enter(self, enter: Callable[[], NoReturn]) -> NoReturn:
+        os.write(self._begin, b".")
+        enter()
+
     def begun(self) -> None:
-        """Wait until the child is about to enter perflint."""
+        """Wait until the child has entered perflint: a Ctrl-C before that is Python's business."""
         os.read(self._begun, 1)
 
     def wait(self) -> Outcome:
@@ -152,14 +160,23 @@ def run(folder: Path, *arguments: str, prepare: Callable[[], None] = lambda: Non
     return Running(arguments or FIX, folder, prepare, hook).wait()
 
 
-def at_step(number: int, act: Callable[[str, tuple[Any, ...]], None]) -> Hook:
+Step = Callable[[str, tuple[Any, ...]], bool]
+"""Whether an audit event counts."""
+
+
+def any_step(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Any step of a run."""
+    return event in STEPS
+
+
+def at_step(number: int, act: Callable[[str, tuple[Any, ...]], None], counts: Step = any_step) -> Hook:
     """A hook that acts once, at a step of the run."""
     count = -1
     acting = False
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count, acting
-        if event in STEPS and not acting:
+        if not acting and counts(event, arguments):
             count += 1
             if count == number:
                 acting = True
@@ -171,7 +188,7 @@ def at_step(number: int, act: Callable[[str, tuple[Any, ...]], None]) -> Hook:
     return hook
 
 
-def steps(tree: Tree) -> int:
+def steps(tree: Tree, counts: Step) -> int:
     """How many steps a whole run has."""
     tree.write()
     counted = tree.root.parent / "steps"
@@ -179,7 +196,7 @@ def steps(tree: Tree) -> int:
     number = os.open(counted, os.O_WRONLY)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in STEPS:
+        if counts(event, arguments):
             os.write(number, b".")
 
     run(tree.root, hook=hook)
@@ -187,9 +204,9 @@ def steps(tree: Tree) -> int:
     return counted.stat().st_size
 
 
-def chosen(tree: Tree, count: int, random_: random.Random) -> list[int]:
+def chosen(tree: Tree, count: int, random_: random.Random, counts: Step = any_step) -> list[int]:
     """At which steps of a run to act: at all of them when there are not more than `count`."""
-    total = steps(tree)
+    total = steps(tree, counts)
     return list(range(total)) if total <= count else sorted(random_.sample(range(total), count))
 
 
@@ -248,6 +265,75 @@ def interrupts_at_random_moments(tree: Tree, count: int, random_: random.Random)
     return _signalled(tree, count, random_, signal.SIGINT)
 
 
+def interrupts_at_lines(tree: Tree, count: int, random_: random.Random) -> Counter[str]:
+    """Ctrl-C when a line of perflint or of a library runs, in a run with two workers."""
+    lines = lines_run(tree)
+    found: Counter[str] = Counter()
+    for line in random_.sample(lines, min(count, len(lines))):
+        tree.write()
+        outcome, came = interrupted_at(tree, line, random_.choice((1, 1, 2, 10)))
+        found["faults"] += came
+        found["wrong exit codes"] += outcome.code != (130 if came else 0)
+        found["tracebacks"] += any(words in outcome.output for words in ("Traceback", "Exception ignored"))
+        found["temporary files after Ctrl-C"] += len(tree.strangers())
+        found += judge(tree)
+    return found
+
+
+Line = tuple[str, int]
+"""A file and a row."""
+
+
+def lines_run(tree: Tree) -> list[Line]:
+    """The lines that a run runs."""
+    tree.write()
+    lines: dict[Line, None] = {}
+    listed = tree.root.parent / "lines"
+    with listed.open("w", buffering=1) as out:
+
+        def note(line: Line) -> None:
+            if line not in lines:
+                lines[line] = None
+                out.write(f"{line[1]} {line[0]}\n")
+
+        run(tree.root, *WITH_WORKERS, prepare=lambda: watch_lines(note))
+    pairs = (line.split(" ", 1) for line in listed.read_text().splitlines())
+    return [(file, int(row)) for row, file in pairs]
+
+
+def interrupted_at(tree: Tree, line: Line, time_: int) -> tuple[Outcome, bool]:
+    """A run with a Ctrl-C when a line runs for the first, second, ... time, and whether it came so often."""
+    came = tree.root.parent / "came"
+    came.unlink(missing_ok=True)
+    left = time_
+
+    def interrupt(this: Line) -> None:
+        nonlocal left
+        left -= this == line
+        if left == 0:
+            sys.settrace(None)
+            came.touch()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = run(tree.root, *WITH_WORKERS, prepare=lambda: watch_lines(interrupt))
+    return outcome, came.exists()
+
+
+def watch_lines(see: Callable[[Line], None]) -> None:
+    """Have each line shown before this process runs it, this file's left out. Workers are started however little there is."""
+    process = os.getpid()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename == __file__ or os.getpid() != process:
+            return None
+        if event == "line":
+            see((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    perflint.workers.WORTHWHILE_BYTES = 0
+    sys.settrace(trace)
+
+
 def _signalled(tree: Tree, count: int, random_: random.Random, number: int) -> Counter[str]:
     found: Counter[str] = Counter()
     tree.write()
@@ -273,19 +359,16 @@ def _signalled(tree: Tree, count: int, random_: random.Random, number: int) -> C
 def disk_errors(tree: Tree, count: int, random_: random.Random) -> Counter[str]:
     """A step at a file of the tree that fails as it does on a full or broken disk."""
     found: Counter[str] = Counter()
-    failed = tree.root.parent / "failed"
-    for number in chosen(tree, count, random_):
+    in_tree = lambda event, arguments: event in STEPS and str(tree.root) in str(arguments[0])
+    for number in chosen(tree, count, random_, in_tree):
         kind = random_.choice((errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT))
 
         def fail(event: str, arguments: tuple[Any, ...], kind: int = kind) -> None:
-            if str(tree.root) in str(arguments[0]):
-                failed.touch()
-                raise OSError(kind, os.strerror(kind))
+            raise OSError(kind, os.strerror(kind))
 
         tree.write()
-        failed.unlink(missing_ok=True)
-        outcome = run(tree.root, hook=at_step(number, fail))
-        found["faults"] += failed.exists()
+        outcome = run(tree.root, hook=at_step(number, fail, in_tree))
+        found["faults"] += 1
         found["wrong exit codes"] += outcome.code not in (0, 1, 2)
         found["tracebacks"] += "Traceback" in outcome.output
         found += judge(tree)
@@ -349,6 +432,7 @@ FAULTS: dict[str, Callable[[Tree, int, random.Random], Counter[str]]] = {
     "kills at random moments": kills_at_random_moments,
     "interrupts at steps": interrupts_at_steps,
     "interrupts at random moments": interrupts_at_random_moments,
+    "interrupts at lines": interrupts_at_lines,
     "disk errors": disk_errors,
     "file size limits": file_size_limits,
     "edits meanwhile": edits_meanwhile,

@@ -5,22 +5,23 @@ import sys
 
 def main() -> None:
     """Run the command line. A Ctrl-C before or after it, when there is nothing to clean up, ends the process at once."""
-    import signal
-
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     try:
+        import signal
+
+        heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if heeded:
             signal.signal(signal.SIGINT, _stop)
-        from perflint import cli
+        from perflint import cli, interrupts
 
-        if heeded:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        cli.main()
+        try:
+            if heeded:
+                interrupts.heed()
+            cli.main()
+        finally:
+            if heeded:
+                signal.signal(signal.SIGINT, _stop)
     except KeyboardInterrupt:
         _stop()
-    finally:
-        if heeded:
-            signal.signal(signal.SIGINT, _stop)
 
 
 def _stop(number: int = 0, frame: object = None) -> None:

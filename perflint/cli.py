@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from perflint.interrupts import noted
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -54,23 +56,24 @@ class _Group(click.Group):
             status = super().main(*args, **{**extra, "standalone_mode": False})
         except (click.exceptions.Abort, KeyboardInterrupt):
             status = INTERRUPTED
-        except click.ClickException as error:
-            error.show()
-            status = ERROR
-        except OSError as error:
-            if error.filename is not None:
-                raise
-            click.ClickException(f"the output cannot be written: {error.strerror}").show()
-            status = ERROR
         except Exception as error:
-            import traceback
-
-            traceback.print_exc()
-            click.echo(
-                f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True
-            )
+            if not noted():
+                _explain(error)
             status = ERROR
-        sys.exit(status)
+        sys.exit(INTERRUPTED if noted() else status)
+
+
+def _explain(error: Exception) -> None:
+    """Show an error that ends the run; with a traceback where it is a bug."""
+    if isinstance(error, click.ClickException):
+        error.show()
+    elif isinstance(error, OSError) and error.filename is None:
+        click.ClickException(f"the output cannot be written: {error.strerror}").show()
+    else:
+        import traceback
+
+        traceback.print_exception(error)
+        click.echo(f"{error}\nThis is a bug in perflint or in a rule pack: please report it with the lines above.", err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

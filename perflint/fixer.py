@@ -360,4 +360,4 @@ def uninterrupted() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, before)
         if came:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)

@@ -17,7 +17,8 @@ from conftest import BAD, GOOD, Project, in_process, in_subprocess
 if sys.platform == "win32":
     pytest.skip("needs fork and signals", allow_module_level=True)
 
-from benchmarks.faults import FAULTS, FIX, HARMLESS, Tree, injected, old, run, scratch
+import perflint.__main__
+from benchmarks.faults import FAULTS, FIX, HARMLESS, Tree, injected, interrupted_at, lines_run, old, run, scratch
 from perflint.fixer import LEFTOVER, WriteError, remove_leftovers, uninterrupted, write
 from perflint.project import MAX_FILE_BYTES, read_file
 from perflint.project import Project as Known
@@ -37,6 +38,55 @@ def test_no_file_is_torn_or_lost(kind: str) -> None:
     counts = injected(kind, count=2, seed=1)
     assert counts["faults"] > 0
     assert {what: count for what, count in counts.items() if what not in HARMLESS and count} == {}
+
+
+def test_a_ctrl_c_is_heeded_from_the_first_to_the_last_line() -> None:
+    with scratch() as tree:
+        lines = [line for line in lines_run(tree) if line[0] == perflint.__main__.__file__]
+        assert len(lines) > 8
+        for line in lines[1:]:  # on the first one, nothing is set up yet
+            outcome, came = interrupted_at(tree, line, 1)
+            assert (outcome.code, came) == (130, True), line
+            assert "Traceback" not in outcome.output
+
+
+@pytest.mark.parametrize(
+    "swallowed", ["class C:\n def __del__(self): kill()\nC()", "import weakref\nclass C: pass\nr = weakref.ref(C(), kill)"]
+)
+def test_a_ctrl_c_that_python_would_forget_ends_the_run(here: Project, swallowed: str) -> None:
+    here.write({"a.py": BAD})
+    code = f"""
+import os, signal, sys, time
+import perflint.engine
+from perflint.__main__ import main
+def kill(*given): os.kill(os.getpid(), signal.SIGINT); time.sleep(0)
+def check(*a, **k):
+    exec({swallowed!r}, {{"kill": kill}})
+    time.sleep(20)
+perflint.engine.check_file = check
+main()
+"""
+    done = in_subprocess("check", "--isolated", cwd=here.root, code=code)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
+
+
+def test_a_ctrl_c_that_becomes_another_exception_is_one(here: Project) -> None:
+    here.write({"a.py": BAD})
+    code = """
+import os, signal
+import perflint.engine
+from perflint.__main__ import main
+def check(*a, **k):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        pass
+    except KeyboardInterrupt:
+        raise SyntaxError("can't load unicodedata module") from None
+perflint.engine.check_file = check
+main()
+"""
+    done = in_subprocess("check", "--isolated", cwd=here.root, code=code)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
 
 
 def test_the_harness_sees_a_torn_file(monkeypatch: pytest.MonkeyPatch) -> None:

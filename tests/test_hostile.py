@@ -110,7 +110,17 @@ def test_nothing_in_a_linted_repository_is_imported_by_a_worker_that_starts_from
     script.write_text(SPAWNING)
     paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "rules", ROOT / "runtime", ROOT / "probe"))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": ""}
-    command = [sys.executable, str(script), "check", "-j", "2", "--select", "no-grad-without-call", "--output-format", "concise"]
+    command = [
+        sys.executable,
+        str(script),
+        "check",
+        "-j",
+        "2",
+        "--select",
+        "no-grad-without-call",
+        "--output-format",
+        "concise",
+    ]
     done = subprocess.run(command, capture_output=True, env=environment, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.count("no-grad-without-call") == 2
