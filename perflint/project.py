@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 MAX_LINES_HELD = 20_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
 
+MAX_FILES_HELD = 2_000
+"""Parsed files that a project keeps, however short they are: whoever looks through all of them takes time."""
+
 MAX_BYTES_HELD = 20 * 1024 * 1024
 """File contents that a project keeps."""
 
@@ -259,6 +262,8 @@ class Project:
     @property
     def is_full(self) -> bool:
         """Whether so much is held that it should be forgotten when the next file's turn comes."""
+        if len(self._modules) > MAX_FILES_HELD:
+            return True
         return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
 
     def forget(self, keep: Module | None = None) -> None:

@@ -25,23 +25,30 @@ class Trace:
     def __init__(self) -> None:
         self.asked = 0
         self._bits: dict[Question, int] = {}
+        self._questions: list[Question] = []
 
     def note(self, *question: str) -> None:
         """Say that a question is asked."""
         bit = self._bits.get(question)
         if bit is None:
             bit = self._bits[question] = 1 << len(self._bits)
+            self._questions.append(question)
         self.asked |= bit
 
     def questions(self) -> list[Question]:
         """The questions that were asked, in the order in which they were first asked by anybody."""
-        asked = self.asked
-        return [question for question, bit in self._bits.items() if asked & bit]
+        asked, found = self.asked, []
+        while asked:  # by the bits that are set: a project may have asked as many questions as it has files
+            bit = asked & -asked
+            found.append(self._questions[bit.bit_length() - 1])
+            asked ^= bit
+        return found
 
     def forget(self) -> None:
         """Number the questions anew, because nobody holds a bit set any more: long bit sets are slow."""
         kept = self.questions()
         self._bits.clear()
+        self._questions.clear()
         self.asked = 0
         for question in kept:
             self.note(*question)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perflint import project
 from perflint.config import Config
 from perflint.registry import all_rules
 from perflint.run import Result, Run
@@ -105,3 +106,17 @@ def test_the_work_grows_with_the_file(text: Callable[[int], str], fixing: bool, 
     assert found > 1
     assert found_later >= found
     assert many <= 1.2 * TIMES * few
+
+
+def test_the_work_grows_with_the_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "MAX_FILES_HELD", 20)
+
+    def calls(files: int) -> int:
+        for i in range(files):
+            (tmp_path / f"m{i}.py").write_text("x = 1\n")
+        run = Run(all_rules(), Config())
+        return calls_of(lambda: run.check(run.find([str(tmp_path)])))[0]
+
+    calls(2)  # what is loaded on first use does not count
+    few = calls(10 * FIRST)
+    assert calls(10 * FIRST * TIMES) <= 1.2 * TIMES * few
