@@ -26,14 +26,19 @@ _ASKS = re.compile(
 _LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf")
 _FUSED = re.compile(
     rb"\bnn\.(?:LSTM|MultiheadAttention|Transformer\w*)\b|\bmodels\.vit_|\bgetattr\((?:torch\.)?nn,"
+    rb"|\b(?:scaled_dot_product_attention|multi_head_attention_forward|flex_attention|svdvals|eigvalsh)\b"
+    rb"|(?<!np\.)(?<!numpy\.)\b(?:matmul|linalg\.(?:norm|matrix_norm|cond|lstsq))\b"
+    rb"|\b(?:weight_norm|spectral_norm|parametriz\w+|prune)\b"
     rb"|(?<![\w.])(LSTM|MultiheadAttention|Transformer(?:Encoder|Decoder)?(?:Layer)?)\("
 )
-"""Layers of torch that run another kernel without autograd, whose results differ in the last bits (torch 2.13): an LSTM on
-the CPU, and attention in evaluation mode, which also gives zeros for padded positions."""
+"""What of torch runs another kernel without autograd, whose results differ in the last bits (torch 2.13): an LSTM on the CPU;
+attention in evaluation mode, which also gives zeros for padded positions, and attention with a mask that was computed from
+parameters; the product of a stack of matrices and a matrix that was computed from parameters, which is what makes the weight
+of a layer that is normalised; decompositions that give fewer results."""
 
 
 _COLLECTING = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put"))
-_ROUNDS = "has a layer of torch that rounds differently without autograd"
+_ROUNDS = "has an operation of torch that rounds differently without autograd"
 
 
 def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
@@ -190,12 +195,24 @@ class _Hidden:
 
 
 def _has_fused(facts: Facts, function: Scope) -> bool:
-    """Whether a function names a layer of `_FUSED`, and not a class of the project of that name."""
+    """Whether a function names what is in `_FUSED`, and not a class of the project of that name, or multiplies matrices."""
     for found in _FUSED.finditer(function.text):
         if found[1] is None:
             return True
         value = facts.inference.module_name(function.module, found[1].decode(), 2)
         if not value.must(lambda a: isinstance(a, ClassRef)):
+            return True
+    return (b"@" in function.text or b"linear(" in function.text) and any(map(_multiplies, ast.walk(function.node)))
+
+
+def _multiplies(node: ast.AST) -> bool:
+    """Whether a node is a product of matrices, that of a linear layer with a weight of its own left out."""
+    match node:
+        case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="linear") | ast.Name(id="linear"), args=[_, weight, *_]):
+            return not isinstance(weight, ast.Attribute)
+        case ast.Call(func=ast.Attribute(attr="linear") | ast.Name(id="linear"), keywords=[_, *_]):
             return True
     return False
 
