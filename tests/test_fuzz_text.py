@@ -218,6 +218,12 @@ def test_evaluation_on_neighbouring_lines_is_one_finding_whatever_the_layout() -
     assert found(head + one).count("eval-without-no-grad in evaluate") == 1
 
 
+def test_a_function_whose_name_stands_on_the_next_line() -> None:
+    text = "import torch\ndef train(model, loader):\n    loss.backward()\ndef{}evaluate(model, loader):\n    for x in loader:\n"
+    text += "        hits += model(x).argmax(1).sum()\n"
+    assert found(text.replace("{}", " ")) == found(text.replace("{}", " \\\n  ")) != []
+
+
 def test_a_device_that_stands_on_several_lines() -> None:
     text = "import torch\nclass Net(torch.nn.Module):\n def forward(self, x):\n  return torch.arange(3).to(x\n  .device)\n"
     assert b"torch.arange(3, device=x\n  .device)" in fixed(text.encode(), unsafe=True).data

@@ -89,7 +89,9 @@ _EVALUATES = re.compile(
     r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
     re.I,
 )
-_EVALUATION = re.compile(rb"def\s+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]")
+_EVALUATION = re.compile(
+    rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]"
+)
 _NETWORK = re.compile(
     rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
     rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
