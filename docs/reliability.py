@@ -59,7 +59,8 @@ ATTEMPTS = (
     Attempt(
         "faults",
         "Faults",
-        "`fix` killed at random points, full and read-only disks, files that change under it, two at once, broken caches.",
+        "`fix` killed at random points, full and read-only disks, files that change under it, two at once; "
+        "Ctrl-C at steps, at lines of code and at any moment. Broken caches are in tests/test_cache.py.",
         "python -m benchmarks.faults --json benchmarks/results/faults.json",
     ),
     Attempt(
