@@ -179,8 +179,7 @@ def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
         if not wanted.by(scope):
             continue
         yield scope
-        text = scope.text
-        if b"def " not in text[text.find(b"def ") + 4 :] and b"lambda" not in text:
+        if not scope.may_hold_functions:
             continue
         try:
             flow = flow_of(scope)

@@ -35,8 +35,8 @@ class Trace:
 
     def questions(self) -> list[Question]:
         """The questions that were asked, in the order in which they were first asked by anybody."""
-        asked = self.asked
-        return [question for question, bit in self._bits.items() if asked & bit]
+        digits = bin(self.asked)[:1:-1]
+        return [question for question, digit in zip(self._bits, digits, strict=False) if digit == "1"]
 
     def forget(self) -> None:
         """Number the questions anew, because nobody holds a bit set any more: long bit sets are slow."""
