@@ -34,7 +34,11 @@ class RuleFailed(Exception):
 
 def check_item(sessions: Sequence[Session], item: Item) -> Checked:
     """Check one file of a run. The text is dropped where nothing was found: only reports of findings need it."""
-    checked = check_file(sessions[item.session], item.path, item.shown, always_parse=item.always_parse)
+    session = sessions[item.session]
+    for other in sessions:
+        if other.project is not session.project:
+            other.rest()
+    checked = check_file(session, item.path, item.shown, always_parse=item.always_parse)
     if not checked.findings:
         checked.source = None
     return checked

@@ -108,7 +108,8 @@ def split(source: Source) -> list[Chunk]:
     lines = _Lines(body)
     chunks: list[Chunk] = []
     decorator: tuple[int, int] | None = None
-    at = 0
+    at = counted = 0
+    row = 1
     while (line := lines.search(_DEFINITION, at)) is not None:
         start = line.start()
         indent = line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
@@ -122,7 +123,9 @@ def split(source: Source) -> list[Chunk]:
             continue
         first = decorator[0] if decorator is not None else start
         at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
-        chunks.append(Chunk(line.group(3).decode(), source.row_at(first), source.row_at(at - 1), first, at, indent))
+        row, counted = row + body.count(b"\n", counted, first), first
+        last_row = row + body.count(b"\n", first, at - 1)
+        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent))
         decorator = None
     return chunks
 
@@ -416,7 +419,7 @@ class Module:
             raise TooDeep("the file") from None
 
     def _structured(self) -> _Structure:
-        self.parsed_lines += len(self.source.starts) - sum(c.last_row - c.first_row for c in self.chunks)
+        self.parsed_lines += self.source.body.count(b"\n") + 1 - sum(c.last_row - c.first_row for c in self.chunks)
         try:
             structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
             left = {chunk.first_row: chunk for chunk in self.chunks}
