@@ -25,8 +25,8 @@ from perflint.words import call_pattern
 if TYPE_CHECKING:
     from perflint.syntax import Chunk, Module
 
-MAX_LINES_HELD = 20_000
-"""Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
+MAX_LINES_HELD = 30_000
+"""Parsed lines that a project keeps before it forgets all of them: a line takes 2 to 4 kB as tree and facts."""
 
 MAX_BYTES_HELD = 20 * 1024 * 1024
 """File contents that a project keeps."""
