@@ -130,8 +130,10 @@ def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
         match call:
             case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, value, *_]):
                 yield value, value
-            case ast.Call(func=ast.Attribute(attr=name), args=[first, *_]) if name == "to" or name in _MATH_NAMES:
-                yield call, call.func.value if name == "to" else first
+            case ast.Call(func=ast.Attribute(attr="to", value=value), args=[_, *_]):
+                yield call, value
+            case ast.Call(func=ast.Attribute(attr=name), args=[value, *_]) if name in _MATH_NAMES:
+                yield call, value
             case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
                 yield call, value
             case ast.Call(func=ast.Name(id="print"), args=values):
