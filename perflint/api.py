@@ -31,7 +31,7 @@ from perflint.facts.proofs import (
     untouched,
     without_effect,
 )
-from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, written_out
+from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, implied, written_out
 from perflint.facts.recurrent import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
@@ -148,6 +148,7 @@ __all__ = [
     "free_name",
     "graph_ends",
     "hidden_graphs",
+    "implied",
     "insert_after",
     "insert_after_block",
     "insert_before",

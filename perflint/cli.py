@@ -37,7 +37,7 @@ def main() -> NoReturn:
     """Run the command line; never shows a traceback for what a user can cause."""
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
-    gc.set_threshold(100_000, 20, 50)  # trees are many small objects that die together: `Session.forget` frees them
+    gc.set_threshold(1_000_000, 20, 50)  # trees are many small objects that die together, in `Session.facts`
     warnings.simplefilter("ignore")  # the parser warns about the linted files
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us; a file opened next would take its number

@@ -34,7 +34,11 @@ class RuleFailed(Exception):
 
 def check_item(sessions: Sequence[Session], item: Item) -> Checked:
     """Check one file of a run. The text is dropped where nothing was found: only reports of findings need it."""
-    checked = check_file(sessions[item.session], item.path, item.shown, always_parse=item.always_parse)
+    session = sessions[item.session]
+    for other in sessions:
+        if other.project is not session.project:
+            other.rest()
+    checked = check_file(session, item.path, item.shown, always_parse=item.always_parse)
     if not checked.findings:
         checked.source = None
     return checked
@@ -179,8 +183,7 @@ def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
         if not wanted.by(scope):
             continue
         yield scope
-        text = scope.text
-        if b"def " not in text[text.find(b"def ") + 4 :] and b"lambda" not in text:
+        if not scope.may_hold_functions:
             continue
         try:
             flow = flow_of(scope)

@@ -189,7 +189,7 @@ def prepare_interpreter() -> None:
     """Set up a process for checking files."""
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))
-    gc.set_threshold(100_000, 20, 50)  # trees are many small objects that die together: `Session.forget` frees them
+    gc.set_threshold(1_000_000, 20, 50)  # trees are many small objects that die together, in `Session.facts`
     warnings.simplefilter("ignore")  # the parser warns about the linted files
 
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
 from perflint.trace import Question, Trace
+from perflint.words import call_pattern
 
 if TYPE_CHECKING:
     from perflint.syntax import Chunk, Module
 
-MAX_LINES_HELD = 20_000
-"""Parsed lines that a project keeps before it forgets all of them: a line takes 5 to 8 kB as tree and facts."""
+MAX_LINES_HELD = 30_000
+"""Parsed lines that a project keeps before it forgets all of them: a line takes 2 to 4 kB as tree and facts."""
 
 MAX_FILES_HELD = 2_000
 """Parsed files that a project keeps, however short they are: whoever looks through all of them takes time."""
@@ -45,7 +46,6 @@ MAX_NEIGHBOURS = 100
 _IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
-_CALLED = re.compile(rb"(\w+)[\s\\]*\(")
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
 
 _TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
@@ -98,17 +98,6 @@ def requirement_files(root: str) -> list[str]:
 
 def _as_listed(listing: Listing) -> Listing:
     return listing
-
-
-def _function_texts(path: str, data: bytes) -> list[tuple[str, bytes]]:
-    """The names and texts of a file's outermost functions."""
-    from perflint.syntax import split
-
-    try:
-        source = Source.decode(path, data)
-    except SourceError:
-        return []
-    return [(chunk.name, source.body[chunk.start : chunk.end]) for chunk in split(source)]
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -273,6 +262,17 @@ class Project:
             if module is not None and module is not keep:
                 module.release()
         self._modules.clear()
+
+    @property
+    def holds_texts(self) -> bool:
+        """Whether any file is in memory."""
+        return bool(self._contents)
+
+    def forget_texts(self) -> None:
+        """Drop all files, parsed or not."""
+        self.forget()
+        self._contents.clear()
+        self._contents_size = 0
 
     def end_generation(self) -> None:
         """Declare all facts void."""
@@ -559,13 +559,20 @@ class Project:
     def _helpers_of(self, path: str) -> frozenset[str]:
         if path not in self._helpers:
             data = self._read(path)
-            texts = _function_texts(path, data) if data is not None and b"backward(" in data else []
-            own = {name for name, text in texts if b"backward(" in text}
-            called = {name.encode() for name in own}
-            users = {name for name, text in texts if not called.isdisjoint(_CALLED.findall(text))}
-            self._helpers[path] = frozenset(own | users)
+            texts = self._function_texts(path, data) if data is not None and b"backward(" in data else []
+            own = sorted({name for name, text in texts if b"backward(" in text})
+            users = [name for name, text in texts if own and call_pattern(*own).search(text)]
+            self._helpers[path] = frozenset((*own, *users))
             self.found_out.add(path)
         return self._helpers[path]
+
+    def _function_texts(self, path: str, data: bytes) -> list[tuple[str, bytes]]:
+        """The names and texts of a file's outermost functions."""
+        try:
+            source = Source.decode(path, data)
+        except SourceError:
+            return []
+        return [(chunk.name, source.body[chunk.start : chunk.end]) for chunk in self.cut(source).chunks]
 
     # -- what was asked ----------------------------------------------------------------------------------------------
 

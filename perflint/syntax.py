@@ -33,6 +33,8 @@ _STRING_OR_COMMENT = re.compile(
     rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
     re.S,
 )
+_ATTRIBUTE = re.compile(rb"\.(\w+)")
+_FORMATTED = re.compile(rb"[fFtT]")
 _TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
 _QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
 _CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
@@ -106,7 +108,8 @@ def split(source: Source) -> list[Chunk]:
     lines = _Lines(body)
     chunks: list[Chunk] = []
     decorator: tuple[int, int] | None = None
-    at = 0
+    at = counted = 0
+    row = 1
     while (line := lines.search(_DEFINITION, at)) is not None:
         start = line.start()
         indent = line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
@@ -120,7 +123,9 @@ def split(source: Source) -> list[Chunk]:
             continue
         first = decorator[0] if decorator is not None else start
         at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
-        chunks.append(Chunk(line.group(3).decode(), source.row_at(first), source.row_at(at - 1), first, at, indent))
+        row, counted = row + body.count(b"\n", counted, first), first
+        last_row = row + body.count(b"\n", first, at - 1)
+        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent))
         decorator = None
     return chunks
 
@@ -227,7 +232,6 @@ class Class:
     qualname: str
     node: ast.ClassDef
     methods: dict[str, Scope] = field(default_factory=dict)
-    _assigned: dict[Scope, frozenset[bytes]] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -242,18 +246,7 @@ class Class:
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
         word = name.encode()
-        return [m for m in self.methods.values() if _may_be_assigned(word, m.text) and word in self._assigned_by(m)]
-
-    def _assigned_by(self, method: Scope) -> frozenset[bytes]:
-        names = self._assigned.get(method)
-        if names is None:
-            text = method.text
-            found = [
-                name for targets in _TARGETS.finditer(text) for name in re.findall(rb"\.(\w+)", targets[targets.lastindex or 0])
-            ]
-            found += re.findall(rb"register_(?:buffer|parameter)\(\s*[\"'](\w+)", text)
-            names = self._assigned[method] = frozenset(found)
-        return names
+        return [method for method in self.methods.values() if _may_assign(method.text, word)]
 
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"
@@ -315,6 +308,12 @@ class Scope:
             end = self._node.end_lineno or first
             return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]
         return body
+
+    @property
+    def may_hold_functions(self) -> bool:
+        """Whether functions or lambdas may be written inside the scope, as far as its text tells."""
+        text = self.text
+        return b"def " in text[text.find(b"def ") + 4 :] or b"lambda" in text
 
     @property
     def row(self) -> int:
@@ -420,7 +419,7 @@ class Module:
             raise TooDeep("the file") from None
 
     def _structured(self) -> _Structure:
-        self.parsed_lines += len(self.source.starts) - sum(c.last_row - c.first_row for c in self.chunks)
+        self.parsed_lines += self.source.body.count(b"\n") + 1 - sum(c.last_row - c.first_row for c in self.chunks)
         try:
             structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
             left = {chunk.first_row: chunk for chunk in self.chunks}
@@ -565,6 +564,20 @@ def is_renamed(name: str, text: bytes) -> bool:
 _AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
 
 
+def stands_in_code(name: str, text: bytes) -> bool:
+    """Whether an identifier stands in a text outside of comments and strings; what an f-string holds counts."""
+    places = list(_occurrences(name.encode(), text))
+    for token in _STRING_OR_COMMENT.finditer(text) if places else ():
+        start, end = token.span()
+        if places[0] < start:
+            return True
+        if text[start : start + 1] == b"#" or not _FORMATTED.search(text, max(start - 2, 0), start):
+            places = [place for place in places if place >= end]
+            if not places:
+                return False
+    return bool(places)
+
+
 def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
     """Where an identifier stands in a text."""
     at = text.find(word)
@@ -575,18 +588,32 @@ def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
         at = text.find(word, end)
 
 
-def _may_be_assigned(name: bytes, text: bytes) -> bool:
-    """Whether an attribute stands in a text otherwise than as what is called or looked into."""
-    if b"register_" in text and name in text:
+def _may_assign(text: bytes, name: bytes) -> bool:
+    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name."""
+    if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
         return True
     attribute = b"." + name
     at = text.find(attribute)
     while at >= 0:
-        at += len(attribute)
-        if text[at : at + 1] not in _WORD_BYTES and text[at : at + 1] not in b"(.[":
-            return True
-        at = text.find(attribute, at)
+        end = at + len(attribute)
+        if text[end : end + 1] not in _WORD_BYTES and text[end : end + 1] not in b"(.[":
+            first, last = _line_around(text, at)
+            found = (targets[targets.lastindex or 0] for targets in _TARGETS.finditer(text[first:last]))
+            if any(name in _ATTRIBUTE.findall(targets) for targets in found):
+                return True
+            end = last
+        at = text.find(attribute, end)
     return False
+
+
+def _line_around(text: bytes, at: int) -> tuple[int, int]:
+    """Where the line with an offset begins and ends, with the lines that backslashes join to it."""
+    first, last = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+    while text.endswith((b"\\\n", b"\\\r\n"), 0, first):
+        first = text.rfind(b"\n", 0, first - 1) + 1
+    while last >= 0 and text.endswith((b"\\", b"\\\r"), 0, last):
+        last = text.find(b"\n", last + 1)
+    return first, last if last >= 0 else len(text)
 
 
 def _add(into: _Structure, scope: Scope) -> None:

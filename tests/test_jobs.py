@@ -129,6 +129,15 @@ def test_stretches_are_of_about_the_same_size_and_keep_small_folders_whole() -> 
     assert max(sizes) < 1.2 * min(sizes)
 
 
+def test_a_run_holds_the_files_of_one_project_at_a_time(project: Project) -> None:
+    for name in ("a", "b"):
+        project.write({f"{name}/pyproject.toml": "", f"{name}/train.py": BAD, f"{name}/user.py": "from train import *\n" + BAD})
+    this = Run(all_rules())
+    result = this.check(this.find([str(project.root)]))
+    assert len(result.findings) == 4
+    assert [session.project.holds_texts for session in this.sessions] == [False, True]
+
+
 def test_a_small_run_starts_no_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "distributed", None)
     project.write({"train.py": BAD})

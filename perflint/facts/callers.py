@@ -36,7 +36,7 @@ from perflint.facts.values import (
     one,
 )
 from perflint.project import MAX_IMPORTERS
-from perflint.syntax import Class, Module, Scope, SyntaxProblem, is_renamed
+from perflint.syntax import Class, Module, Scope, SyntaxProblem, is_renamed, stands_in_code
 from perflint.words import call_pattern
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _nested(scope: Scope, name: str) -> Iterator[Scope]:
     if name.encode() not in scope.text:
         return
     yield scope
-    if b"def " in scope.text[4:] or b"lambda" in scope.text:
+    if scope.may_hold_functions:
         with contextlib.suppress(SyntaxProblem):
             flow = flow_of(scope)
             for node in flow.inner:
@@ -289,6 +289,8 @@ def _nested(scope: Scope, name: str) -> Iterator[Scope]:
 
 
 def _mentions(scope: Scope, name: str) -> list[ast.expr]:
+    if not stands_in_code(name, scope.text):
+        return []
     try:
         return list(flow_of(scope).mentions.get(name, ()))  # an import is none
     except SyntaxProblem:

@@ -76,11 +76,12 @@ def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
     path = cls.module.source.path
     if len(project.importers(path)) > MAX_IMPORTERS:
         return None
-    derives = re.compile(rb"^[ \t\f]*class\s+\w+\([^)]*\b" + cls.name.encode() + rb"\b", re.M)
+    name = cls.name.encode()
+    derives = re.compile(rb"class\s+\w+\([^)]*\b" + name + rb"\b")
     found = []
     for file in sorted({path, *project.importers(path)}):
         data = cls.module.source.body if file == path else project.read(file)
-        if data is None or derives.search(data) is None:
+        if data is None or name not in data or derives.search(data) is None:
             continue
         module = cls.module if file == path else project.module(file)
         others = module.classes.values() if module is not None else ()

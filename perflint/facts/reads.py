@@ -124,6 +124,24 @@ def written_out(flow: Flow) -> Iterator[tuple[ast.Call, ast.expr]]:
                 yield call, _source(call.func.value)
 
 
+def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What `find_reads` looks at in a scope beside `written_out`, as (what gives the host value, what is read): cheap, too."""
+    for call in flow.calls:
+        match call:
+            case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, value, *_]):
+                yield value, value
+            case ast.Call(func=ast.Attribute(attr="to", value=value), args=[_, *_]):
+                yield call, value
+            case ast.Call(func=ast.Attribute(attr=name), args=[value, *_]) if name in _MATH_NAMES:
+                yield call, value
+            case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
+                yield call, value
+            case ast.Call(func=ast.Name(id="print"), args=values):
+                yield from ((value, value) for value in values if isinstance(value, (ast.Name, ast.Attribute)))
+    for _, value in _formatted(flow):
+        yield value, value
+
+
 def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression may be a tensor on an accelerator.
 
@@ -270,22 +288,24 @@ def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
 
 
 def _format_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
+    for node, value in _formatted(flow):
+        if counts(node) and _strictly_device(inference, scope, value):
+            yield HostRead(value, value, ReadKind.FORMAT)
+
+
+def _formatted(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What `f"{x}"`, `"{}".format(x)` and `"%f" % x` turn to text, as (what does it, x)."""
     for node in list(flow.order):
-        if not isinstance(node, (ast.FormattedValue, ast.Call, ast.BinOp)) or not counts(node):
-            continue
         match node:
             case ast.FormattedValue(value=value, conversion=-1) if value in flow.order:
-                if _strictly_device(inference, scope, value):
-                    yield HostRead(value, value, ReadKind.FORMAT)
+                yield node, value
             case ast.Call(func=ast.Attribute(attr="format", value=ast.Constant()), args=args):
-                for argument in args:
-                    if _strictly_device(inference, scope, argument):
-                        yield HostRead(argument, argument, ReadKind.FORMAT)
+                yield from ((node, argument) for argument in args)
             case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
                 for argument in right.elts if isinstance(right, ast.Tuple) else [right]:
                     inner = argument.value if isinstance(argument, ast.Starred) else argument
-                    if inner in flow.order and _strictly_device(inference, scope, inner):
-                        yield HostRead(inner, inner, ReadKind.FORMAT)
+                    if inner in flow.order:
+                        yield node, inner
 
 
 def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:

@@ -82,18 +82,21 @@ _BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""
-    if not code.step_loops():
-        heat = code.heat
-        if heat is None or (heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text)):
+    calls = [call for call in code.calls("to", "cuda", "type") if _may_move(call)]
+    if not (any(code.flow.loop(call) is not None for call in calls) and code.step_loops()):
+        heat = code.heat if calls else None
+        quiet = heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text) and not code.step_loops()
+        if heat is None or quiet:
             return  # the inputs of a forward pass are where the network is
-    for call in code.calls("to", "cuda", "type"):
-        if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
+    for call in calls:
+        assert isinstance(call.func, ast.Attribute)
+        if not code.is_hot(call):
             continue
         target = _target(code, call)
-        if target is None or target is Place.HOST or not code.is_hot(call):
+        if target is None or target is Place.HOST:
             continue
         receiver = code.value(call.func.value)
-        if not _comes_from_host(code, call.func.value, receiver) or _is_made_here(call.func.value) or _without_cuda(code, call):
+        if not _comes_from_host(code, call.func.value, receiver) or _without_cuda(code, call):
             continue
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
@@ -117,6 +120,17 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
+def _may_move(call: ast.Call) -> bool:
+    """Whether a call may be a blocking copy to a device, by itself."""
+    if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
+        return False
+    if call.func.attr == "to":
+        first = call.args[0] if call.args else argument(call, None, "device")
+        if first is None or (isinstance(first, ast.Constant) and first.value == "cpu"):
+            return False
+    return not _is_made_here(call.func.value)
+
+
 def _target(code: Code, call: ast.Call) -> Place | None:
     """Where the call puts its receiver; None when it moves nothing."""
     assert isinstance(call.func, ast.Attribute)
@@ -124,8 +138,6 @@ def _target(code: Code, call: ast.Call) -> Place | None:
     frame = inference.frame(code.scope)
     match call.func.attr:
         case "to":
-            if not call.args and argument(call, None, "device") is None:
-                return None
             target = transfer_target(inference, call, frame)
             if not target.open and not target.alternatives:
                 return None

@@ -60,7 +60,7 @@ from perflint.api import (
 
 _RENAMED = re.compile(rb"DataLoader\s+as\s+(\w+)")
 _ALONE = re.compile(rb"DataLoader[ \t]*(?:\n|\Z)")
-_ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$", re.M)
+_ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$")
 _REASON = "pinned memory is taken from RAM, and a batch type of one's own needs a method `pin_memory`"
 
 
@@ -86,8 +86,10 @@ def check(code: Code) -> Iterator[Finding]:
 def _other_names(code: Code) -> Iterator[str]:
     """What else the file calls the class."""
     body = code.source.body
-    for pattern in (_RENAMED, _ASSIGNED) if _ALONE.search(body) else (_RENAMED,):
-        for name in pattern.findall(body):
+    for name in _RENAMED.findall(body):
+        yield name.decode()
+    for alone in _ALONE.finditer(body):
+        for name in _ASSIGNED.findall(body, body.rfind(b"\n", 0, alone.start()) + 1, alone.end()):
             yield name.decode()
 
 

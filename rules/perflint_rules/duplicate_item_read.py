@@ -43,7 +43,7 @@ property may compute anew.
 
 import ast
 import string
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from perflint.api import (
@@ -59,6 +59,7 @@ from perflint.api import (
     Severity,
     Tensor,
     free_name,
+    implied,
     insert_before,
     no_copy_in_flight,
     path_of,
@@ -99,9 +100,13 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _groups(code: Code) -> Iterator[list[HostRead]]:
     """Reads of the same value in the same iteration, where an early one has always run before the later ones."""
-    if not code.step_loops() and not _repeats(code):
-        return
     flow = code.flow
+    written = list(written_out(flow))
+    items = [tensor for call, tensor in written if call in flow.calls_named["item"]]
+    if not _repeats([*items, *(tensor for _, tensor in implied(flow))]):
+        return
+    if not _repeats([tensor for _, tensor in written]) and not code.step_loops():
+        return
     by_path: defaultdict[tuple[str, frozenset[object]], list[HostRead]] = defaultdict(list)
     for read in code.reads():
         path = path_of(read.tensor)
@@ -121,10 +126,10 @@ def _groups(code: Code) -> Iterator[list[HostRead]]:
             yield group
 
 
-def _repeats(code: Code) -> bool:
+def _repeats(tensors: Iterable[ast.expr]) -> bool:
     """Whether some value looks as if it were read twice."""
-    paths = [path_of(tensor) for _, tensor in written_out(code.flow)]
-    return any(path is not None and paths.count(path) > 1 for path in paths)
+    paths = Counter(path_of(tensor) for tensor in tensors)
+    return any(path is not None and count > 1 for path, count in paths.items())
 
 
 def _is_number(code: Code, read: HostRead) -> bool:

@@ -86,6 +86,7 @@ from perflint.api import (
     Sink,
     Tensor,
     flow_of,
+    implied,
     insert_after_block,
     insert_before,
     inspects_itself,
@@ -120,8 +121,9 @@ _CURES = {
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""
-    if not code.step_loops() and not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
-        return
+    if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
+        if not (any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)) and code.step_loops()):
+            return
     for read in code.reads():
         if not code.is_hot(read.node):
             continue

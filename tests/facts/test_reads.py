@@ -7,6 +7,9 @@ import ast
 import pytest
 from ask import Program
 
+from perflint.facts.flow import flow_of
+from perflint.facts.reads import implied, written_out
+
 HEAD = """
 import math, torch
 from torch import nn
@@ -48,6 +51,8 @@ def test_reads(text: str) -> None:
     scope = program.scope("train")
     reads = (*program.facts.reads(scope), *program.facts.truths(scope))
     assert [read.kind.name for read in reads] == ([READS[text]] if READS[text] else [])
+    looks = {node for node, _ in (*written_out(flow_of(scope)), *implied(flow_of(scope)))}
+    assert all(looks.intersection(ast.walk(read.node)) for read in reads if read.kind.name != "TRUTH")
 
 
 def test_only_what_runs_each_step_counts() -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.source import Source
-from perflint.syntax import Module, SyntaxProblem, TooDeep, parse, split
+from perflint.syntax import Module, SyntaxProblem, TooDeep, parse, split, stands_in_code
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPOUND = (ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.Match)
@@ -308,6 +308,32 @@ def test_attributes_that_methods_may_assign() -> None:
     )
     found = {name for name in "abcdefghijklmnopqrstuvwx" if module.classes["A"].methods_assigning(name)}
     assert found == set("abcdefghijklmnopqrst")
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [
+        ("f(name)", True), ("a.name", True), ("x = 1  # name", False), ('"name"', False), ("'a\\'name'", False),
+        ("names", False), ('"""a\nname\n"""', False), ('"""a""" + name', True), ("f'{name}'", True), ("Rf'''\n{name}'''", True),
+        ("b'name'", False),
+        ("'name' + name", True), ("'#' + name", True), ("# '\nname", True), ("f''  # name", False), ("'name", False),
+    ],
+)  # fmt: skip
+def test_where_an_identifier_stands_in_code(text: str, stands: bool) -> None:
+    assert stands_in_code("name", text.encode()) is stands
+
+
+def test_which_scopes_may_hold_functions() -> None:
+    module = module_of(
+        """
+        class A:
+            def plain(self): pass
+            def nested(self):
+                def inner(): pass
+            def short(self): return lambda: 1
+        """
+    )
+    assert [scope.name for scope in module.functions() if scope.may_hold_functions] == ["nested", "short"]
 
 
 def test_only_what_is_asked_for_is_parsed() -> None:
