@@ -11,6 +11,7 @@ import ast
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import threading
@@ -33,6 +34,8 @@ except ImportError:  # Windows
     fcntl = None
 
 MAX_ROUNDS = 10
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
 """Check another text of the same file."""
@@ -124,7 +127,8 @@ def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     """Apply fixes to the state if the result holds; else leave the state alone."""
     edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
     imports = [wanted for f in chosen if f.fix is not None for wanted in f.fix.imports]
-    raw = apply_edits(state.source.raw, [_with_line_ends(edit, state.source.newline) for edit in edits])
+    newline = state.source.newline if len(set(_LINE_END.findall(state.source.raw))) == 1 else ""
+    raw = apply_edits(state.source.raw, [_with_line_ends(edit, newline) for edit in edits])
     try:
         raw = add_imports(Source(state.source.path, raw), imports)
         ast.parse(raw.decode())
@@ -142,8 +146,8 @@ def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
 
 
 def _with_line_ends(edit: Edit, newline: str) -> Edit:
-    """An edit with a file's own line ends where these are carriage returns, which the text that it was made from lacks."""
-    return replace(edit, content=edit.content.replace("\n", newline)) if newline == "\r" else edit
+    """An edit with a file's own line ends, which the text that it was made from may lack; `newline` is that of all lines."""
+    return replace(edit, content=re.sub(r"\r?\n", newline, edit.content)) if newline else edit
 
 
 def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:

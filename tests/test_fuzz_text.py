@@ -229,6 +229,15 @@ def test_a_device_that_stands_on_several_lines() -> None:
     assert b"torch.arange(3, device=x\n  .device)" in fixed(text.encode(), unsafe=True).data
 
 
+def test_a_rewritten_expression_keeps_the_line_ends_inside_it() -> None:
+    text = (
+        "import torch\nclass Net(torch.nn.Module):\n def forward(self, x):\n  return torch.arange(x.size(1)).to(x\n  .device)\n"
+    )
+    after = fixed(text.replace("\n", "\r\n").encode(), unsafe=True).data
+    assert b"device=x\r\n  .device" in after
+    assert after == fixed(text.encode(), unsafe=True).data.replace(b"\n", b"\r\n")
+
+
 def test_what_is_declared_to_be_ascii_is() -> None:
     source, findings = checked(b"# coding: ascii\nimport torch\nwith torch.no_grad:\n    pass  # \xc3\xa9\n")
     assert source is None
