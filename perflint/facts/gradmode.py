@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from perflint.facts.api_tables import GRAD_OFF
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import External
 from perflint.syntax import Scope, SyntaxProblem
+
+
+_AUTOCAST = re.compile(rb"autocast|precision|\bamp\b|\bAccelerator\(|\bFabric\(|\b[fb][pf]?16\b")
 
 
 class GradMode:
@@ -36,6 +40,29 @@ class GradMode:
         if scope.parent is not None:
             return self.is_off(scope.parent, scope.node, depth) if scope.node in flow_of(scope.parent).block else None
         return self._by_callers(scope, depth)
+
+    def may_autocast(self, scope: Scope, node: ast.AST, depth: int = 3) -> bool:
+        """Whether `node` may be evaluated in a region of mixed precision; yes where that is not known."""
+        if not self._inference.project.program_may_hold(scope.module.source.path, _AUTOCAST):
+            return False
+        for block in flow_of(scope).block[node].ancestry():
+            if block.kind == "with" and isinstance(block.node, (ast.With, ast.AsyncWith)):
+                if any(self._may_be_autocast(scope, item.context_expr) for item in block.node.items):
+                    return True
+        return self.may_be_called_in_autocast(scope, depth)
+
+    def may_be_called_in_autocast(self, scope: Scope, depth: int = 3) -> bool:
+        """Whether a function may be called in a region of mixed precision; yes where that is not known."""
+        if scope.is_module or not self._inference.project.program_may_hold(scope.module.source.path, _AUTOCAST):
+            return False
+        if depth == 0 or any("autocast" in ast.unparse(decorator) for decorator in scope.decorators):
+            return True
+        found = self._inference.callers.sites(scope)
+        return not found.complete or any(self.may_autocast(site.scope, site.node, depth - 1) for site in found.sites)
+
+    def _may_be_autocast(self, scope: Scope, manager: ast.expr) -> bool:
+        callee = manager.func if isinstance(manager, ast.Call) else manager
+        return not self._inference.value(scope, callee).must(lambda a: isinstance(a, External) and "autocast" not in a.qualname)
 
     def switches(self, scope: Scope, manager: ast.expr) -> bool | None:
         """What a context manager or decorator does: True switches autograd off, False on, None neither or unknown."""

@@ -44,7 +44,8 @@ too, with `nn.LSTM`, `nn.MultiheadAttention` and `nn.Transformer` layers, `scale
 other than those of linear layers, weight norms and some decompositions: torch runs other kernels for them without autograd,
 whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer by up to 7e-7, attention
 with a learned bias by 1e-6, a stack of matrices times a computed weight by 2e-4 of results around 100). The fix never uses
-`inference_mode`.
+`inference_mode`. Unsafe, too, inside a region of `torch.autocast`: without pytorch#165068 (December 2025) the region
+remembers converted weights without their graph, and what is trained in it afterwards gets no gradients.
 """
 
 import ast
@@ -102,6 +103,7 @@ _NETWORK = re.compile(
 _MAY_TRAIN = re.compile(rb"backward\(|zero_grad")
 _READS = re.compile(rb"\.item\(|argmax|\.detach\(|\.cpu\(|\.tolist\(")
 _EVAL = re.compile(rb"\.eval\(")
+_REMEMBERED = "an autocast region around it may remember weights without their graph and train with them"
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -158,6 +160,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [f"{end.note} with its graph" for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code)
+            missing += [_REMEMBERED] if code.facts.grad_mode.may_be_called_in_autocast(scope) else []
             missing = missing or [*hidden_graphs(code.facts, scope)]
             fix = None
             if len(reported) == 1:
@@ -166,6 +169,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(call, message, fix, missing)
         elif not ends and _is_used(code, call):
             missing = [reason for reason in (*_unsafe(code, call), _not_alone(code, call)) if reason]
+            missing += [_REMEMBERED] if code.facts.grad_mode.may_autocast(scope, call) else []
             missing = missing or [*hidden_graphs(code.facts, scope, code.flow.statement(call))]
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
