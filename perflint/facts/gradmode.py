@@ -11,7 +11,6 @@ from perflint.facts.inference import Inference
 from perflint.facts.values import External
 from perflint.syntax import Scope, SyntaxProblem
 
-
 _AUTOCAST = re.compile(rb"autocast|precision|\bamp\b|\bAccelerator\(|\bFabric\(|\b[fb][pf]?16\b")
 
 
