@@ -39,13 +39,16 @@ Under `no_grad` or `inference_mode`, lexically, by a decorator or by every calle
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
 function calls, names or hands on asks for gradients itself (modules, functions, properties, operators), and the function
-is no generator and no coroutine. Otherwise unsafe, so also where something unknown is given a tensor or a network. Unsafe,
-too, with `nn.LSTM`, `nn.MultiheadAttention` and `nn.Transformer` layers, `scaled_dot_product_attention`, products of matrices
-other than those of linear layers, weight norms and some decompositions: torch runs other kernels for them without autograd,
-whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer by up to 7e-7, attention
-with a learned bias by 1e-6, a stack of matrices times a computed weight by 2e-4 of results around 100). The fix never uses
-`inference_mode`. Unsafe, too, inside a region of `torch.autocast`: without pytorch#165068 (December 2025) the region
-remembers converted weights without their graph, and what is trained in it afterwards gets no gradients.
+is no generator and no coroutine. Otherwise unsafe, so also where something unknown is given a tensor or a network.
+
+Unsafe, too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`,
+products of matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for
+them without autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer
+by up to 7e-7, attention with a learned bias by 1e-6, a stack of matrices times a computed weight by 2e-4 of results around
+100; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December 2025)
+the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients.
+
+The fix never uses `inference_mode`.
 """
 
 import ast
