@@ -8,6 +8,7 @@ from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import (
     Heat,
     LoopKind,
@@ -148,6 +149,7 @@ __all__ = [
     "free_name",
     "graph_ends",
     "hidden_graphs",
+    "hidden_runs",
     "implied",
     "insert_after",
     "insert_after_block",

@@ -160,6 +160,51 @@ except (AssertionError, ValueError) as error:
 
 CALL = "train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), optimizer)"
 
+GRADIENTS_SEEN = """class Watch:
+    def __init__(self):
+        self.on = True
+
+    @property
+    def value(self):
+        return len(self)
+
+    def __len__(self):
+        print([p.grad is not None and p.grad.abs().sum().item() > 0 for p in net.parameters()])
+        return 1
+
+    def __setitem__(self, key, value):
+        len(self)
+
+    def __getattr__(self, name):
+        return len(self)
+
+    def __exit__(self, *error):
+        len(self)
+
+    __enter__ = __neg__ = __iter__ = __getitem__ = __eq__ = __len__
+
+
+net = nn.Linear(3, 2)
+watch = Watch()
+
+
+def train(model, optimizer):
+    for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+        out = model(x)
+        {}
+        loss = F.mse_loss(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+train(net, torch.optim.SGD(net.parameters(), lr=0.1))
+"""
+SEEING = [
+    "watch.value", "len(watch)", "watch[0]", "watch[0] = 1", "watch.unknown", "-watch", "watch == 1", "assert watch",
+    "with watch: pass", "eval('len(watch)')", "getattr(watch, 'value')", "list(map(lambda _: len(watch), [1]))",
+    "functools.reduce(lambda a, b: len(watch), [1, 2])", "class Inner:\n            size = len(watch)",
+]  # fmt: skip
 FORCES = """class Forces(nn.Module):
     def forward(self, x):
         x = x.detach().requires_grad_()
@@ -279,6 +324,7 @@ ASKS = [
 
 TRAPS = {
     **{f"{asks} asks for gradients": FORCES.replace("{}", asks) for asks in ASKS},
+    **{f"{sees} before gradients are cleared": GRADIENTS_SEEN.replace("{}", sees) for sees in SEEING},
     **{f"{keeps} in an evaluation": KEEPS.replace("{}", keeps) for keeps in KEEPING},
     "gradients for what a network is given": (
         FORCES.partition("def evaluate")[0]

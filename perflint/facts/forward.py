@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import may_run_module
 from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.syntax import Class, Scope, SyntaxProblem
@@ -126,35 +127,25 @@ class _Hidden:
         self.seen: set[Class | Scope] = set()
 
     def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
-        flow = flow_of(scope)
+        flow, nodes = flow_of(scope), list(nodes)
+        for function in hidden_runs(self.facts, scope, nodes):
+            yield from self.function(function)
         for node in nodes:
             match node:
                 case ast.Call():
                     yield from self.call(scope, node)
-                case ast.Attribute(value=receiver, attr=name, ctx=ast.Load()):
-                    for alternative in self.inference.value(scope, receiver).alternatives:
-                        if isinstance(alternative, (Instance, ClassRef)):
-                            yield from self.function(classes.find_method(self.inference, alternative.cls, name))
-                    yield from self.value(scope, node)
-                case ast.Name(ctx=ast.Load()):
+                case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()):
                     yield from self.value(scope, node)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if node in flow.inner:
                     yield from self.function(flow.inner_scope(node))
 
     def value(self, scope: Scope, node: ast.expr) -> Iterator[str]:
         for alternative in self.inference.value(scope, node).alternatives:
-            match alternative:
-                case FunctionRef(target):
-                    yield from self.function(target)
-                case ClassRef(cls) if not classes.is_module(self.inference, cls):
-                    yield from self.function(cls.methods.get("__init__"))
-                case ClassRef(cls) | Instance(cls) if classes.is_module(self.inference, cls):
-                    yield from _in_network(self.facts, cls.name, [cls], self.seen)
-                case Instance(cls):
-                    for ancestor in classes.ancestors(self.inference, cls):
-                        for name, method in ancestor.methods.items() if isinstance(ancestor, Class) else ():
-                            if name.startswith("__") and name != "__init__":
-                                yield from self.function(method)
+            if isinstance(alternative, (ClassRef, Instance)):
+                if classes.is_module(self.inference, alternative.cls):
+                    yield from _in_network(self.facts, alternative.cls.name, [alternative.cls], self.seen)
+                elif isinstance(alternative, ClassRef):
+                    yield from self.function(alternative.cls.methods.get("__init__"))
 
     def function(self, function: Scope | None) -> Iterator[str]:
         """What a function of the project runs."""

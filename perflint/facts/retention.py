@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
-from perflint.facts.classes import ancestors, find_method
+from perflint.facts.classes import ancestors
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.inference import decorator_name
 from perflint.facts.values import (
     Alternative,
@@ -86,27 +87,8 @@ class _Proof:
 
     def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
         """What code of the project runs without calling it."""
-        for node in nodes:
-            match node:
-                case ast.Attribute(value=receiver, attr=name, ctx=ast.Load()):
-                    for alternative in self.inference.value(scope, receiver).alternatives:
-                        if isinstance(alternative, Instance):
-                            method = find_method(self.inference, alternative.cls, name)
-                            if method is not None:
-                                yield from self.scope(method)
-                case ast.Name(ctx=ast.Load()):
-                    for alternative in self.inference.value(scope, node).alternatives:
-                        if isinstance(alternative, FunctionRef):
-                            yield from self.scope(alternative.scope)
-                        elif isinstance(alternative, Instance):
-                            yield from self.operators(alternative.cls)
-
-    def operators(self, cls: Class) -> Iterator[str]:
-        """What runs for an object in a subscript, a loop, a `with`, an arithmetic expression or a text."""
-        for ancestor in ancestors(self.inference, cls):
-            for name, method in ancestor.methods.items() if isinstance(ancestor, Class) else ():
-                if name.startswith("__") and name not in ("__init__", "__call__"):
-                    yield from self.scope(method)
+        for function in hidden_runs(self.facts, scope, nodes):
+            yield from self.scope(function)
 
     def runs(self, callee: Alternative, name: str) -> Iterator[str]:
         """What happens when something is called."""

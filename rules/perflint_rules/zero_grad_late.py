@@ -66,6 +66,7 @@ from perflint.api import (
     Text,
     find_method,
     flow_of,
+    hidden_runs,
     is_module_name,
     is_neural_module,
     is_optimizer,
@@ -235,6 +236,12 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
             yield f"`{ast.unparse(call.func)}` stands in between"
         elif _uses_gradients(code, code.scope, call):
             yield f"`{ast.unparse(call.func)}` may run a backward pass or read gradients"
+    between = [node for node in flow.order if low <= flow.order[node] < high]
+    if any(isinstance(node, ast.ClassDef) for node in between):
+        yield "a class is defined in between, and its body may read gradients"
+    for function in dict.fromkeys(hidden_runs(code.facts, code.scope, between)):
+        if _reaches_gradients(code, function, 4):
+            yield f"`{function.name}` may run in between, and run a backward pass or read gradients"
     if flow.calls_named["step"] and not any(_steps(code, zero, s) for s in flow.calls_named["step"]):
         yield "the step of this optimizer is conditional or elsewhere"
     loop: Loop | None = flow.loop(zero)
@@ -294,10 +301,6 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
     targets = code.facts.loops.targets(scope, call)
     if any(_reaches_gradients(code, target, depth) for target in targets):
         return True
-    for given in (*call.args, *(k.value for k in call.keywords)):  # `model.apply(f)` and `map(f, ...)` call what they get
-        for alternative in inference.value(scope, given).alternatives:
-            if isinstance(alternative, FunctionRef) and _reaches_gradients(code, alternative.scope, depth):
-                return True
     if isinstance(call.func, ast.Attribute):
         if call.func.attr in TENSOR_METHODS and not code.facts.project.backward_helpers((call.func.attr,)):
             return False
@@ -309,6 +312,8 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
             return owner.may(lambda a: _module_uses_gradients(code, a, depth))
     callee = inference.value(scope, call.func)
+    if callee.may(lambda a: isinstance(a, External) and a.qualname in ("builtins.eval", "builtins.exec")):
+        return True
     if callee.may(lambda a: _module_uses_gradients(code, a, depth)):
         return True
     return not targets and not callee.must_be(External, Object)
@@ -317,7 +322,12 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
 def _reaches_gradients(code: Code, scope: Scope, depth: int) -> bool:
     if depth == 0 or _USES_GRADIENTS.search(scope.text):
         return True
-    return any(_uses_gradients(code, scope, inner, depth - 1) for inner in flow_of(scope).calls)
+    flow = flow_of(scope)
+    if any(_uses_gradients(code, scope, inner, depth - 1) for inner in flow.calls):
+        return True
+    called = {target for call in flow.calls for target in code.facts.loops.targets(scope, call)}
+    others = {*hidden_runs(code.facts, scope, flow.order)} - called - {scope}
+    return any(_reaches_gradients(code, other, depth - 1) for other in others)
 
 
 def _module_uses_gradients(code: Code, alternative: Alternative, depth: int) -> bool:

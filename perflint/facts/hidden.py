@@ -1,0 +1,62 @@
+"""Functions of the project that code runs without calling them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from perflint.facts import classes
+from perflint.facts.facts import Facts
+from perflint.facts.flow import flow_of
+from perflint.facts.values import ClassRef, FunctionRef, Instance
+from perflint.syntax import Class, Scope
+
+_ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
+_BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
+
+
+def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Scope]:
+    """What code may run otherwise than by a call: functions that it names or hands on, properties, operators of objects.
+
+    nodes: the code, within `scope`. A function that is called as well may be among them.
+    """
+    flow = flow_of(scope)
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=receiver, attr=name):
+                for alternative in facts.inference.value(scope, receiver).alternatives:
+                    if isinstance(alternative, (Instance, ClassRef)):
+                        method = classes.find_method(facts.inference, alternative.cls, name)
+                        if method is not None:
+                            yield method
+            case ast.Lambda() if node in flow.inner:
+                yield flow.inner_scope(node)
+            case ast.Call(func=ast.Name(id=name), args=[receiver, *_]) if name in _BY_NAME:
+                for alternative in facts.inference.value(scope, receiver).alternatives:
+                    if isinstance(alternative, Instance):
+                        yield from _methods(facts, alternative.cls)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+            for alternative in facts.inference.value(scope, node).alternatives:
+                if isinstance(alternative, FunctionRef):
+                    yield alternative.scope
+                elif isinstance(alternative, Instance):
+                    yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
+
+
+def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None) -> Iterator[Scope]:
+    """What Python may run for an object where it stands."""
+    for method in _methods(facts, cls):
+        if isinstance(parent, ast.Attribute):
+            runs = method.name in _ATTRIBUTES
+        elif isinstance(parent, ast.Call) and parent.func is node:
+            runs = method.name == "__call__"
+        else:
+            runs = method.name.startswith("__") and method.name != "__init__"
+        if runs:
+            yield method
+
+
+def _methods(facts: Facts, cls: Class) -> Iterator[Scope]:
+    for ancestor in classes.ancestors(facts.inference, cls):
+        if isinstance(ancestor, Class):
+            yield from ancestor.methods.values()
