@@ -194,7 +194,8 @@ def _generators() -> object:
 def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
     """A value as something that can be compared: tensors bit by bit, objects by what they hold.
 
-    Gradients are left out where an exception has ended the program: nobody can look at them any more.
+    Gradients, and what requires them, are left out where an exception has ended the program: nobody can look at them any
+    more.
     """
     match value:
         case None | bool() | int() | str() | bytes():
@@ -203,7 +204,8 @@ def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
             return value.hex()
         case torch.Tensor():
             gradient = _observed(value.grad, seen, False) if with_gradients and value.is_leaf else None
-            kind = type(value).__name__, str(value.dtype), tuple(value.shape), value.requires_grad
+            requires_gradient = value.requires_grad if with_gradients else None
+            kind = type(value).__name__, str(value.dtype), tuple(value.shape), requires_gradient
             return *kind, repr(value.detach().tolist()), gradient  # to the last bit, NaNs apart
         case np.ndarray():
             return "ndarray", str(value.dtype), value.shape, value.tobytes()

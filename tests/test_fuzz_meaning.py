@@ -344,6 +344,9 @@ TRAPS = {
     ),
     "forward pass that keeps a tensor through a function": EVALUATE.replace("{}", "kept(self.layer(x))"),
     "forward pass that shows a tensor": EVALUATE.replace("{}", "print(self.layer(x).sum())"),
+    "forward pass that shows what was computed from a constant": EVALUATE.replace(
+        "{}", "print(torch.maximum(inputs.sum(), self.layer(x).mean()))"
+    ),
     "forward pass that formats a tensor": EVALUATE.replace("{}", "h = self.layer(x); print(f'{h}')"),
     "forward pass that keeps a tensor in a global": EVALUATE.replace("{}", "KEPT.append(self.layer(x))"),
     "numpy() that raises for a graph": EVALUATING.format(

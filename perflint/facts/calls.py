@@ -246,7 +246,15 @@ def _computed(
     if name in BINARY_METHODS and any(isinstance(inference.infer(o, frame).literal, complex) for o in others):
         dtype = ""
     fresh = name not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS and not works_in_place(node)
-    return Tensor(place, ndim, dtype, fresh=fresh, grad=receiver.grad, guessed=receiver.guessed)
+    grad = receiver.grad
+    operands = [*others, *(k.value for k in node.keywords if k.arg not in ("dtype", "dim", "axis", "keepdim"))]
+    if grad is False and not all(inference.infer(part, frame).must(_is_outside_graph) for part in operands):
+        grad = None
+    return Tensor(place, ndim, dtype, fresh=fresh, grad=grad, guessed=receiver.guessed)
+
+
+def _is_outside_graph(alternative: Alternative) -> bool:
+    return not isinstance(alternative, (Tensor, Output)) or (isinstance(alternative, Tensor) and alternative.grad is False)
 
 
 _PROMOTING = BINARY_METHODS | words("maximum minimum fmod remainder where addmm baddbmm outer")
