@@ -36,6 +36,7 @@ from perflint.executors import Pinned
 from perflint.outcome import Checked, Counters, Item
 from perflint.project import read_file
 from perflint.session import Session
+from perflint.texts import TextFacts
 from perflint.workers import Workers
 
 BATCHES_PER_WORKER = 16
@@ -145,8 +146,9 @@ def forget_run(run: str) -> None:
 
 
 def _remember(run: str, setup: Setup) -> None:
+    texts: dict[str, TextFacts] = {}
     for session in setup.sessions:
-        session.project.reader = setup.read
+        session.project.reader, session.project.texts = setup.read, texts
     _RUNS[run] = setup.sessions
     while len(_RUNS) > MAX_RUNS_HELD:
         del _RUNS[next(iter(_RUNS))]

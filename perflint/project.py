@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
+from perflint.texts import TextFacts
 from perflint.trace import Question, Trace
 from perflint.words import call_pattern
 
@@ -43,12 +44,7 @@ in question stay open."""
 MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
-_IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
-"""Begins with a line end, so that a search jumps from line to line."""
-
 _ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
-
-_TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
 
 _REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
 
@@ -104,6 +100,14 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
+def _seen_from(importer: str, level: int) -> str:
+    """The directory that an import in a file starts from; a dot before it says that the import is relative to it."""
+    directory = os.path.dirname(importer)
+    for _ in range(level - 1):
+        directory = os.path.dirname(directory)
+    return f"{'.' if level else ''}{directory}"
+
+
 def why_unreadable(path: str) -> str:
     """What a user can do about a file that `read_file` does not read."""
     try:
@@ -129,11 +133,13 @@ class Project:
     listing: the files that exist for imports and callers, or a function that gives them and the symbolic links to files,
     which imports follow; it is called when a question first goes beyond one file.
     reader: how a file's bytes are had; tests and editors put unsaved text in their place.
+    texts: what the files' texts say by themselves, shared by projects with the same reader.
     """
 
     root: str
     listing: Collection[str] | Callable[[], Listing]
     reader: Reader = read_file
+    texts: dict[str, TextFacts] = field(default_factory=dict, repr=False)
     trace: Trace = field(default_factory=Trace, repr=False)
     """What is asked here. `answer` says what the questions are."""
     generation: int = 0
@@ -206,6 +212,17 @@ class Project:
                 self._contents_size = len(data) if data is not None else 0
             self._contents[path] = data
         return self._contents[path]
+
+    def _said(self, path: str) -> TextFacts:
+        """What the text of a file says by itself."""
+        said = self.texts.get(path)
+        if said is None or self._last_read.get(path, said.digest) != said.digest:
+            data = self._read(path)
+            said = self.texts[path] = TextFacts.of(data, self._last_read[path])
+        elif path not in self._last_read:
+            self.is_settled &= self._digests.setdefault(path, said.digest) == said.digest
+            self._last_read[path] = said.digest
+        return said
 
     def mentions(self, path: str, name: str) -> bool:
         """Whether the text of a file holds a name."""
@@ -288,6 +305,7 @@ class Project:
         self.end_generation()
         for known in (self._modules, self._contents, self._stored, self._training, self._file_matches, self._helpers):
             known.pop(path, None)
+        self.texts.pop(path, None)
         self._program_matches.clear()
         self._near_training.clear()
         self._all_helpers = None
@@ -308,15 +326,12 @@ class Project:
 
     def resolve(self, dotted: str, importer: str, level: int = 0) -> str | None:
         """The file that `import dotted` in the file `importer` means, or None for a module outside the project."""
-        directory = os.path.dirname(importer)
-        for _ in range(level - 1):
-            directory = os.path.dirname(directory)
-        directory = f"{'.' if level else ''}{directory}"
+        directory = _seen_from(importer, level)
         self.trace.note("module", directory, dotted)
         return self._resolve(directory, dotted)
 
     def _resolve(self, directory: str, dotted: str) -> str | None:
-        """`resolve`, seen from a directory; a dot before it says that the import is relative to it."""
+        """`resolve`, seen from a directory, as `_seen_from` gives it."""
         key = (directory, dotted)
         if key not in self._resolved:
             bases = [directory[1:]] if directory.startswith(".") else self._search_path(directory)
@@ -384,26 +399,17 @@ class Project:
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
-        data = self._read(path)
-        if data is None:
-            return
-        for dots, dotted, names, plain in _IMPORT.findall(b"\n" + data):
-            if plain:
-                for part in plain.split(b","):
-                    if part.split():
-                        yield from self._target(part.split()[0].decode("utf-8", "replace"), path, 0)
-                continue
-            base = dotted.decode("utf-8", "replace")
-            targets = list(self._target(base, path, len(dots)))
+        for level, dotted, names in self._said(path).imports():
+            targets = list(self._target(dotted, path, level))
             yield from targets
             if targets and not targets[0].endswith(f"{os.sep}__init__.py"):
                 continue
-            for name in re.findall(rb"\w+", re.sub(rb"\bas\s+\w+", b"", names)):
-                yield from self._target(f"{base}.{name.decode()}" if base else name.decode(), path, len(dots))
+            for name in names or ():
+                yield from self._target(f"{dotted}.{name}" if dotted else name, path, level)
 
     def _target(self, dotted: str, path: str, level: int) -> Iterator[str]:
         if level or dotted.partition(".")[0] in self._components:
-            target = self.resolve(dotted, path, level)
+            target = self._resolve(_seen_from(path, level), dotted)  # unnoted: it is part of a question about imports
             if target is not None and target != path:
                 yield target
 
@@ -525,9 +531,8 @@ class Project:
 
     def _trains(self, path: str) -> bool:
         if path not in self._training:
-            data = self._read(path)
+            self._training[path] = self._said(path).trains
             self.found_out.add(path)
-            self._training[path] = data is not None and any(word in data for word in _TRAINING)
         return self._training[path]
 
     def holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
@@ -558,18 +563,20 @@ class Project:
 
     def _helpers_of(self, path: str) -> frozenset[str]:
         if path not in self._helpers:
-            data = self._read(path)
-            texts = self._function_texts(path, data) if data is not None and b"backward(" in data else []
-            own = sorted({name for name, text in texts if b"backward(" in text})
-            users = [name for name, text in texts if own and call_pattern(*own).search(text)]
-            self._helpers[path] = frozenset((*own, *users))
+            said = self._said(path)
+            if said.helpers is None:
+                texts = self._function_texts(path)
+                own = sorted({name for name, text in texts if b"backward(" in text})
+                users = [name for name, text in texts if own and call_pattern(*own).search(text)]
+                said.helpers = frozenset((*own, *users))
+            self._helpers[path] = said.helpers
             self.found_out.add(path)
         return self._helpers[path]
 
-    def _function_texts(self, path: str, data: bytes) -> list[tuple[str, bytes]]:
+    def _function_texts(self, path: str) -> list[tuple[str, bytes]]:
         """The names and texts of a file's outermost functions."""
         try:
-            source = Source.decode(path, data)
+            source = Source.decode(path, self._read(path) or b"")
         except SourceError:
             return []
         return [(chunk.name, source.body[chunk.start : chunk.end]) for chunk in self.cut(source).chunks]

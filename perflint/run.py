@@ -34,6 +34,7 @@ from perflint.workers import ALONE, Workers
 if TYPE_CHECKING:
     from perflint.fixer import Accept, Fixed
     from perflint.source import Source
+    from perflint.texts import TextFacts
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -122,6 +123,7 @@ class Run:
         self._places: dict[int, int] = {}
         self._session_of: dict[str, Session] = {}
         self._projects: dict[str, Project] = {}
+        self._texts: dict[str, TextFacts] = {}
         self._unsaved: dict[str, bytes] = {}
         self._stats: dict[str, Stat] = {}
         self._present: dict[str, Stat | None] = {}
@@ -364,7 +366,7 @@ class Run:
         key = root if marked else ""
         if key not in self._projects:
             listing = partial(self._listing, root if marked else None, found)
-            self._projects[key] = Project(root if marked else _common_root(found.files), listing, self.read)
+            self._projects[key] = Project(root if marked else _common_root(found.files), listing, self.read, self._texts)
         return self._projects[key]
 
     def _listing(self, root: str | None, found: Found) -> Listing:
