@@ -100,9 +100,8 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _seen_from(importer: str, level: int) -> str:
-    """The directory that an import in a file starts from; a dot before it says that the import is relative to it."""
-    directory = os.path.dirname(importer)
+def _seen_from(directory: str, level: int) -> str:
+    """Where an import in a file of a directory starts from; a dot before it says that the import is relative to it."""
     for _ in range(level - 1):
         directory = os.path.dirname(directory)
     return f"{'.' if level else ''}{directory}"
@@ -326,7 +325,7 @@ class Project:
 
     def resolve(self, dotted: str, importer: str, level: int = 0) -> str | None:
         """The file that `import dotted` in the file `importer` means, or None for a module outside the project."""
-        directory = _seen_from(importer, level)
+        directory = _seen_from(os.path.dirname(importer), level)
         self.trace.note("module", directory, dotted)
         return self._resolve(directory, dotted)
 
@@ -349,13 +348,15 @@ class Project:
         yield os.path.join(self.root, "src")
 
     def _file_of(self, base: str, dotted: str) -> str | None:
-        stem = os.path.join(base, *dotted.split(".")) if dotted else base
-        for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
-            if path in self.files:
-                return path
-            if path in self.links:
-                return self.links[path]
-        return None
+        return self._by_stem.get(os.path.join(base, dotted.replace(".", os.sep)) if dotted else base)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, str]:
+        """The files by the paths that imports spell: `a/b` is `a/b.py`, else `a/b/__init__.py`."""
+        named = {**self.links, **{path: path for path in self.files}}
+        package = f"{os.sep}__init__.py"
+        packages = {name.removesuffix(package): path for name, path in named.items() if name.endswith(package)}
+        return packages | {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")}
 
     def importers(self, path: str) -> frozenset[str]:
         """Files that import the file at `path`, directly or through the `__init__.py` of a package.
@@ -394,24 +395,29 @@ class Project:
 
     def _find_imports(self, path: str) -> set[str]:
         if path not in self._imports:
-            self._imports[path] = set(self._imports_of(path))
+            self._imports[path] = set(self._imports_of(path)) - {path}
             self.found_out.add(path)
         return self._imports[path]
 
     def _imports_of(self, path: str) -> Iterator[str]:
+        directory = os.path.dirname(path)
         for level, dotted, names in self._said(path).imports():
-            targets = list(self._target(dotted, path, level))
-            yield from targets
-            if targets and not targets[0].endswith(f"{os.sep}__init__.py"):
-                continue
-            for name in names or ():
-                yield from self._target(f"{dotted}.{name}" if dotted else name, path, level)
-
-    def _target(self, dotted: str, path: str, level: int) -> Iterator[str]:
-        if level or dotted.partition(".")[0] in self._components:
-            target = self._resolve(_seen_from(path, level), dotted)  # unnoted: it is part of a question about imports
+            start = _seen_from(directory, level)
+            target = self._target(start, dotted)
             if target is not None and target != path:
                 yield target
+                if not target.endswith(f"{os.sep}__init__.py"):
+                    continue
+            for name in names or ():
+                target = self._target(start, f"{dotted}.{name}" if dotted else name)
+                if target is not None:
+                    yield target
+
+    def _target(self, start: str, dotted: str) -> str | None:
+        """What an import means: the answer is part of that to a question about imports, so it is no question itself."""
+        if start.startswith(".") or dotted.partition(".")[0] in self._components:
+            return self._resolve(start, dotted)
+        return None
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""
