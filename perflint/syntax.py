@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from perflint.bindings import Binding, bindings
 from perflint.source import Source
 
 if TYPE_CHECKING:
@@ -499,6 +500,11 @@ class Module:
                 case _:
                     for inner in _blocks(statement):
                         self._collect(into, inner, prefix, owner, chunks)
+
+    @cached_property
+    def bindings(self) -> dict[str, Binding | None]:
+        """The names that the file's own statements may bind, as `bindings` finds them."""
+        return bindings(self.tree, self.source, {row: scope.name for row, scope in self.placeholders.items()})
 
     @cached_property
     def global_writers(self) -> list[Scope]:

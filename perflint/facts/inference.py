@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from perflint.bindings import Binding
 from perflint.facts import calls, classes
 from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import Callers
@@ -248,12 +249,11 @@ class Inference:
         return self.solve(("global", module.source.path, name, depth), lambda: self._module_name(module, name, depth))
 
     def _module_name(self, module: Module, name: str, depth: int) -> Value:
-        flow = flow_of(module.top)
-        frame = self.frame(module.top, (), depth)
-        found = flow.definitions_of(name)
-        values = [self.definition(d, frame, flow) for d in found]
-        if found:
-            return join((*values, *self._assigned_as_global(module, name, depth)))
+        if name in module.bindings:
+            binding = module.bindings[name]
+            values = self._defined(module, name, depth) if binding is None else [self._bound(binding, name, module)]
+            if values:
+                return join((*values, *self._assigned_as_global(module, name, depth)))
         foreign = False
         for dotted, level in module.star_imports:
             target = self.project.resolve(dotted, module.source.path, level)
@@ -266,6 +266,23 @@ class Inference:
                 if value.alternatives:
                     return value
         return Value(one(External(f"builtins.{name}")).alternatives, open=foreign) if name in _BUILTINS else UNKNOWN
+
+    def _bound(self, binding: Binding, name: str, module: Module) -> Value:
+        """What the only statement that binds a variable of a module gives it: no other need be looked at."""
+        match binding.node:
+            case ast.alias() as alias:
+                return self._imported(alias, binding.statement, module)
+            case ast.ClassDef():
+                return _class(name, module)
+            case ast.Assign(value=ast.Constant(value=value)) | ast.AnnAssign(value=ast.Constant(value=value)):
+                return one(Literal(value))
+        return self._function(binding.node, module.top)
+
+    def _defined(self, module: Module, name: str, depth: int) -> list[Value]:
+        """The values that a module's own statements give a variable."""
+        flow = flow_of(module.top)
+        frame = self.frame(module.top, (), depth)
+        return [self.definition(d, frame, flow) for d in flow.definitions_of(name)]
 
     def _assigned_as_global(self, module: Module, name: str, depth: int) -> list[Value]:
         if not module.global_writers:
@@ -298,12 +315,11 @@ class Inference:
                 old = self.infer(definition.node, frame)
                 return combined([old if old != NOTHING else UNKNOWN, self.known(definition.value, frame)], "")
             case "import":
-                return self._imported(definition, frame.scope.module, flow)
+                return self._imported(definition.node, flow.parent[definition.node], frame.scope.module)
             case "function":
-                return self._function(definition, frame.scope, flow)
+                return self._function(definition.node, frame.scope)
             case "class":
-                found = frame.scope.module.classes.get(definition.name)
-                return one(ClassRef(found)) if found is not None else UNKNOWN
+                return _class(definition.name, frame.scope.module)
             case "except":
                 return one(Object("builtins.Exception"))
             case _:
@@ -317,19 +333,16 @@ class Inference:
         bound = frame.argument(name)
         return bound if bound is not None else self.callers.parameter(frame.scope, name, frame.depth)
 
-    def _function(self, definition: Definition, scope: Scope, flow: Flow) -> Value:
-        node = definition.node
+    def _function(self, node: ast.AST, scope: Scope) -> Value:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if not scope.is_module:
-                return one(FunctionRef(flow.inner_scope(node)))
+                return one(FunctionRef(flow_of(scope).inner_scope(node)))
             found: Scope | None = scope.module.scopes.get(node.name)
             return one(FunctionRef(found)) if found is not None else UNKNOWN
         placeholder = scope.module.placeholders.get(getattr(node, "lineno", 0))
         return one(FunctionRef(placeholder)) if isinstance(placeholder, Scope) else UNKNOWN
 
-    def _imported(self, definition: Definition, module: Module, flow: Flow) -> Value:
-        alias = definition.node
-        statement = flow.parent[alias]
+    def _imported(self, alias: ast.AST, statement: ast.AST, module: Module) -> Value:
         assert isinstance(alias, ast.alias)
         if isinstance(statement, ast.ImportFrom):
             base, level = statement.module or "", statement.level
@@ -760,6 +773,11 @@ def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
 
 def _by_order(definition: Definition) -> int:
     return definition.order
+
+
+def _class(name: str, module: Module) -> Value:
+    found = module.classes.get(name)
+    return one(ClassRef(found)) if found is not None else UNKNOWN
 
 
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
