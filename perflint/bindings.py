@@ -86,6 +86,6 @@ def _names(node: ast.AST, functions: dict[int, str]) -> Iterator[str]:
             yield asname or name.partition(".")[0]
         case _:  # what is left are functions, classes, `except` and the patterns of `match`
             for field in ("name", "rest"):
-                name = getattr(node, field, None)
-                if isinstance(name, str):
-                    yield name
+                bound = getattr(node, field, None)
+                if isinstance(bound, str):
+                    yield bound

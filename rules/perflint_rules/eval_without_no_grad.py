@@ -152,13 +152,16 @@ def check(code: Code) -> Iterator[Finding]:
     for call in forwards:
         if code.grad_is_off(call) is not False or _frozen(code, call) or _switches_off(code, call):
             continue
-        ends = graph_ends(code.facts, scope, call)
-        if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
-            continue
         if evaluates:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
                 continue
+        elif not _is_used(code, call):
+            continue
+        ends = graph_ends(code.facts, scope, call)
+        if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
+            continue
+        if evaluates:
             reported.append(number)
             missing = [f"{end.note} with its graph" for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
@@ -170,7 +173,7 @@ def check(code: Code) -> Iterator[Finding]:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing)
-        elif not ends and _is_used(code, call):
+        elif not ends:
             missing = [reason for reason in (*_unsafe(code, call), _not_alone(code, call)) if reason]
             missing += [_REMEMBERED] if code.facts.grad_mode.may_autocast(scope, call) else []
             missing = missing or [*hidden_graphs(code.facts, scope, code.flow.statement(call))]

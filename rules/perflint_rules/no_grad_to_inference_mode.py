@@ -127,13 +127,16 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     calls = inside.calls
     if _says_why(code, manager) or not _is_evaluation(code, calls, whole):
         return
-    forwards = [c for c in calls if _is_forward(code, c)]
-    if not forwards:
+    if not any(_is_forward(code, c) for c in calls):
         return
-    escapes = list(_escapes(code, inside))
-    if any(reason is None for reason in escapes):
+    oldest = code.facts.versions.get("torch")
+    if oldest is not None and oldest < Version("1.9"):
         return
-    missing = [r for r in escapes if r is not None]
+    missing: list[str] = []
+    for reason in _escapes(code, inside):
+        if reason is None:
+            return
+        missing.append(reason)
     missing += [r for c in calls for r in _creates(code, c)]
     missing += [r for node in inside.nodes for r in _shares_samples(code, node)]
     if not missing:
@@ -141,9 +144,6 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
         missing += filter(None, [kept_by(code.facts, code.scope, seeing, inside.nodes)])
     if re.search(rb"is_inference|\._version\b", code.scope.text):
         missing.append("the function looks at how tensors were made")
-    oldest = code.facts.versions.get("torch")
-    if oldest is not None and oldest < Version("1.9"):
-        return
     if suspends(flow):
         missing.append("the function yields or awaits")
     fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
