@@ -125,3 +125,31 @@ def test_what_is_no_text_raises(data: bytes) -> None:
 def test_columns_are_characters() -> None:
     source = Source.decode("a.py", "x = 'é日'; y\n".encode())
     assert source.position(source.body.index(b"y")) == Position(1, 11)
+
+
+def test_projects_that_share_texts_read_each_file_once() -> None:
+    files = {
+        f"{ROOT}/app/main.py": b"from net import build\n\n\ndef fit(loss):\n    loss.backward()\n",
+        f"{ROOT}/app/net.py": b"def build(): pass\n",
+        f"{ROOT}/tool.py": b"import app.net\n",
+    }
+    read: list[str] = []
+
+    def reader(path: str) -> bytes | None:
+        read.append(path)
+        return files.get(path)
+
+    outer = Project(ROOT, list(files), reader)
+    inner = Project(f"{ROOT}/app", list(files), reader, outer.texts)
+    net = f"{ROOT}/app/net.py"
+    for project in (outer, inner):
+        assert project.importers(net) == {f"{ROOT}/app/main.py", f"{ROOT}/tool.py"}
+        assert project.backward_helpers(["fit", "build"]) == {"fit"}
+        assert not project.near_training(f"{ROOT}/tool.py")
+        project.forget_texts()
+    assert sorted(read) == sorted(files)
+
+    files[f"{ROOT}/app/main.py"] = b"import other\n"
+    inner.changed(f"{ROOT}/app/main.py")
+    assert inner.importers(net) == {f"{ROOT}/tool.py"}
+    assert not inner.backward_helpers(["fit"])
