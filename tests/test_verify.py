@@ -95,15 +95,15 @@ def test_a_wrong_fix_is_told_with_the_first_place_that_differs(before: str, afte
 
 
 def test_losses_that_the_original_does_not_reproduce_are_held_against_its_own_spread() -> None:
-    noisy = NAIVE.replace("torch.manual_seed(1)", "torch.manual_seed(1); import os; noise = os.getpid() % 97 * 1e-7").replace(
-        "    loss.backward()", "    loss = loss * (1 + noise)\n    loss.backward()"
-    )
-    originals = [run_in_fork(noisy) for _ in range(4)]
-    same = compare(originals, [run_in_fork(noisy)])
+    def with_noise(noise: int, text: str = NAIVE) -> Run:
+        return run_in_fork(text.replace("    loss.backward()", f"    loss = loss * (1 + {noise}e-7)\n    loss.backward()"))
+
+    originals = [with_noise(noise) for noise in (0, 3, 1, 4)]
+    same = compare(originals, [with_noise(2)])
     assert same.verdict == "within the original's spread"
     assert 0 < same.spread < 1e-3
     assert "losses of 12 backward passes" in same.not_reproducible
-    other = compare(originals, [run_in_fork(noisy.replace("lr=1e-2", "lr=2e-2"))])
+    other = compare(originals, [with_noise(2, NAIVE.replace("lr=1e-2", "lr=2e-2"))])
     assert other.verdict == "different"
 
 
