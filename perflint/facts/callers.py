@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -329,9 +328,6 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-_LAYER = re.compile(r"(?:torch\.)?nn\.([A-Z]\w*)")
-
-
 def _declared(scope: Scope, name: str) -> Value:
     """What the annotation says. Nobody enforces it, so the value is open."""
     for parameter in scope.parameters:
@@ -340,9 +336,6 @@ def _declared(scope: Scope, name: str) -> Value:
             for spelling, alternative in _ANNOTATED:
                 if text.split("|")[0].strip() in (spelling, spelling.rpartition(".")[2]):
                     return Value(frozenset((alternative,)), open=True)
-            layer = _LAYER.fullmatch(text)
-            if layer is not None:
-                return Value(frozenset((Object(f"torch.nn.{layer[1]}"),)), open=True)
     if scope.name == "forward":
         return Value(frozenset((Output(),)), open=True)
     return UNKNOWN

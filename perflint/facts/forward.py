@@ -181,9 +181,9 @@ class _Hidden:
             yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
 
     def is_known(self, value: Value) -> bool:
-        """Whether at least one thing that a value may be is known, and no such thing is of a package that is not."""
+        """Whether all that a value may be is known, and nothing of it is of a package that is not."""
         foreign = [a.qualname for a in value.alternatives if isinstance(a, (External, Object))]
-        return bool(value.alternatives) and all(map(_is_understood, foreign))
+        return not value.open and bool(value.alternatives) and all(map(_is_understood, foreign))
 
 
 def _has_fused(facts: Facts, function: Scope) -> bool:

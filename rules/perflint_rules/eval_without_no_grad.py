@@ -306,7 +306,8 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
     yield from needs_graph(code.facts, code.scope, call)
     if b"_hook(" in code.source.body:
         yield "the file registers hooks, which may keep activations with their graph"
-    if not targets and not code.value(call.func).must(lambda a: is_neural_module(code.facts.inference, a)):
+    callee = code.value(call.func)
+    if callee.open or not (targets or callee.must(lambda a: is_neural_module(code.facts.inference, a))):
         yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
 
 

@@ -316,7 +316,7 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
         return True
     if callee.may(lambda a: _module_uses_gradients(code, a, depth)):
         return True
-    return not targets and not callee.must_be(External, Object)
+    return (callee.open or not targets) and not callee.must_be(External, Object)
 
 
 def _reaches_gradients(code: Code, scope: Scope, depth: int) -> bool:
