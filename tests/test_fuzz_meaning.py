@@ -374,6 +374,18 @@ TRAPS = {
         "        with torch.inference_mode(i == 0):\n            loss = model(x.to(device)).sum()\n"
         "            total += loss.item()\n    return total\n\n\nprint(train(nn.Linear(3, 2).to(device)))\n"
     ),
+    "recurrent layer by the name of a loss": (
+        "loss_net = nn.LSTM(2, 64)\n" + EVALUATING.format("total += loss_net(out.view(-1, 1, 2))[0].sum().item()")
+    ),
+    "tensor that is copied with its gradient": STEP.format(
+        "KEPT.append(copy.deepcopy(weight)); out = out + weight",
+        "import copy\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        f"{CALL}\nfor copied in KEPT:\n    print(copied.grad)",
+    ),
+    "evaluation that looks at the version of a tensor": (
+        "def evaluate(model):\n    for x in inputs.split(2):\n        with torch.no_grad():\n            out = model(x)\n"
+        "            print(out._version, out.sum().item())\n\n\nmodel = nn.Linear(3, 2)\nmodel.eval()\nevaluate(model)\n"
+    ),
     "integer that does not fit": (
         "def train(loader):\n    for x, y in loader:\n        print(x.sum().item())\n"
         "        torch.tensor(300, dtype=torch.uint8, device=device)\n\n\n"

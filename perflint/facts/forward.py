@@ -141,7 +141,9 @@ class _Hidden:
 
     def value(self, scope: Scope, node: ast.expr) -> Iterator[str]:
         for alternative in self.inference.value(scope, node).alternatives:
-            if isinstance(alternative, (ClassRef, Instance)):
+            if isinstance(alternative, Object) and _FUSED.search(alternative.qualname.encode()):
+                yield f"`{ast.unparse(node)}` {_ROUNDS}"
+            elif isinstance(alternative, (ClassRef, Instance)):
                 if classes.is_module(self.inference, alternative.cls):
                     yield from _in_network(self.facts, alternative.cls.name, [alternative.cls], self.seen)
                 elif isinstance(alternative, ClassRef):

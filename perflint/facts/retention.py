@@ -61,7 +61,7 @@ def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[a
     operators of the project's classes, and functions that are handed on.
     """
     proof = _Proof(facts)
-    return next(chain(proof.calls(scope, calls), proof.hidden(scope, nodes)), None)
+    return next(chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes)), None)
 
 
 class _Proof:
@@ -154,13 +154,16 @@ class _Proof:
             for store in flow.stores:
                 if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
                     yield f"`{scope.name}` assigns `{ast.unparse(store)}`"
-        if _LOOKS.search(scope.text):
-            yield f"`{scope.name}` looks at how tensors were made"
+        yield from self.looks(scope)
         for call in flow.calls:
             yield from self._nested_call(scope, flow, call, constructor)
         yield from self.hidden(scope, flow.order)
         for inner in flow.inner:
             yield from self.scope(flow.inner_scope(inner))
+
+    def looks(self, scope: Scope) -> Iterator[str]:
+        if _LOOKS.search(scope.text):
+            yield f"`{scope.name}` looks at how tensors were made"
 
     def _nested_call(self, scope: Scope, flow: Flow, call: ast.Call, constructor: bool) -> Iterator[str]:
         func = call.func

@@ -142,8 +142,6 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     if not missing:
         seeing = [c for c in calls if _sees_tensors(code, c)]
         missing += filter(None, [kept_by(code.facts, code.scope, seeing, inside.nodes)])
-    if re.search(rb"is_inference|\._version\b", code.scope.text):
-        missing.append("the function looks at how tensors were made")
     if suspends(flow):
         missing.append("the function yields or awaits")
     fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)

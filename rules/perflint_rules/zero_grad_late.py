@@ -312,7 +312,7 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
             return owner.may(lambda a: _module_uses_gradients(code, a, depth))
     callee = inference.value(scope, call.func)
-    if callee.may(lambda a: isinstance(a, External) and a.qualname in ("builtins.eval", "builtins.exec")):
+    if callee.may(lambda a: isinstance(a, External) and a.qualname in _SEES_GRADIENTS):
         return True
     if callee.may(lambda a: _module_uses_gradients(code, a, depth)):
         return True
@@ -349,6 +349,7 @@ def _module_uses_gradients(code: Code, alternative: Alternative, depth: int) -> 
 
 
 _HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
+_SEES_GRADIENTS = words("builtins.eval builtins.exec copy.deepcopy")
 _CONTAINERS = words(
     """
     torch.nn.Module torch.nn.Sequential torch.nn.ModuleList torch.nn.ModuleDict torch.nn.DataParallel
