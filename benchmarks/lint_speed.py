@@ -155,13 +155,13 @@ def main() -> int:
 
 def surroundings(options: argparse.Namespace) -> Figures:
     """Where and how a row was measured."""
-    found = {**versions("perflint-torch", "ruff", "libcst"), "torchfix": version_of(options.torchfix)}
+    peers = {"torchfix": version_of(options.torchfix), "fixit": version_of(options.fixit)}
     return {
         "command": f"python benchmarks/lint_speed.py PACKAGES TRAINING --rounds {options.rounds} --sample {options.sample}",
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "machine": machine(),
-        "versions": {**found, "fixit": version_of(options.fixit)},
+        "versions": versions("perflint-torch", "ruff", "libcst") | {name: found for name, found in peers.items() if found},
     }
 
 
@@ -451,7 +451,9 @@ def ratio(rounds: Sequence[dict[str, Figures]], first: str, second: str) -> floa
 
 
 def version_of(command: list[str]) -> str:
-    """The version that a command prints."""
+    """The version that a command prints; empty without that command."""
+    if shutil.which(command[0]) is None:
+        return ""
     found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
     numbers = re.findall(r"\d+(?:\.\d+)+", found.stdout + found.stderr)
     return numbers[-1] if numbers else ""

@@ -13,7 +13,7 @@ import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ _QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
 _CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
 _DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
 _PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
+_WORD = re.compile(rb"\w+")
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
 _TARGETS = re.compile(
     rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
@@ -53,6 +54,10 @@ _TARGETS = re.compile(
 
 Finds too much rather than too little.
 """
+
+SEARCHES_WITHOUT_INDEX = 64
+"""How often a file is searched for identifiers before all its words are indexed, which takes as long as about so many
+searches: a file of many functions is asked about each of them."""
 
 MAX_LINES_ABOVE = 100
 """For each line of a function. Its tree gets the file's line numbers by that many empty lines in front of its text; where
@@ -406,6 +411,7 @@ class Module:
         self.parsed_lines = 0
         """How many lines have become trees so far."""
         self._held: dict[re.Pattern[bytes], bool] = {}
+        self._searches = 0
 
     @cached_property
     def skeleton(self) -> bytes:
@@ -533,18 +539,35 @@ class Module:
 
     def scopes_with(self, word: str) -> list[Scope]:
         """The file's own code and its outermost functions, as far as their text holds an identifier."""
-        name = word.encode()
-        found = [bisect_right(self._chunk_starts, at) - 1 for at in _occurrences(name, self.source.body)]
+        found = [bisect_right(self._chunk_starts, at) - 1 for at in self.occurrences(word)]
         if not found:
             return []
-        holding = {self._chunk_starts[index] for index in found if index >= 0}
+        functions, by_start, uncut = self._function_places
+        name = word.encode()
+        holding = {by_start.get(self._chunk_starts[index], -1) for index in found if index >= 0} - {-1}
+        holding |= {place for place in uncut if _stands_in(name, functions[place].text)}
+        return [*([self.top] if _stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
 
-        def holds(scope: Scope) -> bool:
-            if scope.chunk is not None:
-                return scope.chunk.start in holding
-            return next(_occurrences(name, scope.text), None) is not None
+    def occurrences(self, word: str) -> list[int]:
+        """Where an identifier stands in the file's text, strings and comments included."""
+        self._searches += 1
+        if self._searches <= SEARCHES_WITHOUT_INDEX or not word.isascii():
+            return list(_occurrences(word.encode(), self.source.body))
+        return self._words.get(word.encode(), [])
 
-        return [scope for scope in (self.top, *self.functions()) if holds(scope)]
+    @cached_property
+    def _words(self) -> dict[bytes, list[int]]:
+        places: dict[bytes, list[int]] = {}
+        for match in _WORD.finditer(self.source.body):
+            places.setdefault(match[0], []).append(match.start())
+        return places
+
+    @cached_property
+    def _function_places(self) -> tuple[list[Scope], dict[int, int], list[int]]:
+        """The outermost functions, their places in that list by where their text begins, and those that are not cut out."""
+        functions = list(self.functions())
+        by_start = {scope.chunk.start: place for place, scope in enumerate(functions) if scope.chunk is not None}
+        return functions, by_start, [place for place, scope in enumerate(functions) if scope.chunk is None]
 
     @cached_property
     def _chunk_starts(self) -> list[int]:
@@ -561,10 +584,13 @@ class Module:
         yield from self.scopes.values()
 
 
-def is_renamed(name: str, text: bytes) -> bool:
-    """Whether what goes by a name in a text may get a second one by `as`."""
+def is_renamed(name: str, text: bytes, places: Iterable[int] | None = None) -> bool:
+    """Whether what goes by a name in a text may get a second one by `as`.
+
+    places: where the name stands in the text, if that is known.
+    """
     word = name.encode()
-    return any(_AS.match(text, at + len(word)) for at in _occurrences(word, text))
+    return any(_AS.match(text, at + len(word)) for at in (_occurrences(word, text) if places is None else places))
 
 
 _AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
@@ -582,6 +608,10 @@ def stands_in_code(name: str, text: bytes) -> bool:
             if not places:
                 return False
     return bool(places)
+
+
+def _stands_in(word: bytes, text: bytes) -> bool:
+    return next(_occurrences(word, text), None) is not None
 
 
 def _occurrences(word: bytes, text: bytes) -> Iterator[int]:

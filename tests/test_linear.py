@@ -12,6 +12,8 @@ from perflint import project
 from perflint.config import Config
 from perflint.registry import all_rules
 from perflint.run import Result, Run
+from perflint.source import Source
+from perflint.syntax import Module
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 EVALUATION = """\
@@ -106,6 +108,16 @@ def test_the_work_grows_with_the_file(text: Callable[[int], str], fixing: bool, 
     assert found > 1
     assert found_later >= found
     assert many <= 1.2 * TIMES * few
+
+
+def test_asking_for_each_function_of_a_file_grows_with_their_number() -> None:
+    def calls(functions: int) -> int:
+        module = Module(Source("m.py", many_functions(functions).encode()), "m")
+        profile = cProfile.Profile()
+        profile.runcall(lambda: [module.scopes_with(f"evaluate_{i}") for i in range(functions)])
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(500) <= 1.2 * 5 * calls(100)
 
 
 def test_the_work_grows_with_the_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,7 +185,8 @@ class Callers:
         for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
             data = None if file == path else project.read(file)
             if file == path:
-                complete = complete and not is_renamed(name, scope.module.source.body)
+                text = scope.module.source.body
+                complete = complete and not is_renamed(name, text, scope.module.occurrences(name))
             elif data is None or name.encode() not in data or not (complete or called.search(data)):
                 continue
             elif is_renamed(name, data):

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.source import Source
-from perflint.syntax import Module, SyntaxProblem, TooDeep, parse, split, stands_in_code
+from perflint.syntax import SEARCHES_WITHOUT_INDEX, Module, SyntaxProblem, TooDeep, parse, split, stands_in_code
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPOUND = (ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.Match)
@@ -408,3 +408,25 @@ def test_any_text_is_cut_without_losing_a_byte(text: str) -> None:
     kept = Module(source, "file").skeleton
     assert kept.startswith(source.body[: chunks[0].start] if chunks else source.body)
     assert kept.endswith(source.body[chunks[-1].end :] if chunks else source.body)
+
+
+def test_words_are_found_with_and_without_the_index() -> None:
+    text = "naïve = 1\n" + "".join(f"def f_{i}(x):\n    return g(x) + f_{i + 1}(x)\n\n\n" for i in range(20))
+    module = Module(Source("m.py", text.encode()), "m")
+    words = [*(f"f_{i}" for i in range(22)), "g", "x", "return", "missing", "naïve"]
+
+    def found() -> dict[str, tuple[list[int], list[str]]]:
+        return {word: (module.occurrences(word), [scope.qualname for scope in module.scopes_with(word)]) for word in words}
+
+    without = found()
+    for _ in range(SEARCHES_WITHOUT_INDEX):
+        module.occurrences("g")
+    assert without == found()
+    assert without["f_3"][1] == ["f_2", "f_3"]
+    assert without["naïve"][1] == [""]
+
+
+def test_functions_that_cannot_be_cut_out_keep_their_place() -> None:
+    text = "def a(): return word\nif 1: \n  def b(): word\n\ndef c():\n    word\n\nword = 1; d = lambda: word\n"
+    module = Module(Source("m.py", text.encode()), "m")
+    assert [scope.qualname for scope in module.scopes_with("word")] == ["", "a", "b", "c"]
