@@ -56,6 +56,7 @@ FOLDER = "/program"
 LIMIT_S = 20
 """A program that runs longer is given up."""
 CHUNK = 100
+SECONDS_BETWEEN_RECORDS = 60
 
 
 @dataclass(frozen=True)
@@ -340,17 +341,23 @@ def main() -> int:
     if not seeds:
         print("all of these programs have been tried")
         return 1 if before is not None and before["figures"]["meanings_changed"] else 0
-    tally, seconds = Tally(), 0.0
-    for counted, now in run(seeds, options.minutes, options.processes, options.failures):
-        tally, seconds = counted, now
+    tally, seconds, kept_at = Tally(), 0.0, 0.0
+
+    def keep_record() -> None:
+        if options.json is not None:
+            counted = result(tally, command(options.programs, options.seed))
+            write(options.json, added(before, counted) if before is not None else counted)
+
+    for tally, seconds in run(seeds, options.minutes, options.processes, options.failures):
         if sys.stderr.isatty():
             print(f"\r{tally.programs} programs, {len(tally.changed)} changed", end="", file=sys.stderr)
+        if seconds - kept_at > SECONDS_BETWEEN_RECORDS:
+            keep_record()
+            kept_at = seconds
     print(table(tally, seconds))
     for seed, differences in sorted(tally.changed.items()):
         print(f"program {seed}: {'; '.join(differences)[:300]}")
-    if options.json is not None:
-        now = result(tally, command(options.programs, options.seed))
-        write(options.json, added(before, now) if before is not None else now)
+    keep_record()
     return 1 if tally.changed else 0
 
 

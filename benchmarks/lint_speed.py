@@ -281,7 +281,24 @@ def jobs(bench: Bench) -> Figures:
     wall = {name: statistics.median(r[name]["wall_s"] for r in rounds) for name in commands}
     gain = statistics.median(r["one"]["wall_s"] / r["two"]["wall_s"] for r in rounds)
     table = [row("five packages, cold, `--jobs 2`: wall", f"{wall['two']:.1f} s ({gain:.2f} times as fast as `--jobs 1`)", "")]
+    trees = {"five packages": bench.packages, "training repositories": bench.training}
+    for name, tree in trees.items():
+        reports = reports_of(bench, tree)
+        what = f"{name}: different reports with 1 and 2 jobs, without a cache, with an empty and with a full one"
+        table.append(row(what, f"{len(set(reports)) - 1} of {len(reports)}, {len(reports[0]):,} bytes each", "0"))
     return {"rounds": rounds, "table": table}
+
+
+def reports_of(bench: Bench, tree: Path) -> list[bytes]:
+    """What `check` prints, bytes for bytes, in each way in which it can come to it."""
+    reports = []
+    for number in ("1", "2"):
+        kept = ["--cache-dir", str(bench.scratch / f"cache-of-{tree.name}-{number}")]
+        for cached in (False, True, True):
+            command = [*perflint("check", cached=cached), "--output-format", "json", "--jobs", number]
+            command += [*(kept if cached else []), str(tree)]
+            reports.append(subprocess.run(command, env=environment(), capture_output=True, check=False).stdout)
+    return reports
 
 
 def fix(bench: Bench) -> Figures:
