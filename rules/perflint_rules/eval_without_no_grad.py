@@ -34,7 +34,8 @@ def evaluate(model, loader):
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller; in functions with a backward pass or
 `autograd.grad`; in hooks that a framework runs without autograd; in the tests of a test suite (`test_...` in `test_*.py` or
-`*_test.py`), which may run a network for its graph or its hooks; when the result is back-propagated by a caller.
+`*_test.py`), which may run a network for its graph or its hooks; when the result is back-propagated by a caller; when a
+function that neither measures, by its name, nor calls `eval()` returns the result of a network that it was given.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
@@ -90,10 +91,10 @@ from perflint.api import (
     wrap_statement,
 )
 
+_MEASURES = "eval|evaluate|evaluation|test|valid|validate|validation|vali|val|score|benchmark"
+_MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
 _EVALUATES = re.compile(
-    r"(?:^|_)(?:eval|evaluate|evaluation|test|valid|validate|validation|vali|val|infer|inference|predict|"
-    r"prediction|sample|generate|embed|encode|extract|score|benchmark)(?:_|$|\d)",
-    re.I,
+    rf"(?:^|_)(?:{_MEASURES}|infer|inference|predict|prediction|sample|generate|embed|encode|extract)(?:_|$|\d)", re.I
 )
 _EVALUATION = re.compile(
     rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]"
@@ -160,6 +161,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         ends = graph_ends(code.facts, scope, call)
         if any(end.use is GradUse.BACKWARD for end in ends) or _back_propagated_by_caller(code, ends) or (unnamed and ends):
+            continue
+        if evaluates and _is_for_caller(code, call, ends):
             continue
         if evaluates:
             reported.append(number)
@@ -297,6 +300,13 @@ def _back_propagated_by_caller(code: Code, ends: list[GradEnd]) -> bool:
         if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, site.scope, site.node)):
             return True
     return False
+
+
+def _is_for_caller(code: Code, call: ast.Call, ends: list[GradEnd]) -> bool:
+    """Whether it is the caller who says what the pass is for: what he gave is run as it is, and its graph is returned."""
+    if not any(isinstance(end.node, ast.Return) for end in ends) or b".eval(" in code.scope.text:
+        return False
+    return code.value(call.func).open and not _MEASURE.search(code.scope.name)
 
 
 def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
