@@ -299,6 +299,10 @@ class Project:
         """Whether a file had these bytes when it was last read."""
         return self._contents.get(path) == data or self._last_read.get(path) == text_digest(data)
 
+    def knows(self, path: str) -> bool:
+        """Whether anything may rest on the text of a file."""
+        return path in self._last_read or path in self._modules
+
     def changed(self, path: str) -> None:
         """Forget what was known of one file, because its bytes are others now. All facts are void: they may rest on it."""
         self.end_generation()

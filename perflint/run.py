@@ -259,7 +259,7 @@ class Run:
             return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
         finally:
             self._unsaved.pop(path, None)
-            session.project.changed(path)
+            self._forget(path)
         if after == before:
             return checked
         session.project.is_settled = False
@@ -272,6 +272,7 @@ class Run:
                 return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
         else:
             self._unsaved[path] = after
+        self._forget(path)
         result.fixed.append(FixedFile(checked.path, before, after))
         result.applied += fixed.applied
         again = check_bytes(session, path, checked.path, after)
@@ -287,11 +288,16 @@ class Run:
     def text(self, path: str, data: bytes, found: Found) -> None:
         """Put unsaved text (standard input, an editor's buffer) in the place of a file's bytes; again, when it has changed."""
         self._unsaved[path] = data
-        for project in self._projects.values():
-            project.changed(path)
+        self._forget(path)
         if path not in found.files:
             found.files.append(path)
         found.explicit.add(path)
+
+    def _forget(self, path: str) -> None:
+        """Let no project go on with what it knows of a file whose text is another one now."""
+        for project in self._projects.values():
+            if project.knows(path):
+                project.changed(path)
 
     def watched(self, found: Found) -> Watched:
         """What to watch for changes of a result: the files of the run and their projects, and what configures them."""

@@ -367,3 +367,47 @@ def test_decoding_and_encoding_give_the_same_bytes(text: str, encoding: str) -> 
     data = f"# coding: {encoding}\nx = '{text}'\r\n".encode(encoding, "replace")
     source = Source.decode("a.py", data)
     assert source.encode(source.raw) == data
+
+
+CALLER = """
+import torch
+from sub.helper import predict_all
+
+
+def evaluate(model, loader):
+    model.eval()
+    hits = 0
+    for x, y in loader:
+        hits += len(predict_all([x]))
+    {} hits
+"""
+HELPER = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def predict_all(xs):
+    model = Net()
+    model.eval()
+    return [model(x).argmax(1).tolist() for x in xs]
+"""
+
+
+@pytest.mark.parametrize("inner", [{}, {"sub/pyproject.toml": ""}], ids=["one project", "two projects"])
+@pytest.mark.parametrize("option", [(), ("--diff",)], ids=["fix", "diff"])
+def test_a_file_is_checked_against_the_fixed_text_of_those_before_it(project: Project, inner, option) -> None:
+    project.write({"pyproject.toml": "", **inner, "a.py": CALLER.format("yield"), "sub/helper.py": HELPER})
+    project.write({"tail/z.py": CALLER.format("return")})
+    result = project.run("fix", "--isolated", *option)
+    assert "Would fix 1 finding in 1 file" in result.output or "Fixed 1 finding" in result.output, result.output
+    assert option or "@torch.no_grad()\ndef predict_all" in (project.root / "sub" / "helper.py").read_text()
+    assert "no_grad" not in (project.root / "tail" / "z.py").read_text()
