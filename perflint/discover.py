@@ -196,7 +196,4 @@ def _ignore_specs_above(directory: str) -> Iterator[tuple[str, Ignores]]:
 
 def _read_spec(path: str) -> Ignores | None:
     data = read_file(path)
-    try:
-        return Ignores(data.decode("utf-8", "replace").splitlines()) if data is not None else None
-    except ValueError:
-        return None  # a pattern that git itself would not understand
+    return Ignores(data.decode("utf-8", "replace").splitlines(), strict=False) if data is not None else None

@@ -27,13 +27,15 @@ Asked = Sequence[tuple[str, int]]
 class Ignores:
     """An ordered list of patterns, of which the last one that matches a path decides.
 
+    strict: whether a line that is no pattern is an error; git passes over such lines.
+
     Raises:
         ValueError: a pattern is none.
 
     """
 
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = [line for line in lines if line.strip() and not line.startswith("#")]
+    def __init__(self, lines: Iterable[str], *, strict: bool = True) -> None:
+        self._lines = [line for line in lines if line.strip() and not line.startswith("#") and (strict or _is_pattern(line))]
         self._names: dict[str, list[int]] = {}
         self._folders: dict[str, list[int]] = {}
         self._others: list[tuple[int, Asked]] = []
@@ -43,7 +45,7 @@ class Ignores:
                 (self._folders if line.endswith("/") else self._names).setdefault(line.rstrip("/"), []).append(index)
             else:
                 self._others.append((index, _asked_for(line)))
-                if _DOUBTFUL.search(line):
+                if strict and _DOUBTFUL.search(line):
                     ignore_spec([line])
 
     def verdict(self, path: str) -> bool | None:
@@ -62,6 +64,16 @@ class Ignores:
         if chosen not in self._specs:
             self._specs[chosen] = ignore_spec([self._lines[index] for index in chosen])
         return self._specs[chosen].check_file(path).include
+
+
+def _is_pattern(line: str) -> bool:
+    if not _DOUBTFUL.search(line):
+        return True
+    try:
+        ignore_spec([line])
+    except ValueError:
+        return False
+    return True
 
 
 def _asked_for(pattern: str) -> Asked:

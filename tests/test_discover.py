@@ -140,8 +140,8 @@ def test_patterns_mean_what_they_mean_to_pathspec(patterns: list[str], paths: li
     assert [ignores.verdict(path) for path in paths] == [spec.check_file(path).include for path in paths]
 
 
-def test_a_gitignore_with_a_senseless_range_is_no_reason_to_fail(here: Project) -> None:
-    here.write({".gitignore": "[b-a]\n", "train.py": ""})
+def test_a_senseless_line_of_a_gitignore_is_passed_over(here: Project) -> None:
+    here.write({".gitignore": "[b-a]\ngen.py\n!\n", "train.py": "", "gen.py": ""})
     assert files() == ["train.py"]
 
 
