@@ -386,6 +386,35 @@ TRAPS = {
         "def evaluate(model):\n    for x in inputs.split(2):\n        with torch.no_grad():\n            out = model(x)\n"
         "            print(out._version, out.sum().item())\n\n\nmodel = nn.Linear(3, 2)\nmodel.eval()\nevaluate(model)\n"
     ),
+    "method that one of many subclasses overrides": (
+        "class Measure:\n    def of(self, out):\n        return self.part(out)\n\n    def part(self, out):\n"
+        "        return out.detach().sum()\n\n\n"
+        + "".join(f"class Measure{i}(Measure):\n    def part(self, out):\n        return out.sum()\n\n\n" for i in range(5))
+        + STEP.replace("loss = F.mse_loss(out, y)", "loss = Measure1().of(out) + bias").format(
+            "bias = torch.zeros((), requires_grad=True)", f"{CALL}\nprint(model.weight)"
+        )
+    ),
+    "function by the name of one that keeps nothing": (
+        "def plot(value):\n    KEPT.append(value)\n\n\n"
+        + EVALUATING.format("plot(out)")
+        + "for value in KEPT:\n    print(value.requires_grad)\n"
+    ),
+    "method by the name of one that reads": (
+        "class Kept(torch.Tensor):\n    pass\n\n\nclass Pair:\n    def __init__(self, out):\n        self.out = out\n\n"
+        "    def numpy(self):\n        KEPT.append(self.out)\n\n\n"
+        + EVALUATING.format("Pair(out).numpy()")
+        + "for value in KEPT:\n    print(value.requires_grad)\n"
+    ),
+    "function by the name of a container's method": "from torch import add\n"
+    + STEP.replace("loss = F.mse_loss(out, y)", "loss = add(out, 1).sum() + bias").format(
+        "bias = torch.zeros((), requires_grad=True)", f"{CALL}\nprint(model.weight)"
+    ),
+    "attribute by the name of a tensor's": (
+        "class Result:\n    def __init__(self, data):\n        self.data = data\n\n\n"
+        + EVALUATE.replace("return self.layer(x)", "return Result(self.layer(x))")
+        .replace("total += F.mse_loss(model(x), y).item()", "KEPT.append(model(x).data.sum())")
+        .replace("{}", "pass")
+    ),
     "integer that does not fit": (
         "def train(loader):\n    for x, y in loader:\n        print(x.sum().item())\n"
         "        torch.tensor(300, dtype=torch.uint8, device=device)\n\n\n"

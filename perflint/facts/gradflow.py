@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
 from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS, TENSOR_METHODS
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
-from perflint.facts.values import External, Literal, Number, Object, Tensor, Text
+from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.words import words
 
@@ -42,6 +43,8 @@ _FREE_CALLS = words(
     """
 )
 
+_PAIRS = frozenset(("max", "min", "topk", "sort", "median"))
+_COLLECTING = frozenset(("append", "extend", "insert", "appendleft", "add"))
 _SHOWS_GRAPH = {
     "print": "it is printed",
     "str": "it is printed",
@@ -84,13 +87,14 @@ class _Walk:
                         yield GradEnd(GradUse.UNKNOWN, parent, f"`{attr}` is read")
                         return
                     if attr == "grad_fn" or attr in HOST_ATTRIBUTES or (attr == "data" and not self.detached):
-                        return
+                        if not self.facts.inference.value(self.scope, parent.value).may_be(Instance):
+                            return
                     call = flow.parent.get(parent)
                     if isinstance(call, ast.Call) and call.func is parent:
                         if attr == "backward":
                             yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
                             return
-                        if attr in self.free_methods:
+                        if attr in self.free_methods and not self.facts.loops.targets(self.scope, call):
                             return
                         if attr in ("register_hook", "retain_grad", "requires_grad_"):
                             yield GradEnd(GradUse.BACKWARD, call, f"`{attr}` is called on it")
@@ -154,9 +158,14 @@ class _Walk:
     def _takes_indices(self, node: ast.Subscript) -> bool:
         """`x.max(1)[1]`, `x.topk(k)[1]`: the indices of a pair carry no gradient."""
         base = node.value
-        name = getattr(base.func, "attr", "") if isinstance(base, ast.Call) else ""
         index = node.slice
-        return name in ("max", "min", "topk", "sort", "median") and isinstance(index, ast.Constant) and index.value in (1, -1)
+        return self._gives_indices(base) and isinstance(index, ast.Constant) and index.value in (1, -1)
+
+    def _gives_indices(self, node: ast.AST) -> bool:
+        """Whether a call gives a pair of values and their indices."""
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _PAIRS:
+            return False
+        return not self.facts.loops.targets(self.scope, node)
 
     def _bound(self, targets: list[ast.expr], value: ast.AST, node: ast.AST) -> Iterator[GradEnd]:
         for target in targets:
@@ -164,8 +173,7 @@ class _Walk:
                 yield from self._stored(target)
                 continue
             parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            indices_only = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("max", "min", "topk", "sort")
-            if indices_only and len(parts) == 2 and not self.detached:
+            if len(parts) == 2 and not self.detached and self._gives_indices(value):
                 parts = parts[:1]
             if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(parts) == len(value.elts):
                 parts = [parts[value.elts.index(node)]]
@@ -226,10 +234,11 @@ class _Walk:
         shown = None if self.detached else self._shows(call, name)
         if shown is not None:
             return iter((GradEnd(GradUse.UNKNOWN, call, shown),))
-        if name in self.free_calls or name in ("append", "extend", "insert", "appendleft", "add"):
-            if name in self.free_calls:
-                return iter(())
-            return self._collected(call)
+        targets = self.facts.loops.targets(self.scope, call)
+        if name in self.free_calls and not targets:
+            return iter(())
+        if isinstance(call.func, ast.Attribute) and name in _COLLECTING and not targets:
+            return self._collected(call, call.func.value)
         value = self.facts.inference.value(self.scope, call)
         if value.must(lambda a: isinstance(a, (Number, Literal, Text)) or _is_array(a)):
             if not self._keeps(call):
@@ -237,9 +246,9 @@ class _Walk:
         callee = self.facts.inference.value(self.scope, call.func)
         if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
             return None
-        targets = self.facts.loops.targets(self.scope, call)
         if targets and self.depth > 0:
-            return self._inside(call, targets, node)
+            inside = self._inside(call, targets, node)
+            return chain(inside, self._given(call)) if self.facts.loops.may_run_others(self.scope, call) else inside
         if self.facts.inference.value(self.scope, call.func).may_be(Object):
             return None  # a module or a criterion of unknown class: the graph goes on in its result
         if isinstance(call.func, ast.Attribute):
@@ -248,7 +257,10 @@ class _Walk:
             receiver = self.facts.inference.value(self.scope, call.func.value)
             if receiver.alternatives and not receiver.open:
                 return None
-        return iter((GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it"),))
+        return self._given(call)
+
+    def _given(self, call: ast.Call) -> Iterator[GradEnd]:
+        yield GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
 
     def _shows(self, call: ast.Call, name: str) -> str | None:
         """What a call shows of the graph, under its own name or as a function that was passed."""
@@ -268,11 +280,7 @@ class _Walk:
         """Whether a project function that returns a plain number may still keep its argument."""
         return bool(self.facts.loops.targets(self.scope, call))
 
-    def _collected(self, call: ast.Call) -> Iterator[GradEnd]:
-        assert isinstance(call.func, ast.Attribute) or True
-        if not isinstance(call.func, ast.Attribute):
-            return
-        root = call.func.value
+    def _collected(self, call: ast.Call, root: ast.expr) -> Iterator[GradEnd]:
         path = path_of(root)
         if isinstance(root, ast.Name):
             definitions = self.flow.reaching.get(root, frozenset())
@@ -294,7 +302,7 @@ class _Walk:
             try:
                 walk = _Walk(self.facts, target, self.depth - 1, self.detached)
             except SyntaxProblem:
-                yield GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
+                yield from self._given(call)
                 continue
             for definition in walk.flow.definitions:
                 if definition.kind == "parameter" and definition.name not in ("self", "cls"):

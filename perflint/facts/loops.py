@@ -211,6 +211,13 @@ class Loops:
             return found
         return self._callable_scopes(inference.value(scope, call.func))
 
+    def may_run_others(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call may run a function that is not among its `targets`: `self` may be of any class that inherits."""
+        inference = self._inference
+        if isinstance(call.func, ast.Attribute) and inference.value(scope, call.func.value).open:
+            return True
+        return inference.value(scope, call.func).open
+
     def _callable_scopes(self, value: Value) -> list[Scope]:
         found: list[Scope] = []
         for alternative in value.alternatives:

@@ -163,6 +163,8 @@ def _is_new(facts: Facts, scope: Scope, value: ast.expr | None, depth: int) -> b
             return _is_new(facts, scope, body, depth) and _is_new(facts, scope, orelse, depth)
         case ast.Call():
             targets = facts.loops.targets(scope, value)
+            if targets and facts.loops.may_run_others(scope, value):
+                return False
             return not targets or (depth > 0 and all(_returns_new(facts, target, depth - 1) for target in targets))
     return False
 
@@ -362,7 +364,7 @@ class _Tampering:
     def _project_function(self, call: ast.Call, node: ast.expr) -> str | None:
         unknown = f"`{ast.unparse(call.func)}` may change `{ast.unparse(node)}`"
         targets = self.facts.loops.targets(self.scope, call)
-        if not targets or self.depth <= 0:
+        if not targets or self.depth <= 0 or self.facts.loops.may_run_others(self.scope, call):
             return unknown
         for target in targets:
             try:
@@ -590,6 +592,8 @@ def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
     if any(k.arg in ("out", "key", None) for k in call.keywords):
         return False
     targets = facts.loops.targets(scope, call)
+    if targets and facts.loops.may_run_others(scope, call):
+        return False
     if targets:
         return depth > 0 and all(_is_pure_function(facts, target, depth - 1) for target in targets)
     value = facts.inference.value(scope, call.func)
