@@ -68,12 +68,21 @@ _ABOUT = re.compile(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwar
 
 def hinted(name: str) -> Value:
     """An open value: what programmers usually mean by a name. Never a proof."""
+    return UNKNOWN if _DOES.match(name) else _meant(name)
+
+
+def _meant(name: str) -> Value:
     for pattern, alternative in _HINTS:
         if pattern.search(name) and (alternative == _DEVICE or not _ABOUT.search(name)):
             return Value(frozenset((alternative,)), open=True)
     return UNKNOWN
 
 
+_DOES = re.compile(
+    r"^_?(?:get|build|make|create|load|setup|prepare|configure|instantiate|preprocess|postprocess|process|save|export|convert"
+    r"|wrap|unwrap|freeze|unfreeze|register|reset|update|merge|replace|set|add|remove|find|is|has)_"
+)
+"""`load_model`, `preprocess_model`: what is done with the thing, not the thing."""
 _MAKERS = re.compile(r"^_?(?:get|build|make|create|init|load|setup|prepare|select|choose|configure|instantiate|new)(?=_|[A-Z])")
 
 
@@ -82,4 +91,4 @@ def hinted_call(path: str) -> Value:
     name = path.rpartition(".")[2]
     if not _MAKERS.match(name):
         return UNKNOWN
-    return hinted(name)
+    return _meant(name)

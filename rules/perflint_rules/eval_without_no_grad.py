@@ -34,8 +34,9 @@ def evaluate(model, loader):
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller; in functions with a backward pass or
 `autograd.grad`; in hooks that a framework runs without autograd; in the tests of a test suite (`test_...` in `test_*.py` or
-`*_test.py`), which may run a network for its graph or its hooks; when the result is back-propagated by a caller; when a
-function that neither measures, by its name, nor calls `eval()` returns the result of a network that it was given.
+`*_test.py`, and files that import pytest or unittest), which may run a network for its graph or its hooks; when the result
+is back-propagated by a caller; when a function that neither measures, by its name, nor calls `eval()` returns the result of
+a network that it was given.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
@@ -186,9 +187,13 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_test(code: Code) -> bool:
-    """A test of a test suite, by its name and its file's: it may run a network for its graph or its hooks."""
+    """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
     name = Path(code.source.path).name
-    return code.scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
+    named = code.scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
+    return named or code.scope.module.holds(_TESTS)
+
+
+_TESTS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:pytest|unittest)\b", re.M)
 
 
 def _is_module_method(code: Code) -> bool:
