@@ -483,7 +483,7 @@ class Sinks:
         if name[:1].isupper():
             return Sink.NEEDED
         if _CRITERION.search(name):
-            return None
+            return Sink.NEEDED if self._is_factor(scope, call, node) else None
         receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
         if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
             return Sink.LOG
@@ -492,6 +492,13 @@ class Sinks:
         if re.search(r"log|print", name, re.I):
             return Sink.LOG
         return Sink.NEEDED
+
+    def _is_factor(self, scope: Scope, call: ast.Call, node: ast.AST) -> bool:
+        """Whether an argument is a plain number beside others: the result need not be a host value, too."""
+        if len(call.args) + len(call.keywords) < 2 or not isinstance(node, ast.expr):
+            return False
+        value = self._inference.value(scope, node)
+        return value.may_be(Number) and not value.may_be(Tensor)
 
     def _assigned(
         self,
