@@ -15,7 +15,21 @@ from enum import Enum
 from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
-from perflint.facts.values import Alternative, Batch, Literal, Number, Object, Output, Place, Tensor, Text, Value, place_of
+from perflint.facts.values import (
+    Alternative,
+    Batch,
+    Elements,
+    Literal,
+    Number,
+    Object,
+    Output,
+    Place,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+    place_of,
+)
 from perflint.syntax import Scope
 from perflint.words import words
 
@@ -419,6 +433,9 @@ class Sinks:
                     return
                 case ast.AugAssign() if parent.target is node:
                     yield from self._assigned(scope, flow, parent.target, None, node, depth, seen)
+                    return
+                case ast.AugAssign(value=value) if self._inference.value(scope, value).must_be(Elements, Sequence):
+                    yield Sink.COLLECT
                     return
                 case ast.AugAssign():
                     yield Sink.ACCUMULATE

@@ -63,6 +63,8 @@ def test_only_what_runs_each_step_counts() -> None:
 SINKS = {
     "total += loss.item()": {"ACCUMULATE"},
     "losses.append(loss.item())": {"COLLECT"},
+    "losses += [loss.item()]": {"COLLECT"},
+    "total = criterion(y, loss.item())": {"NEEDED"},
     "print(loss.item())": {"LOG"},
     "print(f'{loss.item():.3f}')": {"LOG"},
     "a = round(loss.item(), 3); print(a)": {"LOG"},
