@@ -45,7 +45,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import surroundings  # noqa: E402
 from benchmarks.texts import Text, Texts, folder_sources, generated_sources, repository_sources  # noqa: E402
 from perflint.cli import cli  # noqa: E402
-from perflint.config import Config  # noqa: E402
+from perflint.config import UNUSED_SUPPRESSION, Config  # noqa: E402
 from perflint.discover import Found  # noqa: E402
 from perflint.fixer import is_fixable  # noqa: E402
 from perflint.registry import all_rules  # noqa: E402
@@ -174,7 +174,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
         wrong["round trip"] = "decoded and encoded, the bytes are others"
     if tree is not None and any(f.rule == "unreadable-file" and "too deeply" not in f.message for f in findings):
         wrong["refused"] = next(f.message for f in findings if f.rule == "unreadable-file")
-    if tree is None and not any(f.category is Category.ENGINE for f in findings):
+    if tree is None and not reported_as_broken(data):
         wrong["syntax error unseen"] = "Python cannot parse it, and nothing was reported"
     _, backwards = checked(data, backwards=True)
     if backwards != findings:
@@ -195,6 +195,16 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
     if unix != data:
         wrong |= line_ends_matter(source, findings, after.data, unix)
     return wrong
+
+
+def reported_as_broken(data: bytes) -> bool:
+    """Whether a text is said to be no Python, unless a comment in it silences that."""
+    return any(
+        f.category is Category.ENGINE
+        for text in (data, data.replace(b"perflint:", b""))
+        for f in checked(text)[1]
+        if f.rule != UNUSED_SUPPRESSION
+    )
 
 
 def damage(source: Source, data: bytes, findings: Sequence[Finding], after: Fixing, unsafe: bool) -> Failures:

@@ -265,12 +265,41 @@ def line_break_in_brackets(text: str, chance: random.Random) -> str:
 @change
 def spacing(text: str, chance: random.Random) -> str:
     """Spaces where most people write none, and none where most write one."""
-    defined = {t.string for before, t in itertools.pairwise(tokens_of(text)) if before.string == "def"}
+    pairs = itertools.pairwise(tokens_of(text))
+    defined = {t.string for before, t in pairs if before.string == "def" and t.string.isidentifier()}
     for name in sorted(defined):
         text = re.sub(rf"\b{name}\(", lambda m: chance.choice([m[0], f"{m[0][:-1]} ("]), text)
     text = re.sub(r"\b(if|while|in|return|not|and) \(", lambda m: chance.choice([m[0], f"{m[1]}("]), text)
     text = re.sub(r"\b(def|for|with|if|while) (?=\w)", lambda m: chance.choice([m[0], f"{m[1]}  "]), text)
     return re.sub(r" = (?=\w)", lambda m: chance.choice([m[0], "=", "  =  "]), text)
+
+
+@change
+def spread(text: str, chance: random.Random) -> str:
+    """White space around each dot, bracket, comma and equals sign."""
+    return spread_out(text, chance.choice([" ", "\n ", " \\\n"]), chance.choice([" ", "  ", " \\\n "]))
+
+
+def spread_out(text: str, inside: str, outside: str) -> str:
+    """A text with something around each dot, bracket, comma and equals sign, inside of brackets and outside of them."""
+    lines = text.split("\n")
+    depth = strings = 0
+    places: list[tuple[int, int, str]] = []
+    for before, token in itertools.pairwise(tokens_of(text)):
+        kinds = {before.type, token.type}
+        depth += (before.string in "([{") - (before.string in ")]}") if before.type == tokenize.OP else 0
+        strings += tokenize.tok_name[before.type].endswith("STRING_START")
+        strings -= tokenize.tok_name[before.type].endswith("STRING_END")
+        loose = kinds <= {tokenize.OP, tokenize.NAME, tokenize.NUMBER, tokenize.STRING} and not strings
+        if (
+            loose
+            and before.end == token.start
+            and any(t.type == tokenize.OP and t.string in ".()[],=" for t in (before, token))
+        ):
+            places.append((*token.start, inside if depth else outside))
+    for row, column, space in reversed(places):
+        lines[row - 1] = lines[row - 1][:column] + space + lines[row - 1][column:]
+    return "\n".join(lines)
 
 
 @change

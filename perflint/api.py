@@ -84,7 +84,7 @@ from perflint.rewrite import (
 )
 from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Rule, Severity, rule
 from perflint.syntax import Scope
-from perflint.words import keyword, words
+from perflint.words import any_layout, keyword, words
 
 __all__ = [
     "IDLE_SINKS",
@@ -136,6 +136,7 @@ __all__ = [
     "Text",
     "Value",
     "add_keyword",
+    "any_layout",
     "argument",
     "backward_below",
     "backward_in",

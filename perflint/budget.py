@@ -18,6 +18,9 @@ from perflint.outcome import Budget
 from perflint.rule import Applicability, Finding
 from perflint.source import Source
 from perflint.syntax import Module, Scope, SyntaxProblem
+from perflint.words import any_layout
+
+_STEP = any_layout(rb"step \(")
 
 CALL_DEPTH = 2
 """How many calls away from the loop waits are counted."""
@@ -28,7 +31,7 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
     result: list[Budget] = []
     removable = _Removable(module.source, findings)
     for scope in [module.top, *module.functions()]:
-        if b"backward" not in scope.text and b"step(" not in scope.text:
+        if b"backward" not in scope.text and not _STEP.search(scope.text):
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():

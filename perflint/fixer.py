@@ -34,6 +34,7 @@ except ImportError:  # Windows
     fcntl = None
 
 MAX_ROUNDS = 10
+"""So many rounds, and one for each finding: where a fix does not hold, those beside it are applied in several rounds."""
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -63,18 +64,16 @@ def fix_text(
     """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
     state = Fixed(source.raw, findings, source)
     rejected: set[tuple[str, int, str]] = set()
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_ROUNDS + len(findings)):
         open_ = [f for f in state.remaining if is_fixable(f, unsafe) and _key(state.source, f) not in rejected]
         wanted = [f for f in open_ if accept(state.source, f)]
         if not wanted:
             break
         chosen = _compatible(state.source, wanted)
-        if not _apply(state, chosen, check):
-            for finding in chosen:
-                if not _apply(state, [finding], check):
-                    rejected.add(_key(state.source, finding))
-                else:
-                    break  # positions have moved: look again
+        while chosen and not _apply(state, chosen, check):
+            if len(chosen) == 1:
+                rejected.add(_key(state.source, chosen[0]))
+            chosen = chosen[: len(chosen) // 2]  # what is left is looked for again, for positions will have moved
     return state
 
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from perflint.gate import Gate
 from perflint.source import Source, SourceError
-from perflint.texts import TextFacts
+from perflint.texts import BACKWARD, TextFacts
 from perflint.trace import Question, Trace
-from perflint.words import call_pattern
+from perflint.words import any_layout, call_pattern
 
 if TYPE_CHECKING:
     from perflint.syntax import Chunk, Module
@@ -44,11 +44,15 @@ in question stay open."""
 MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
-_ACCELERATOR = re.compile(rb"\bcuda\b|\.to\(\s*(?:\w+\.)*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b")
+_ACCELERATOR = any_layout(
+    rb"\bcuda\b|\. to \( (?:\w+ \. )*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b"
+)
 
 _REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
 
-_STORED_ATTRIBUTE = re.compile(rb"(?<!\bself)\.(\w+)[ \t]*=(?!=)")
+_STORED_ATTRIBUTE = any_layout(rb"\.(?<!\bself\.)(?<![\s\\]\.) (\w+) =(?!=)")
+_STORED_APART = any_layout(rb"\.(?<=[\s\\]\.) (\w+) =(?!=)")
+_SELF = re.compile(rb"\bself[\s\\]+\Z")
 
 Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
@@ -122,7 +126,10 @@ def why_unreadable(path: str) -> str:
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`."""
-    return frozenset(_STORED_ATTRIBUTE.findall(text))
+    apart = (
+        found for found in _STORED_APART.finditer(text) if not _SELF.search(text, max(found.start() - 99, 0), found.start())
+    )
+    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart)))
 
 
 @dataclass(eq=False)
@@ -576,7 +583,7 @@ class Project:
             said = self._said(path)
             if said.helpers is None:
                 texts = self._function_texts(path)
-                own = sorted({name for name, text in texts if b"backward(" in text})
+                own = sorted({name for name, text in texts if BACKWARD.search(text)})
                 users = [name for name, text in texts if own and call_pattern(*own).search(text)]
                 said.helpers = frozenset((*own, *users))
             self._helpers[path] = said.helpers

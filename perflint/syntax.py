@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from perflint.bindings import Binding, bindings
 from perflint.source import Source
+from perflint.words import any_layout
 
 if TYPE_CHECKING:
     from perflint.facts.flow import Flow
@@ -34,7 +35,8 @@ _STRING_OR_COMMENT = re.compile(
     rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
     re.S,
 )
-_ATTRIBUTE = re.compile(rb"\.(\w+)")
+_ATTRIBUTE = any_layout(rb"\. (\w+)")
+_APART = re.compile(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
 _FORMATTED = re.compile(rb"[fFtT]")
 _TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
 _QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
@@ -44,10 +46,10 @@ _PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]
 _WORD = re.compile(rb"\w+")
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
 _TARGETS = re.compile(
-    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
+    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*.]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
     rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
     rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
-    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+\.\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
+    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+[ \t]*\.[ \t]*\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
     re.M,
 )
 """What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.
@@ -111,7 +113,16 @@ def split(source: Source) -> list[Chunk]:
     body = source.body
     if b"def " not in body and b"def\t" not in body:
         return []
-    lines = _Lines(body)
+    chunks = _cut(_Lines(body))
+    ends = [0, *(chunk.end for chunk in chunks)]
+    outside = b"".join(body[a:b] for a, b in zip(ends, [*(chunk.start for chunk in chunks), len(body)], strict=True))
+    if _is_unbalanced(outside, 0, len(outside)) and _depth(outside, 0, len(outside)) < 0:
+        return _cut(_Lines(body, exact=True))  # a bracket in a comment or a string was taken for one of the code
+    return chunks
+
+
+def _cut(lines: _Lines) -> list[Chunk]:
+    body = lines.body
     chunks: list[Chunk] = []
     decorator: tuple[int, int] | None = None
     at = counted = 0
@@ -140,10 +151,12 @@ class _Lines:
     """The lines of a text, searched by patterns that begin with the line end before the line.
 
     So a search jumps from line end to line end, and what it finds begins, in `body`, where the match does.
+
+    exact: know brackets in comments and strings from others also where both kinds together are balanced.
     """
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
+    def __init__(self, body: bytes, *, exact: bool = False) -> None:
+        self.body, self._exact = body, exact
         self._text = b"\n" + body
         self._strings = _multiline_strings(body)
 
@@ -162,19 +175,19 @@ class _Lines:
         scanned, depth = first, 0
         while (line := self.search(_line_of_code(width, b"#"), at + 1)) is not None:
             at = line.start()
-            if _DEFINITION.match(self._text, at) or not _is_unbalanced(self._body, first, at):
+            if _DEFINITION.match(self._text, at) or not (self._exact or _is_unbalanced(self.body, first, at)):
                 return at
-            depth, scanned = depth + _depth(self._body, scanned, at), at
+            depth, scanned = depth + _depth(self.body, scanned, at), at
             if depth <= 0:
                 return at
-        return len(self._body)
+        return len(self.body)
 
     def _continues(self, at: int) -> bool:
         """Whether the line at an offset goes on with a string or with the line before it."""
         nearest = bisect_left(self._strings, (at, 0)) - 1
         if nearest >= 0 and at < self._strings[nearest][1]:
             return True
-        body = self._body
+        body = self.body
         return body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]
 
 
@@ -252,7 +265,7 @@ class Class:
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
         word = name.encode()
-        return [method for method in self.methods.values() if _may_assign(method.text, word)]
+        return [m for m in self.methods.values() if word in m.attributes_apart or _may_assign(m.text, word)]
 
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"
@@ -314,6 +327,11 @@ class Scope:
             end = self._node.end_lineno or first
             return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]
         return body
+
+    @cached_property
+    def attributes_apart(self) -> frozenset[bytes]:
+        """What the scope's text has behind dots and white space: mostly words of comments, now and then attributes."""
+        return frozenset(_APART.findall(self.text))
 
     @property
     def may_hold_functions(self) -> bool:

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from perflint.words import any_layout
+
 _IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
-_TRAINING = (b"backward(", b"zero_grad", b"oader ", b"oader(", b"oader)", b"oader:", b"oader,", b"oader.", b"oader\n")
+BACKWARD = any_layout(rb"backward \(")
+_LOADER = re.compile(rb"oader[\s\\():,.]")
 
 
 @dataclass(slots=True)
@@ -31,8 +34,9 @@ class TextFacts:
         """What is found out in one reading; a file that cannot be read says nothing."""
         text = text or b""
         statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
-        trains = any(word in text for word in _TRAINING)
-        return cls(digest, trains, None if b"backward(" in text else frozenset(), statements)
+        backward = BACKWARD.search(text) is not None
+        trains = backward or b"zero_grad" in text or _LOADER.search(text) is not None
+        return cls(digest, trains, None if backward else frozenset(), statements)
 
     def imports(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """What the text imports: the level, the module, and the names that are taken from it, None for `import module`."""

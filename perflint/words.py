@@ -1,7 +1,10 @@
-"""Tables of names, written as running text; nouns with their numbers; names as they are looked up in texts."""
+"""Tables of names, written as running text; nouns with their numbers; how names and code are looked up in texts."""
 
 import re
 from functools import cache
+
+BETWEEN = rb"(?:[\s\\]|#[^\n]*\n)*"
+"""What may stand between two tokens: white space, backslashes and comments, or nothing."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -26,10 +29,20 @@ def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
 
 
 @cache
+def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
+    r"""A pattern over code, in which a blank stands for whatever may stand between two tokens: `\. item \(`.
+
+    So what it finds does not depend on how somebody, or a formatter, breaks lines.
+    """
+    return re.compile(pattern.replace(b" ", BETWEEN), flags)
+
+
+@cache
 def call_pattern(*names: str) -> re.Pattern[bytes]:
     """What finds the calls of some names in a text, whatever stands before the parenthesis."""
     found = []
-    for name in map(re.escape, names):
-        word = name.encode()  # first the literal, for which a search jumps, and then that no longer name ends with it
-        found.append(word + (b"" if name.startswith("\\.") else rb"(?<!\w" + word + b")") + rb"[\s\\]*\(")
-    return re.compile(b"|".join(found))
+    for name in names:  # first a literal, for which a search jumps, and then that no longer name ends with it
+        first, *rest = name.encode().split(b".")
+        found.append(rb"(?<!\w".join((first, first)) + b")" if first else b"")
+        found[-1] += b"".join(rb" \. " + word for word in rest) + rb" \("
+    return any_layout(b"|".join(pattern.lstrip() for pattern in found))

@@ -155,6 +155,22 @@ def test_the_other_fixes_are_applied_when_one_is_left_out() -> None:
     assert fix_text(source, [bad, good], check, unsafe=False).raw == b"x = 1\ny = 2\n"
 
 
+def test_all_fixes_that_hold_are_applied_beside_many_that_do_not() -> None:
+    lines = [b"x = %d\n" % i for i in range(40)]
+
+    def left(body: bytes) -> list[Finding]:
+        at, found = 0, []
+        for i, line in enumerate(body.splitlines(keepends=True)):
+            if line.startswith(b"x"):
+                found.append(finding(Edit(at, at + 1, "(" if i % 7 == 3 else f"name_{i}"), rule=f"rule-{i}"))
+            at += len(line)
+        return found
+
+    source = Source("a.py", b"".join(lines))
+    done = fix_text(source, left(source.raw), lambda body: (Source("a.py", body), left(body)), unsafe=False)
+    assert done.raw == b"".join(line if i % 7 == 3 else b"name_%d" % i + line[1:] for i, line in enumerate(lines))
+
+
 # -- imports -------------------------------------------------------------------------------------------------------------
 
 

@@ -5,14 +5,15 @@ The long run by hand is benchmarks/fuzz_text.py.
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import in_process
 
-from benchmarks.fuzz_text import Tally, checked, examined, failures, fixed, named, tried
-from benchmarks.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources
+from benchmarks.fuzz_text import Tally, checked, examined, failures, fixed, named, tried, unlike_safety
+from benchmarks.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources, spread_out
 from perflint.facts import flow
 from perflint.rule import Applicability
 from perflint.source import Source
@@ -185,6 +186,37 @@ def test_layout_changes_no_finding(one: str, other: str) -> None:
     head += "  loss.backward()\n  optimizer.step()\n  "
     tail = " pass\n" if one.endswith(":") else "\n"
     assert found(head + one + tail) == found(head + other + tail) != found(head + "pass\n")
+
+
+CASES = sorted((Path(__file__).parent.parent / "fixtures").glob("*/cases.py"))
+
+
+@pytest.mark.parametrize(("inside", "outside"), [("\n ", " "), (" \\\n", " \\\n ")])
+@pytest.mark.parametrize("cases", CASES, ids=[path.parent.name for path in CASES])
+def test_white_space_around_each_dot_and_bracket_changes_no_finding(cases: Path, inside: str, outside: str) -> None:
+    text = cases.read_text(encoding="utf-8")
+    other = spread_out(text, inside, outside)
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(other))
+    assert text != other
+    before, after = checked(text.encode()), checked(other.encode())
+    assert before[0] is not None
+    assert after[0] is not None
+    assert named(before[0], before[1]) == named(after[0], after[1]) != []
+    assert unlike_safety(before[0], before[1], after[0], after[1]) is None
+
+
+@pytest.mark.parametrize("manager", ["torch.no_grad", "torch.inference_mode"])
+def test_a_manager_stands_behind_another_one_with_a_walrus(manager: str) -> None:
+    head = "import torch\ndef f():\n"
+    one = f"    with (bound := open(path)) as file, {manager}:\n        return bound\n"
+    other = f"    with (\n        (bound := open(path)) as file,\n        {manager},\n    ):\n        return bound\n"
+    assert found(head + one) == found(head + other) == ["no-grad-without-call in f"]
+
+
+@pytest.mark.parametrize("rule", ["", "[invalid-syntax]"])
+def test_a_silenced_syntax_error_is_none_that_nobody_saw(rule: str) -> None:
+    text = f"# perflint: ignore-file{rule} why\ndef evaluate(model, x):\n".encode()
+    assert failures(text, Tally()) == {}
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ from perflint.facts.values import (
     one,
     place_of,
 )
-from perflint.words import words
+from perflint.words import any_layout, words
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Frame, Inference
@@ -604,7 +604,7 @@ def _passed(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     return one(Elements(element, qualname.rpartition(".")[2])) if element != UNKNOWN else UNKNOWN
 
 
-_MOVABLE_SAMPLES = re.compile(rb"^[ \t]+def (?:to|cuda)\(\s*self\b|^[ \t]*(?:from|import)[ \t]+transformers\b", re.M)
+_MOVABLE_SAMPLES = any_layout(rb"^[\t\f\x20]+def (?:to|cuda) \( self\b|^[\t\f\x20]*(?:from|import) transformers\b", re.M)
 """Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""
 
 

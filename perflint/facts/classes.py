@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from perflint.facts.values import (
 )
 from perflint.project import MAX_IMPORTERS, stored_attributes
 from perflint.syntax import Class, Scope
+from perflint.words import any_layout
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Frame, Inference
@@ -77,7 +77,7 @@ def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
     if len(project.importers(path)) > MAX_IMPORTERS:
         return None
     name = cls.name.encode()
-    derives = re.compile(rb"class\s+\w+\([^)]*\b" + name + rb"\b")
+    derives = any_layout(rb"class[\s\\]+\w+[^(:]*\([^)]*\b" + name + rb"\b")
     found = []
     for file in sorted({path, *project.importers(path)}):
         data = cls.module.source.body if file == path else project.read(file)

@@ -14,23 +14,23 @@ from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import may_run_module
 from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.syntax import Class, Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import any_layout, words
 
 MAX_REACHED = 60
 """A network of more classes and functions than this is not looked through."""
 
 _WORD = re.compile(rb"[A-Za-z_]\w*")
-_ASKS = re.compile(
-    rb"autograd\.grad|(?<![\w.])grad\(|\.backward\(|is_grad_enabled|set_grad_enabled|enable_grad|_hook\(|retain_grad|"
-    rb"torch\.func\b|functorch"
+_ASKS = any_layout(
+    rb"autograd \. grad|(?<![\w.])grad \(|\. backward \(|is_grad_enabled|set_grad_enabled|enable_grad|_hook \(|retain_grad|"
+    rb"torch \. func\b|functorch"
 )
 _LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf")
-_FUSED = re.compile(
-    rb"\bnn\.(?:LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)\b|\bmodels\.vit_|\bgetattr\((?:torch\.)?nn,"
+_FUSED = any_layout(
+    rb"\bnn \. (?:LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)\b|\bmodels \. vit_|\bgetattr \( (?:torch \. )?nn ,"
     rb"|\b(?:scaled_dot_product_attention|multi_head_attention_forward|flex_attention|svdvals|eigvalsh)\b"
-    rb"|(?<!np\.)(?<!numpy\.)\b(?:matmul|linalg\.(?:norm|matrix_norm|cond|lstsq))\b"
+    rb"|(?<!np\.)(?<!numpy\.)\b(?:matmul|linalg \. (?:norm|matrix_norm|cond|lstsq))\b"
     rb"|\b(?:weight_norm|spectral_norm|parametriz\w+|prune)\b"
-    rb"|(?<![\w.])(LSTM|GRU|RNN|MultiheadAttention|Transformer(?:Encoder|Decoder)?(?:Layer)?)\("
+    rb"|(?<![\w.])(LSTM|GRU|RNN|MultiheadAttention|Transformer(?:Encoder|Decoder)?(?:Layer)?) \("
 )
 """What of torch runs another kernel without autograd, whose results differ in the last bits (torch 2.13): an LSTM on the CPU;
 attention in evaluation mode, which also gives zeros for padded positions, and attention with a mask that was computed from
@@ -39,6 +39,7 @@ of a layer that is normalised; decompositions that give fewer results. On CUDA, 
 whose rounding was not measured."""
 
 
+_PRODUCT = any_layout(rb"@|linear \(")
 _COLLECTING = frozenset(("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "put"))
 _ROUNDS = "has an operation of torch that rounds differently without autograd"
 
@@ -196,7 +197,7 @@ def _has_fused(facts: Facts, function: Scope) -> bool:
         value = facts.inference.module_name(function.module, found[1].decode(), 2)
         if not value.must(lambda a: isinstance(a, ClassRef)):
             return True
-    return (b"@" in function.text or b"linear(" in function.text) and any(map(_multiplies, ast.walk(function.node)))
+    return _PRODUCT.search(function.text) is not None and any(map(_multiplies, ast.walk(function.node)))
 
 
 def _multiplies(node: ast.AST) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -15,7 +14,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text
 from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import any_layout, words
 
 
 class GradUse(Enum):
@@ -319,13 +318,13 @@ def _is_array(alternative: object) -> bool:
     return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
 
 
-_ASKS_FOR_GRADIENTS = re.compile(rb"(?<!no_)(?<!zero_)grad[\s\\]*\(")
+_ASKS_FOR_GRADIENTS = any_layout(rb"grad(?:(?<=autograd) \. grad\b|(?<!no_grad)(?<!zero_grad) \()")
 
 
 def backward_in(facts: Facts, scope: Scope) -> bool:
     """Whether a scope runs a backward pass or asks for gradients, itself or through what it calls."""
     text = scope.text
-    if b"backward" in text or b"autograd.grad" in text or _ASKS_FOR_GRADIENTS.search(text):
+    if b"backward" in text or _ASKS_FOR_GRADIENTS.search(text):
         return True
     calls = flow_of(scope).calls_named
     helpers = facts.project.backward_helpers(calls)
@@ -367,7 +366,7 @@ def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | 
         return None
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            word = b"." + name.encode()
+            word = name.encode()
             for method in scope.owner.methods.values():
                 if word not in method.text or not backward_in(facts, method):
                     continue

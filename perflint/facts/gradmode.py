@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from perflint.facts.api_tables import GRAD_OFF
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import External
 from perflint.syntax import Scope, SyntaxProblem
+from perflint.words import any_layout
 
-_AUTOCAST = re.compile(rb"autocast|precision|\bamp\b|\bAccelerator\(|\bFabric\(|\b[fb][pf]?16\b")
+_AUTOCAST = any_layout(rb"autocast|precision|\bamp\b|\bAccelerator \(|\bFabric \(|\b[fb][pf]?16\b")
 
 
 class GradMode:

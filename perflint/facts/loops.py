@@ -24,7 +24,7 @@ from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Obj
 from perflint.gate import Gate
 from perflint.syntax import Scope, SyntaxProblem
 from perflint.trace import Memo
-from perflint.words import call_pattern, words
+from perflint.words import any_layout, call_pattern, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
@@ -56,12 +56,12 @@ _NO_MODULE = (
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[ \t]+)?(?:for|while)\b", re.M)
+_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a function holds that loops over batches in a program that trains nothing."""
 
-_FORWARD_NEEDLE = re.compile(
-    rb"model|net\b|net\(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval\("
+_FORWARD_NEEDLE = any_layout(
+    rb"model|net\b|net \(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval \("
 )
 
 

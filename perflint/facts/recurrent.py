@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,15 +14,16 @@ from perflint.facts.flow import Definition, flow_of
 from perflint.facts.values import Alternative, Object, Tensor
 from perflint.gate import Gate, Word
 from perflint.syntax import Scope
+from perflint.words import any_layout
 
-_BUILT: Final = [re.compile(kind + rb"(?:Cell)?[\s\\]*\(") for kind in (rb"LSTM", rb"GRU", rb"RNN")]
-_CALLED: Final = [re.compile(name + rb"(?<!\w" + name + rb")\w*[\s\\]*\(") for name in (rb"lstm", rb"gru", rb"rnn")]
+_BUILT: Final = [any_layout(kind + rb"(?:Cell)? \(") for kind in (rb"LSTM", rb"GRU", rb"RNN")]
+_CALLED: Final = [any_layout(name + rb"(?<!\w" + name + rb")\w* \(") for name in (rb"lstm", rb"gru", rb"rnn")]
 RECURRENT_LAYER: Final[Sequence[Word]] = [*_BUILT, *_CALLED]
 """What a recurrent layer is built or called by: a file near each call of one holds it."""
 
 _LAYER = Gate.of([RECURRENT_LAYER])
 _NAMES = (rb"lstm", rb"LSTM", rb"gru", rb"GRU", rb"rnn", rb"RNN", rb"ell", rb"ncoder", rb"ecoder", rb"ecurrent")
-RECURRENT_CALL: Final[Sequence[Word]] = [re.compile(name + rb"\w*[\s\\]*\(") for name in _NAMES]
+RECURRENT_CALL: Final[Sequence[Word]] = [any_layout(name + rb"\w* \(") for name in _NAMES]
 """Names by which recurrent layers are called: the gate of the rules on their states."""
 
 

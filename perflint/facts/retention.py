@@ -6,7 +6,6 @@ The proof goes through everything that the project's own code may run from there
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -31,7 +30,7 @@ from perflint.facts.values import (
     Value,
 )
 from perflint.syntax import Class, Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import any_layout, words
 
 MAX_SCOPES = 80
 """How many functions one proof may go through; a larger model counts as unknown."""
@@ -43,11 +42,12 @@ _KEEPING_TORCH = words(
     torch.compile torch.jit.trace torch.jit.script torch.load torch.hub.load torch.set_grad_enabled torch.enable_grad
     """
 )
-_WRAPPED = re.compile(
-    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch\.compile|\.compile\(|torch\.jit|_hook\(|[fF]abric\b|\baccelerate\b|\bAccelerator\("
+_WRAPPED = any_layout(
+    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch \. compile|\. compile \(|torch \. jit|_hook \(|[fF]abric\b|\baccelerate\b"
+    rb"|\bAccelerator \("
 )
-_LAZY = re.compile(rb"\bLazy[A-Z]\w*\(")
-_LOOKS = re.compile(rb"is_inference|\._version\b")
+_LAZY = any_layout(rb"\bLazy[A-Z]\w* \(")
+_LOOKS = any_layout(rb"is_inference|\. _version\b")
 _COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
 _VALUE_METHODS = (
     HARMLESS_METHODS | READING_METHODS | VIEWS | MAY_ALIAS | words("keys values items get join format split startswith")

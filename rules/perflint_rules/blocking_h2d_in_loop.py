@@ -52,6 +52,7 @@ from perflint.api import (
     Tensor,
     Value,
     add_keyword,
+    any_layout,
     argument,
     device_place,
     is_neural_module,
@@ -64,9 +65,9 @@ from perflint.api import (
     words,
 )
 
-_TO_DEVICE = re.compile(rb"\.to\((?!\s*(?:torch\.|dtype\b|\w+\.dtype))")
+_TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
 
-_BUILDS_ON_HOST = re.compile(rb"from_numpy|ensor\(|as_tensor|[lL]oader")
+_BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
 
 @rule(
@@ -256,7 +257,7 @@ def _may_be_on_device(receiver: Value) -> str | None:
     return "the tensor may be on a device already"
 
 
-_SIDE_STREAM = re.compile(rb"\bcuda\.(?:stream|Stream|set_stream)\(|\btorch\.Stream\(|[^_\w]StreamContext\(")
+_SIDE_STREAM = any_layout(rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \(|[^_\w]StreamContext \(")
 
 
 def _other_stream(code: Code) -> str | None:

@@ -56,6 +56,7 @@ from perflint.api import (
     Finding,
     Import,
     Severity,
+    any_layout,
     argument,
     change_call,
     path_of,
@@ -192,9 +193,12 @@ def _is_shared_file(code: Code, call: ast.Call) -> bool:
     return True
 
 
+_PICKED = any_layout(rb"\. i?loc \[")
+
+
 def _is_chunk_lookup(code: Code) -> bool:
     """A file that holds many items: the item's row is picked from the frame after the read."""
-    return b".iloc[" in code.scope.text or b".loc[" in code.scope.text
+    return _PICKED.search(code.scope.text) is not None
 
 
 def _indexed(code: Code, call: ast.Call) -> Iterator[Edit | Import]:

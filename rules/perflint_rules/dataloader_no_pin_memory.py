@@ -51,6 +51,7 @@ from perflint.api import (
     Tensor,
     Value,
     add_keyword,
+    any_layout,
     argument,
     find_method,
     path_of,
@@ -58,7 +59,8 @@ from perflint.api import (
     rule,
 )
 
-_RENAMED = re.compile(rb"DataLoader\s+as\s+(\w+)")
+_RENAMED = any_layout(rb"DataLoader as\b (\w+)")
+_CUDA = any_layout(rb"\. cuda \(")
 _ALONE = re.compile(rb"DataLoader[ \t]*(?:\n|\Z)")
 _ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$")
 _REASON = "pinned memory is taken from RAM, and a batch type of one's own needs a method `pin_memory`"
@@ -192,7 +194,7 @@ def _is_on_device(code: Code, dataset: Value) -> bool:
                         continue
                     frame = inference.bound(method, alternative, 3)
                     if (
-                        b".cuda(" in method.text
+                        _CUDA.search(method.text)
                         or b"device" in method.text
                         or (frame is not None and _holds_device(inference.returned(frame)))
                     ):

@@ -76,6 +76,7 @@ from perflint.api import (
     Severity,
     Tensor,
     Value,
+    any_layout,
     backward_below,
     backward_in,
     flow_of,
@@ -97,17 +98,17 @@ _MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
 _EVALUATES = re.compile(
     rf"(?:^|_)(?:{_MEASURES}|infer|inference|predict|prediction|sample|generate|embed|encode|extract)(?:_|$|\d)", re.I
 )
-_EVALUATION = re.compile(
-    rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w*\s*[\[(]"
+_EVALUATION = any_layout(
+    rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w* [\[(]"
 )
-_NETWORK = re.compile(
-    rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
-    rb"|classifier|transformer|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
-    re.I,
+_NETWORK = any_layout(
+    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
+    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
+    rb"|[tT](?i:eacher|ransformer)|[sS](?i:tudent))\w*(?: \. \w+)? \("
 )
-_MAY_TRAIN = re.compile(rb"backward\(|zero_grad")
-_READS = re.compile(rb"\.item\(|argmax|\.detach\(|\.cpu\(|\.tolist\(")
-_EVAL = re.compile(rb"\.eval\(")
+_MAY_TRAIN = any_layout(rb"backward \(|zero_grad")
+_READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
+_EVAL = any_layout(rb"\. eval \(")
 _REMEMBERED = "an autocast region around it may remember weights without their graph and train with them"
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
@@ -135,7 +136,7 @@ def check(code: Code) -> Iterator[Finding]:
     scope = code.scope
     if _is_test(code) or scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
         return
-    if b".eval(" not in code.source.body and not code.facts.project.near_training(code.source.path):
+    if not _EVAL.search(code.source.body) and not code.facts.project.near_training(code.source.path):
         return
     unnamed = not _EVALUATION.search(scope.text) and not _MAY_TRAIN.search(scope.text)
     if unnamed and (scope.is_module or not (_calls_eval(code) or _called_in_evaluation(code))):
@@ -147,7 +148,7 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if _is_forward(code, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    if evaluates and not forwards and b".eval(" in scope.text:
+    if evaluates and not forwards and _EVAL.search(scope.text):
         forwards = [call for call in code.flow.calls if _runs_forward(code, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
@@ -251,7 +252,7 @@ def _called_in_evaluation(code: Code) -> bool:
 
 
 def _after_eval(site: CallSite) -> bool:
-    if b".eval(" not in site.scope.text:
+    if not _EVAL.search(site.scope.text):
         return False
     flow = flow_of(site.scope)
     return any(
@@ -266,7 +267,7 @@ def _is_used(code: Code, call: ast.Call) -> bool:
     return not isinstance(code.flow.parent.get(call), ast.Expr)
 
 
-_FREEZES = re.compile(rb"\.requires_grad\s*=\s*False")
+_FREEZES = any_layout(rb"\. requires_grad = False")
 
 
 def _frozen(code: Code, call: ast.Call) -> bool:
@@ -309,7 +310,7 @@ def _back_propagated_by_caller(code: Code, ends: list[GradEnd]) -> bool:
 
 def _is_for_caller(code: Code, call: ast.Call, ends: list[GradEnd]) -> bool:
     """Whether it is the caller who says what the pass is for: what he gave is run as it is, and its graph is returned."""
-    if not any(isinstance(end.node, ast.Return) for end in ends) or b".eval(" in code.scope.text:
+    if not any(isinstance(end.node, ast.Return) for end in ends) or _EVAL.search(code.scope.text):
         return False
     return code.value(call.func).open and not _MEASURE.search(code.scope.name)
 
@@ -319,7 +320,7 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
         yield "the function is a generator or a coroutine"
     targets = code.facts.loops.targets(code.scope, call)
     yield from needs_graph(code.facts, code.scope, call)
-    if b"_hook(" in code.source.body:
+    if _HOOK.search(code.source.body):
         yield "the file registers hooks, which may keep activations with their graph"
     callee = code.value(call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(code.facts.inference, a))):
@@ -342,11 +343,13 @@ def _other_graphs(code: Code) -> Iterator[str]:
                 yield "a tensor of parameters may be printed with its graph"
     if _GRAD_SWITCH.search(code.scope.text):
         yield "the function looks at what requires gradients"
-    if b".numpy(" in code.scope.text and _CATCHES.search(code.scope.text):
+    if _NUMPY.search(code.scope.text) and _CATCHES.search(code.scope.text):
         yield "`numpy()` raises for a tensor of a graph, which may be caught here"
 
 
-_PARAMETERS = re.compile(rb"parameters\(|\.weight\b|\.bias\b")
+_PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
+_NUMPY = any_layout(rb"\. numpy \(")
+_HOOK = any_layout(rb"_hook \(")
 _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 

@@ -34,7 +34,6 @@ unsafe: on the device another generator draws, so the numbers and all later ones
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -50,6 +49,7 @@ from perflint.api import (
     Number,
     Severity,
     add_keyword,
+    any_layout,
     argument,
     dtype_of,
     feeds_rnn,
@@ -67,10 +67,11 @@ _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
-_MOVED_FACTORY = re.compile(
-    rb"\b(?:zeros|ones|empty|eye|full|arange|rand|randn|randint|randperm)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\s*\.(?:to|cuda)\("
+_MOVED_FACTORY = any_layout(
+    rb"\b(?:zeros|ones|empty|eye|full|arange|rand|randn|randint|randperm) \("
+    rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) \. (?:to|cuda) \("
 )
-_FROM_NUMPY = re.compile(rb"Tensor\(\s*(?:np|numpy)\.")
+_FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 
 
 @rule(

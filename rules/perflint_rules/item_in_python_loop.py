@@ -35,7 +35,6 @@ an index past its end), each iteration reads, and no clock is read in the loop.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -53,6 +52,7 @@ from perflint.api import (
     Severity,
     Tensor,
     Value,
+    any_layout,
     free_name,
     insert_before,
     is_guard,
@@ -69,10 +69,10 @@ from perflint.api import (
     untouched,
 )
 
-_INDEXED = [re.compile(rb"\]\.item\((?<=\w\]\.item\()")]
-_INDEXED += [re.compile(kind + rb"(?<!\w" + kind + rb")[\w.\[\]'\"]+\[\w+\]\)") for kind in (rb"float\(", rb"int\(")]
-_OVER = rb"[^\n]{0,80}(?:\n[^\n]{0,60}){0,3}\bfor[\s\\]+\w+[\s\\]+in\b"
-_ELEMENT_READS = [re.compile(read + _OVER) for read in (rb"\.item\(\s*\)", rb"float\(\s*\w+\s*\)", rb"int\(\s*\w+\s*\)")]
+_INDEXED = [any_layout(rb"\] \. item \(")]
+_INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
+_READS = (rb"\. item \(", rb"float \( \w+ ,?", rb"int \( \w+ ,?")
+_ELEMENT_READS = [any_layout(read + rb" \) (?:\) )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
 
 
 @rule(
@@ -237,7 +237,7 @@ def _read_before(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit
 
 def _reads(element: ast.expr, name: str) -> bool:
     read = _read_name(element)
-    return isinstance(read, ast.Name) and read.id == name
+    return read is not element and isinstance(read, ast.Name) and read.id == name
 
 
 def _read_name(element: ast.expr) -> ast.expr:

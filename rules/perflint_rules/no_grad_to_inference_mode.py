@@ -69,6 +69,7 @@ from perflint.api import (
     Severity,
     Tensor,
     Value,
+    any_layout,
     backward_in,
     is_neural_module,
     is_optimizer,
@@ -83,11 +84,11 @@ from perflint.api import (
     untouched,
 )
 
-_ENTERED = re.compile(rb"with\b(?:[^\n]{0,400}|[^:]{0,400})\bno_grad\b")
-_NETWORK = re.compile(
-    rb"(?:model|net|encoder|decoder|generator|discriminator|critic|actor|policy|agent|backbone|extractor|teacher|student|module"
-    rb"|classifier|transformer|self|\bG|\bD|\bG_\w+|\bD_\w+)\w*(?:\.\w+)?\(",
-    re.I,
+_ENTERED = any_layout(rb"no_grad \( \) (?:[:,)]|\bas\b)")
+_NETWORK = any_layout(
+    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
+    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
+    rb"|[tT](?i:eacher|ransformer)|[sS](?i:elf|tudent))\w*(?: \. \w+)? \("
 )
 
 

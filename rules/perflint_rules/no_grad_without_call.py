@@ -27,7 +27,6 @@ Safe: the statement cannot succeed as it stands.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -36,18 +35,20 @@ from perflint.api import (
     Edit,
     Finding,
     Severity,
+    any_layout,
+    keyword,
     replace,
     rule,
 )
 
-_ENTERED = re.compile(rb"with\b(?:[^\n]{0,400}|[^:]{0,400})\b(?:no_grad|enable_grad|inference_mode)\s*(?:[:,)]|\bas\b)")
+_ENTERED = any_layout(rb"(?:no_grad|enable_grad|inference_mode) (?:[:,)]|\bas\b)")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.ERROR,
-    needs=[("no_grad", "enable_grad", "inference_mode"), (_ENTERED,)],
+    needs=[("no_grad", "enable_grad", "inference_mode"), keyword("with"), (_ENTERED,)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -61,6 +61,7 @@ from perflint.api import (
     Sequence,
     Severity,
     Tensor,
+    any_layout,
     change_call,
     delete_statement,
     inspects_itself,
@@ -72,6 +73,8 @@ from perflint.api import (
     untouched,
     without_effect,
 )
+
+_HOOK = any_layout(rb"_hook \(")
 
 
 @rule(
@@ -143,7 +146,7 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
             yield reason
     if any(code.value(part).may(_asks_for_gradient) for part in parts):
         yield "the state asks for a gradient"
-    if b"_hook(" in code.source.body:
+    if _HOOK.search(code.source.body):
         yield "the file registers hooks, which may look at the state"
     if inspects_itself(code.flow):
         yield "the function asks for its own variables by name"

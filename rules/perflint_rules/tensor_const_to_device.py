@@ -32,7 +32,6 @@ is not reported.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -43,6 +42,7 @@ from perflint.api import (
     Finding,
     Place,
     Severity,
+    any_layout,
     argument,
     change_call,
     device_place,
@@ -62,9 +62,9 @@ _RANGES = {
     "uint8": (0, 255),
 }
 
-_NUMBER = rb"tensor\(\s*(?:#[^\n]*\s+)*-?\s*(?:\d|\.\d|True|False)"
-_LITERAL = re.compile(_NUMBER + rb"[^()]*,[^()]*\bdevice\b", re.S)
-_MOVED = re.compile(_NUMBER + rb"[^()]*\)\s*\.(?:to|cuda)\(", re.S)
+_NUMBER = rb"tensor \( -? (?:\d|\.\d|True|False)"
+_LITERAL = any_layout(_NUMBER + rb"[^()]*,[^()]*\bdevice\b")
+_MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
 
 
 @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("tensor(",), (_LITERAL, _MOVED)], fixes=True)

@@ -36,7 +36,19 @@ Unsafe by nature: the fixed program trains, the original did not.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Edit, Finding, Import, Severity, delete_statement, insert_after, path_of, rule
+from perflint.api import (
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Import,
+    Severity,
+    any_layout,
+    delete_statement,
+    insert_after,
+    path_of,
+    rule,
+)
 
 _REASON = "the fixed program trains, the original does not"
 
@@ -93,11 +105,14 @@ def _backward_before(code: Code, zero: ast.Call) -> bool:
     )
 
 
+_GRADIENT = any_layout(rb"backward|\. grad")
+
+
 def _may_set_gradients(code: Code, call: ast.Call) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else path_of(call.func) or ""
     if "backward" in name or "grad" in name or "closure" in name:
         return True
-    return any(b"backward" in target.text or b".grad" in target.text for target in code.facts.loops.targets(code.scope, call))
+    return any(_GRADIENT.search(target.text) for target in code.facts.loops.targets(code.scope, call))
 
 
 def _sets_grad(code: Code, zero: ast.Call, step: ast.Call) -> bool:

@@ -64,6 +64,7 @@ from perflint.api import (
     Severity,
     Tensor,
     Text,
+    any_layout,
     find_method,
     flow_of,
     hidden_runs,
@@ -286,9 +287,9 @@ def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
     )
 
 
-_READS_GRADIENTS = re.compile(rb"\.grad\b|\[.grad.\]|['\"]grad['\"]")
-_FORWARD_HOOK = re.compile(rb"\bregister_(?:module_)?forward_(?:pre_)?hook\(")
-_USES_GRADIENTS = re.compile(rb"\.grad\b|backward\(|['\"]grad['\"]|\.zero_grad\(|\.step\(|_hook\(")
+_READS_GRADIENTS = any_layout(rb"\. grad\b|['\"]grad['\"]")
+_FORWARD_HOOK = any_layout(rb"\bregister_(?:module_)?forward_(?:pre_)?hook \(")
+_USES_GRADIENTS = any_layout(rb"\. (?:grad\b|(?:zero_grad|step) \()|backward \(|['\"]grad['\"]|_hook \(")
 
 
 def _has_plain_zero_grad(alternative: Alternative) -> bool:

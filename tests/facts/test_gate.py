@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +70,23 @@ def test_a_gate_can_be_told_in_words(gate: Gate) -> None:
     again = Gate(gate.words)
     assert again == gate
     assert again.groups == gate.groups
+
+
+@pytest.mark.parametrize("call", ["x.step(", "x . step (", "x\n  .step\\\n (", "(x.\n\tstep)("])
+def test_a_word_is_found_whatever_the_layout(call: str) -> None:
+    before, after = b"def f():\n    y = 1\n", b"def h():\n    step(\n"
+    text = b"def g():\n    " + call.encode() + b"\n"
+    gate = Gate.of([[".step("]])
+    needles = Needles(before + text + after)
+    spans = itertools.pairwise(itertools.accumulate(map(len, (before, text, after)), initial=0))
+    needles.cut(list(spans))
+    assert needles.opens(gate) == gate.passes(text) == (")(" not in call)
+    assert needles.texts(gate) == (0b100 if gate.passes(text) else 0)
+
+
+def test_white_space_in_a_word_counts() -> None:
+    assert Gate.of([["for "]]).passes(b"for x in y")
+    assert not Gate.of([["for "]]).passes(b"before(x)")
 
 
 def test_no_groups_let_everything_pass_and_an_empty_group_nothing() -> None:

@@ -17,6 +17,14 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPOUND = (ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.Match)
 
 
+@pytest.mark.parametrize("remark", ["# )", "')'"])
+def test_a_bracket_in_a_comment_or_a_string_ends_no_function(remark: str) -> None:
+    remark = remark if remark.startswith("#") else f"{remark},"
+    text = f"def f():\n    g(  {remark}\n1, 2)\n    h()\n\n\ndef k():\n    pass\n\nz = 1\n"
+    chunks = split(Source("a.py", text.encode()))
+    assert [(chunk.name, chunk.first_row, chunk.last_row) for chunk in chunks] == [("f", 1, 6), ("k", 7, 9)]
+
+
 class Cut(ast.NodeTransformer):
     """Puts `pass` in the place of the outermost functions, and collects these."""
 
