@@ -140,6 +140,12 @@ class Author:
             f"({t} > 0).sum()",
             f"F.mse_loss({t}, {t} * 0.5)",
             f"F.smooth_l1_loss({t}, torch.zeros_like({t}))",
+            f"({t} > 0).sum().mul_(2 ** 62)",
+            f"({t}.long() + 2 ** 61).sum()",
+            f"{t}.double().view(torch.int64).sum()",
+            f"F.mse_loss({t}, {t} * 0.5, None, {self.pick(['True', 'False'])})",
+            f"F.mse_loss({t}, {t} * 0.5, **{{'reduction': {self.pick(['mean', 'none'])!r}}})",
+            f"max({s}, {s})",
             f"{self.helper('same')}({s})",
             f"{self.helper('flat')}({t})",
             f"{self.helper('keep')}({t}.mean())",
@@ -311,6 +317,11 @@ class Author:
                 f"[v.data.mul_(0.5) for v in [{s}]]",
                 f"F.relu({s}.detach(), inplace=True)",
                 f"setattr({s}, 'data', {s}.data * 2)",
+                f"max({s}, {s}).data.mul_(2)",
+                f"(*parts,) = ({s},); parts[0].data.mul_(2)",
+                f"torch.empty(()).set_({s}.detach()).mul_(2)",
+                f"torch.utils.data.default_convert({s}.detach()).mul_(2)",
+                f"nn.SiLU(**{{'inplace': True}})({s}.detach())",
                 f"torch.Tensor.add_({s}.detach(), 1)",
                 f"operator.iadd({s}.detach(), 1)",
                 f"write = {s}.detach().mul_; write(2)",
@@ -810,7 +821,7 @@ class Author:
             [".to(x.device)", ".to(device)", ".to(device)", ".to(x.device, non_blocking=True)", ".to(device=device)"]
         )
         zeros = {
-            "zeros": f"torch.zeros({shape}{self.pick(['', ', device=x.device', ', dtype=x.dtype'])})",
+            "zeros": f"torch.zeros({shape}{self.pick(['', ', device=x.device', ', dtype=x.dtype', ', dtype=torch.float64'])})",
             "moved": f"torch.zeros({shape}{self.pick(['', '', ', dtype=x.dtype', ', dtype=torch.float32'])}){where}",
             "randn": f"torch.randn({shape}){where}",
             "new_zeros": f"x.new_zeros({shape})",
@@ -1143,6 +1154,12 @@ class Author:
     def called(self, call: str) -> None:
         """A call at the end of the program, in one of the ways in which results are looked at."""
         result = self.name("result")
+        if self.chance(0.1):
+            with self.block("with torch.autocast('cpu', dtype=torch.bfloat16):"):
+                self.line(f"{result} = {call}")
+            return
+        if self.chance(0.05):
+            self.line(f"float = {self.pick(['str', 'round', 'lambda value: 7'])}")
         form = self.pick(["plain", "plain", "print", "try", "twice", "grads", "no_grad"])
         if form == "print":
             self.line(f"print({call})")
