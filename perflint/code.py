@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, Loop, flow_of
+from perflint.facts.inference import MAX_DEPTH
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
@@ -71,6 +72,13 @@ class Code:
     def is_external(self, node: ast.expr, *qualnames: str) -> bool:
         """Whether an expression is, without doubt, one of these names outside the project."""
         return self.value(node).must(lambda a: isinstance(a, External) and a.qualname in qualnames)
+
+    def means_builtin(self, name: str) -> bool:
+        """Whether a name that the scope does not use yet would be Python's own there: `float`, say."""
+        if self.flow.definitions_of(name):
+            return False
+        inference = self.facts.inference
+        return inference.free_name(self.scope, name, MAX_DEPTH).must(lambda a: a == External(f"builtins.{name}"))
 
     def step_loops(self) -> dict[Loop, LoopKind]:
         """The loops that handle one batch per iteration."""

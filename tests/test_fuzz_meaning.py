@@ -96,6 +96,18 @@ WRITES = {
     "parameter of the same memory": "nn.Parameter(loss.detach()).data.mul_(2)",
     "broadcast_tensors": "torch.broadcast_tensors(loss.detach(), loss.detach())[0].mul_(2)",
     "meshgrid": "torch.meshgrid(loss.detach().view(1), indexing='ij')[0].mul_(2)",
+    "starred unpacking": "(*parts,) = (loss,); parts[0].data.mul_(2)",
+    "maximum of a builtin function": "max(loss, loss).data.mul_(2)",
+    "legacy constructor": "torch.FloatTensor(loss.detach().view(1)).mul_(2)",
+    "tensor that is set to another one": "torch.empty(()).set_(loss.detach()).mul_(2)",
+    "tensors that are swapped": "torch.utils.swap_tensors(loss, torch.tensor(3.0))",
+    "default_convert": "torch.utils.data.default_convert(loss.detach()).mul_(2)",
+    "functional_call": "torch.func.functional_call(nn.Identity(), {}, (loss.detach(),)).mul_(2)",
+    "fork": "torch.jit.wait(torch.jit.fork(lambda tensor: tensor.mul_(2), loss.detach()))",
+    "embedding with a largest norm": "F.embedding(torch.tensor([0]), loss.detach().view(1, 1), max_norm=0.01)",
+    "running mean": "F.batch_norm(torch.randn(4, 1), loss.detach().view(1), torch.ones(1), training=True)",
+    "optimizer of a parameter": "torch.optim.SGD([loss.detach()], lr=0.1).param_groups[0]['params'][0].mul_(2)",
+    "in place by a dict": "nn.SiLU(**{'inplace': True})(loss.detach())",
     "einsum": "torch.einsum('i->i', loss.detach().view(1)).mul_(2)",
 }
 """Ways to write to a tensor between two reads of it that the analysis once missed."""
@@ -313,6 +325,70 @@ KEEPING = [
     "print((x * 2)._version)", "model.half(); model.float()", "model = model.half().float()", "model.to(torch.float64).float()",
     "torch.nn.utils.vector_to_parameters(torch.ones(8), model.parameters())",
 ]  # fmt: skip
+TOTAL = """{}
+
+
+def train(model, loader):
+    total = 0
+    for x, y in loader:
+        out, y = model(x.to(device)), y.to(device)
+        {}
+    return total
+
+
+model = nn.Linear(3, 2).to(device)
+try:
+    print(train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+except (RuntimeError, ValueError) as error:
+    print(error)
+"""
+LOSSES = [
+    "F.mse_loss(out, y, reduce=False)", "F.mse_loss(out, y, None, None, 'none')", "F.mse_loss(out, y, **{'reduction': 'none'})",
+    "nn.MSELoss(None, False)(out, y)", "nn.HuberLoss('none')(out, y)", "nn.MSELoss(**{'reduction': 'none'})(out, y)",
+    "out.max(other=y)",
+]  # fmt: skip
+"""Losses of several numbers: `item` raises for them in its own words."""
+STATE = """{}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.cell, self.lstm = nn.Linear(3, 3), nn.LSTMCell(3, 4), nn.LSTM(3, 4)
+
+    def forward(self, x):
+        x = self.embed(x)
+        {}
+        return out
+
+
+def train(model):
+    for x in torch.randn(5, 3).split(2):
+        out = model(x)
+        out.sum().backward()
+        print(out)
+
+
+try:
+    {}
+except RuntimeError as error:
+    print(error)
+"""
+CELL = "h, c = torch.zeros(len(x), 4), torch.zeros(len(x), 4{})\n        out, _ = self.cell(x, (h, c))"
+LAYER = "h, c = torch.zeros(1, {0}, 4), torch.zeros(1, {0}, 4)\n        out, _ = self.lstm(x[None], (h, c))"
+OTHER_LAYER = """class Other(nn.Module):
+    def forward(self, x, state=None):
+        print(state is None)
+        return x, state
+"""
+SURGERY = [
+    "for name in ['lstm']: setattr(net, name, Other())", "net._modules['lstm'] = Other()", "net.add_module('lstm', Other())",
+    "net.lstm.forward = Other().forward",
+]  # fmt: skip
+SAMPLES = [
+    "    to = lambda self, device: self['x']", "    def to(this, device):\n        return this['x']",
+    "    def __getattr__(self, name):\n        return lambda device: self['x']",
+]  # fmt: skip
 ASKS = [
     "physics.norm(x)",
     "norm_of(x)",
@@ -361,6 +437,71 @@ TRAPS = {
         for read in ("v.item()", "float(v)")
     },
     "print that is passed": EVALUATING.format("report(out)"),
+    **{
+        f"loss of several numbers: {loss}": TOTAL.format("", f"total += {loss}.item()").replace("= 0\n", "= 0.0\n")
+        for loss in LOSSES
+    },
+    "reduction that is assigned": TOTAL.format(
+        "criterion = nn.MSELoss()\ncriterion.reduction = 'none'", "total += criterion(out, y).item()"
+    ).replace("= 0\n", "= 0.0\n"),
+    "sum of large integers": TOTAL.format(
+        "big = torch.full((4,), 2**61, dtype=torch.int64)", "total += big.to(device).sum().item()"
+    ),
+    "count that is multiplied": TOTAL.format("", "total += (out > y).sum().mul_(2**62).item()"),
+    "bits of floats": TOTAL.format("", "total += out.double().view(torch.int64).sum().item()"),
+    "factor that is no integer of torch": TOTAL.format("", "total += out.sum().item() * 1180591620717411303424"),
+    "tensors of a class of its own": TOTAL.format(
+        "class Loud(torch.Tensor):\n    def item(self):\n        return 3.0", "total += out.as_subclass(Loud).sum().item()"
+    ),
+    "inference mode from elsewhere": TOTAL.format(
+        "def mode():\n    return torch.no_grad() if KEPT else torch.inference_mode()",
+        "with mode():\n            KEPT.append(1)\n            total += out.detach().double().sum().item()",
+    ),
+    "float of an outer function": (
+        "def outer(float):\n    def total(model):\n        total = 0.0\n        for x in inputs.split(2):\n"
+        "            loss = F.mse_loss(model(x.to(device)), x[:, :2])\n            total += loss.item()\n        return total\n"
+        "\n    return total\n\n\nprint(outer(str)(nn.Linear(3, 2).to(device)))\n"
+    ),
+    "float that a function binds": (
+        "def total(model):\n    total = 0.0\n    for x in inputs.split(2):\n        loss = model(x.to(device)).sum()\n"
+        "        total += loss.item()\n    return total\n\n\ndef bind():\n    global float\n    float = str\n\n\n"
+        "bind()\nprint(total(nn.Linear(3, 2).to(device)))\n"
+    ),
+    "float of the program in a comprehension": "def float(x):\n    return 1\n\n\n"
+    + ELEMENTS.replace("{made}", "(x * 2).flatten()").replace("{read}", "float(v)"),
+    "copy of an object of the program": (
+        "class Held:\n    def to(self, device, **options):\n        print(options)\n        return inputs\n\n\n"
+        "def show(held):\n    host = held.to('cpu', non_blocking=True)\n    print(host.numpy())\n\n\nshow(Held())\n"
+    ),
+    "device that is asked for after the factory raises": (
+        "def ask():\n    print('asked')\n    return device\n\n\ndef train(loader):\n    for x, y in loader:\n        try:\n"
+        "            torch.zeros(1 - len(x)).to(ask())\n        except RuntimeError:\n            print('no')\n\n\n"
+        "train(DataLoader(TensorDataset(inputs, targets), batch_size=2))\n"
+    ),
+    "cell in an autocast region": STATE.format(
+        "", CELL.format(""), "with torch.autocast('cpu', dtype=torch.bfloat16):\n        train(Net())"
+    ),
+    "cell with a wider state": STATE.format("", CELL.format(", dtype=torch.float64"), "train(Net())"),
+    "state of a fixed batch": STATE.format("", LAYER.format("2"), "train(Net())"),
+    **{
+        f"layer that is replaced: {way}": STATE.format(
+            OTHER_LAYER, LAYER.format("len(x)"), f"net = Net()\n    {way}\n    train(net)"
+        )
+        for way in SURGERY
+    },
+    **{
+        f"sample with a method of its own, {way.split()[1]}": (
+            f"class Sample(dict):\n{way}\n\n\ndef train(loader):\n    for x, y in loader:\n"
+            "        print(x.to(device).sum())\n\n\n"
+            "train(DataLoader([(Sample(x=x), y) for x, y in zip(inputs, targets)], batch_size=2))\n"
+        )
+        for way in SAMPLES
+    },
+    "collate_fn that is assigned": (
+        "class Sample:\n    to = print\n\n\ndef train(loader):\n    for x, y in loader:\n        x.to(device)\n\n\n"
+        "loader = DataLoader(TensorDataset(inputs, targets), batch_size=2)\n"
+        "loader.collate_fn = lambda samples: (Sample(), targets)\ntrain(loader)\n"
+    ),
     "inference tensor that a function writes to": (
         "def later():\n    target.add_(1)\n\n\nmodel = nn.Linear(3, 2).to(device)\nmodel.eval()\nfor x in inputs.split(2):\n"
         "    with torch.no_grad():\n        target = model(x)\n        print(target.sum().item())\nlater()\n"
@@ -424,9 +565,27 @@ TRAPS = {
 """Programs whose meaning a safe fix once changed."""
 
 
+HELPERS = {
+    "float by a star import": "def float(x):\n    return 'f'\n",
+    "unknown float by a star import": "import functools\n\nfloat = functools.partial(round, ndigits=1)\n",
+    "hook from another file": (
+        "def watch(net):\n    net.lstm.register_forward_pre_hook(lambda layer, given: print(len(given)))\n"
+    ),
+}
+"""What another file of the program holds."""
+
+
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap(name: str) -> None:
     assert changes({"main.py": HEAD + TRAPS[name]})[0] == []
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_trap_in_another_file(name: str) -> None:
+    main = TRAPS["float that a function binds"].replace("bind()\nprint", "print")
+    if "hook" in name:
+        main = STATE.format("", LAYER.format("len(x)"), "net = Net()\n    watch(net)\n    train(net)")
+    assert changes({"main.py": HEAD + "from helper import *\n" + main, "helper.py": HELPERS[name]})[0] == []
 
 
 def test_random_programs() -> None:

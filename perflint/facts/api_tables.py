@@ -153,6 +153,20 @@ LOSS_FUNCTIONS: Final = words(
 )
 """`torch.nn.functional` losses; with a reduction other than "none" they give a fresh 0-d tensor."""
 
+COMPUTING_FUNCTIONS: Final = (
+    (TENSOR_METHODS | LOSS_FUNCTIONS | LIKE_FACTORIES) - VIEWS - MAY_ALIAS - ALIASING_FUNCTIONS - {"new"}
+) | words(
+    """
+    cat stack concat vstack hstack dstack block_diag pad pad_sequence one_hot normalize interpolate linear conv1d conv2d
+    conv3d conv_transpose1d conv_transpose2d bilinear layer_norm group_norm avg_pool1d avg_pool2d max_pool1d max_pool2d
+    adaptive_avg_pool1d adaptive_avg_pool2d cosine_similarity pairwise_distance cdist cov corrcoef searchsorted bucketize
+    logaddexp lerp isneginf isposinf is_tensor is_floating_point is_complex numel full tensor copy fill index_add
+    index_copy index_fill index_put masked_scatter scatter_reduce nan_to_num clamp_min clamp_max erfinv logit tanhshrink
+    hardtanh leaky_relu elu silu mish softmin logsigmoid allclose addcmul addcdiv vecdot inner kron backward grad save
+    """
+)
+"""Torch functions, and methods of a tensor, that write to none of their arguments and compute their result anew."""
+
 RNN_CLASSES: Final = frozenset(("LSTM", "GRU", "RNN"))
 RNN_CELL_CLASSES: Final = frozenset(("LSTMCell", "GRUCell", "RNNCell"))
 

@@ -197,18 +197,26 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
     if name.endswith("_") and not name.startswith("_"):
         filled = (name == "detach_" and receiver.zeros) or name == "zero_"
         random = receiver.random or name in ("normal_", "uniform_", "random_")
-        return one(replace(receiver, zeros=filled, random=random, fresh=receiver.fresh and _is_temporary(node)))
+        fresh = receiver.fresh and _is_temporary(node)
+        return one(replace(receiver, zeros=filled, random=random, fresh=fresh, count=False))
     if name in _DTYPE_METHODS:
-        return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False))
+        count = receiver.count or receiver.dtype == "bool"
+        return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False, count=count))
     if name in VIEWS:
         keeps = name in ("view_as", "detach") or (name == "view" and receiver.ndim == 0)
         ndim = 1 if _flattens(name, node) else receiver.ndim if keeps else None
+        if name == "view" and any(k.arg == "dtype" for k in node.keywords) | _asks_for_type(inference, node, frame):
+            return one(replace(receiver, fresh=False, ndim=ndim, parameter=False, dtype="", count=False))  # other numbers
         return one(replace(receiver, fresh=False, ndim=ndim, parameter=False))
     if name in HOST_ONLY_METHODS:
         return one(Number("int"))
     if name in TENSOR_METHODS or not name.startswith("_"):
         return one(_computed(inference, receiver, name, node, frame, node.args))
     return UNKNOWN
+
+
+def _asks_for_type(inference: Inference, node: ast.Call, frame: Frame) -> bool:
+    return any(_is_dtype_expression(given) or dtype_of(inference.infer(given, frame)) for given in node.args[:1])
 
 
 def _is_temporary(node: ast.Call) -> bool:
@@ -250,7 +258,8 @@ def _computed(
     operands = [*others, *(k.value for k in node.keywords if k.arg not in ("dtype", "dim", "axis", "keepdim"))]
     if grad is False and not all(inference.infer(part, frame).must(_is_outside_graph) for part in operands):
         grad = None
-    return Tensor(place, ndim, dtype, fresh=fresh, grad=grad, guessed=receiver.guessed)
+    counted = name == "count_nonzero" or (name == "sum" and (receiver.count or receiver.dtype == "bool"))
+    return Tensor(place, ndim, dtype, fresh=fresh, grad=grad, count=counted, guessed=receiver.guessed)
 
 
 def _is_outside_graph(alternative: Alternative) -> bool:
@@ -280,7 +289,7 @@ def _flattens(name: str, node: ast.Call) -> bool:
 
 
 def _has_dimension(node: ast.Call) -> bool:
-    return bool(node.args) or any(k.arg in ("dim", "axis", "keepdim", None) for k in node.keywords)
+    return bool(node.args) or any(k.arg in ("dim", "axis", "keepdim", "other", None) for k in node.keywords)
 
 
 def _tensor_argument(inference: Inference, node: ast.Call, frame: Frame) -> bool:
@@ -539,7 +548,10 @@ def call_object(inference: Inference, callee: Object, node: ast.Call, frame: Fra
     place = meeting_place((callee.place, *inference.argument_places(node, frame)))
     if last.endswith("Loss"):
         reduction = dict(callee.keywords).get("reduction", "mean")
-        return one(Tensor(place, 0 if reduction in ("mean", "sum") else None, "float", fresh=True))
+        built = callee.site[1] if isinstance(callee.site, tuple) else None
+        one_number = reduction in ("mean", "sum") and isinstance(built, ast.Call) and _reduces(built, 1)
+        changed = one_number and inference.project.program_may_hold(frame.scope.module.source.path, _SETS_REDUCTION)
+        return one(Tensor(place, 0 if one_number and not changed else None, "float", fresh=True))
     if last in ("LSTM", "GRU", "RNN", "LSTMCell"):
         return one(Sequence((one(Tensor(place, dtype="float", fresh=True)), one(Output(place)))))
     if callee.qualname in ("torch.nn.Module", "torch.nn.Sequential", "torch.nn.DataParallel") or "parallel" in callee.qualname:
@@ -551,9 +563,20 @@ def call_object(inference: Inference, callee: Object, node: ast.Call, frame: Fra
     return one(Output(place))
 
 
+_SETS_REDUCTION = any_layout(rb"\. reduction =(?!=)|[\"']reduction[\"'] ,")
+
+
+def _reduces(call: ast.Call, tensors: int) -> bool:
+    """Whether nothing but `reduction=` can make a loss, called or built with so many tensors, give more than one number."""
+    if any(k.arg in ("reduce", None) for k in call.keywords):
+        return False
+    others = [a for a in call.args if isinstance(a, ast.Constant) and not isinstance(a.value, (int, float))]
+    return len(call.args) <= tensors and not others and not any(isinstance(a, ast.Starred) for a in call.args)
+
+
 def works_in_place(call: ast.Call) -> bool:
     """Whether a call of a torch function or layer may ask for `inplace`, by keyword or, maybe, by position."""
-    asked = [k.value for k in call.keywords if k.arg == "inplace"]
+    asked = [k.value for k in call.keywords if k.arg in ("inplace", None)]
     if any(not isinstance(a, ast.Constant) or a.value for a in asked):
         return True
     return any(isinstance(a, ast.Constant) and a.value is True for a in call.args)
@@ -604,7 +627,11 @@ def _passed(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     return one(Elements(element, qualname.rpartition(".")[2])) if element != UNKNOWN else UNKNOWN
 
 
-_MOVABLE_SAMPLES = any_layout(rb"^[\t\f\x20]+def (?:to|cuda) \( self\b|^[\t\f\x20]*(?:from|import) transformers\b", re.M)
+_MOVABLE_SAMPLES = any_layout(
+    rb"^[\t\f\x20]+def (?:to|cuda) \( \w|\b(?:to|cuda|collate_fn) = lambda\b|\. (?:to|cuda|collate_fn) =(?!=)"
+    rb"|\bdefault_collate_fn_map\b|\bdef __getattr__\b|^[\t\f\x20]*(?:from|import) transformers\b",
+    re.M,
+)
 """Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""
 
 
@@ -717,7 +744,8 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
             reduction = argument(node, None, "reduction")
             known = inference.infer(reduction, frame).literal if reduction is not None else "mean"
             place = meeting_place(inference.argument_places(node, frame))
-            return one(Tensor(place, 0 if known in ("mean", "sum") else None, "float", fresh=True))
+            one_number = known in ("mean", "sum") and _reduces(node, 3)
+            return one(Tensor(place, 0 if one_number else None, "float", fresh=True))
         if package == "torch.cuda" or last in ("manual_seed", "save", "set_grad_enabled", "compile", "load", "Generator"):
             return UNKNOWN
         return _function(inference, last, node, frame)

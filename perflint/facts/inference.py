@@ -265,7 +265,11 @@ class Inference:
                 value = self.module_name(other, name, depth - 1)
                 if value.alternatives:
                     return value
-        return Value(one(External(f"builtins.{name}")).alternatives, open=foreign) if name in _BUILTINS else UNKNOWN
+                foreign |= value.open
+        if name not in _BUILTINS:
+            return UNKNOWN
+        builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
+        return join((builtin, *self._assigned_as_global(module, name, depth)))
 
     def _bound(self, binding: Binding, name: str, module: Module) -> Value:
         """What the only statement that binds a variable of a module gives it: no other need be looked at."""

@@ -8,7 +8,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from perflint.facts.api_tables import ALIASING_FUNCTIONS, ALIASING_MODULES, HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
+from perflint.facts.api_tables import (
+    ALIASING_FUNCTIONS,
+    ALIASING_MODULES,
+    COMPUTING_FUNCTIONS,
+    HARMLESS_METHODS,
+    LEGACY_TENSOR_CLASSES,
+    MAY_ALIAS,
+    READING_METHODS,
+    VIEWS,
+)
 from perflint.facts.calls import argument, transfer_target, works_in_place
 from perflint.facts.classes import find_method
 from perflint.facts.facts import Facts
@@ -36,7 +45,7 @@ from perflint.facts.values import (
     place_of,
 )
 from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import words
+from perflint.words import any_layout, words
 
 _HARMLESS_CALLS = words(
     """
@@ -324,7 +333,9 @@ class _Tampering:
         runs = any(k.arg in ("key", None) for k in call.keywords) or (
             name in ("sum", "max", "min") and any(self.facts.inference.value(self.scope, p).may_be(Instance) for p in others)
         )
-        return f"`{ast.unparse(call)}` may run code of the project" if runs else None
+        if runs:
+            return f"`{ast.unparse(call)}` may run code of the project"
+        return self.carried(call) if name in ("max", "min") else None  # they hand out what they are given
 
     def _argument(self, call: ast.Call, node: ast.expr) -> str | None:
         inference = self.facts.inference
@@ -339,11 +350,11 @@ class _Tampering:
                 return f"`{ast.unparse(func)}` writes to it"
             if last.endswith("_") or works_in_place(call):
                 return f"`{ast.unparse(call)}` works in place"
-            if last == "checkpoint":
-                return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
-            if last in VIEWS or last in MAY_ALIAS or last in ALIASING_FUNCTIONS:
+            if last in VIEWS | MAY_ALIAS | ALIASING_FUNCTIONS | LEGACY_TENSOR_CLASSES:
                 return self.carried(call)
-            return None
+            if last in COMPUTING_FUNCTIONS:
+                return None
+            return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
         if isinstance(callee, Object) and callee.qualname.startswith("torch.nn."):
             if callee.qualname.rpartition(".")[2] in _CONTAINERS:
                 return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
@@ -357,8 +368,8 @@ class _Tampering:
                 return self.carried(call)
             if receiver.must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
                 return None
-            if receiver.must_be(Tensor):
-                return None  # a method that works in place writes to its receiver
+            if receiver.must_be(Tensor) and func.attr.rstrip("_") in COMPUTING_FUNCTIONS | VIEWS | MAY_ALIAS:
+                return None  # a method that works in place writes to its receiver, and shares memory with it
         return self._project_function(call, node)
 
     def _project_function(self, call: ast.Call, node: ast.expr) -> str | None:
@@ -402,8 +413,9 @@ class _Tampering:
                 return None
             case ast.Call():
                 return self._argument(parent, container)
-            case ast.Assign(targets=[ast.Tuple() | ast.List()]):
-                return self._bound(node, [], node)
+            case ast.Assign(targets=[ast.Tuple(elts=parts) | ast.List(elts=parts)]):
+                if not any(isinstance(part, ast.Starred) for part in parts):
+                    return self._bound(node, [], node)
         return f"`{ast.unparse(node)}` is kept in a container"
 
 
@@ -626,6 +638,19 @@ def _is_pure_function(facts: Facts, scope: Scope, depth: int) -> bool:
     if flow.stores or flow.outer_names or flow.yields or any(decorator_name(d) != "staticmethod" for d in scope.decorators):
         return False
     return all(_is_pure(facts, scope, call, depth) for call in flow.calls)
+
+
+_OWN_TENSORS = any_layout(
+    rb"\bas_subclass\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
+    rb"|\bclass [A-Za-z_]\w* \([^()]*\bTensor [,)]"
+)
+
+
+def plain_tensors(facts: Facts, scope: Scope) -> str | None:
+    """Whether the tensors of a program are torch's own: a class derived from it says itself what `item` gives."""
+    if facts.project.program_may_hold(scope.module.source.path, _OWN_TENSORS):
+        return "the program has tensors of a class of its own, or looks at each operation"
+    return None
 
 
 def untimed(calls: Iterable[ast.Call]) -> str | None:

@@ -19,6 +19,7 @@ from perflint.facts.values import (
     Alternative,
     Batch,
     Elements,
+    External,
     Literal,
     Number,
     Object,
@@ -225,7 +226,7 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
         if _LOGGER.match(func.attr):
             return _logger_read(inference, scope, call)
     if isinstance(func, ast.Name) and func.id in ("float", "int", "bool") and len(call.args) == 1:
-        if _strictly_device(inference, scope, call.args[0]):
+        if _strictly_device(inference, scope, call.args[0]) and _is_builtin(inference, scope, func):
             return HostRead(call, call.args[0], ReadKind.CONVERSION)
         return None
     name = _qualified(inference, scope, func)
@@ -236,6 +237,10 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
                 return HostRead(argument, argument, ReadKind.FORMAT)
     return None
+
+
+def _is_builtin(inference: Inference, scope: Scope, func: ast.Name) -> bool:
+    return inference.value(scope, func).must(lambda a: a == External(f"builtins.{func.id}"))
 
 
 def _is_item_of(node: ast.expr, tensor: ast.expr) -> bool:
@@ -261,8 +266,6 @@ def _logger_read(inference: Inference, scope: Scope, call: ast.Call) -> HostRead
 
 
 def _qualified(inference: Inference, scope: Scope, func: ast.expr) -> str | None:
-    from perflint.facts.values import External
-
     if not isinstance(func, ast.Attribute):
         return None
     only = inference.value(scope, func).single

@@ -76,7 +76,8 @@ class Tensor:
 
     ndim: number of dimensions if known. dtype: a torch name such as "float32", "float" for some floating type, "" if
     unknown. fresh: the memory is new and nothing longer-lived shares it. grad: belongs to an autograd
-    graph (None: unknown). zeros: holds nothing but zeros and was built by `torch.zeros` or its like.
+    graph (None: unknown). count: how many elements of a tensor are such or such. zeros: holds nothing but zeros
+    and was built by `torch.zeros` or its like.
     """
 
     place: Place = Place.UNKNOWN
@@ -88,6 +89,7 @@ class Tensor:
     parameter: bool = False
     random: bool = False
     from_numpy: bool = False
+    count: bool = False
     guessed: bool = False
     """Nothing but the name of a method says that this is a tensor."""
 

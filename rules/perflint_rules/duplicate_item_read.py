@@ -63,6 +63,7 @@ from perflint.api import (
     insert_before,
     no_copy_in_flight,
     path_of,
+    plain_tensors,
     replace,
     rule,
     step_definitions,
@@ -230,6 +231,7 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
     if _anchor(code, reads) is None:
         yield "no read runs on every path, so reading once would add a wait to the steps that read nothing"
     between = list(flow.calls_between(reads[0].node, reads[-1].node))
+    yield plain_tensors(code.facts, code.scope)
     yield untimed(between)
     yield no_copy_in_flight(code.facts, code.scope, between)
     if free_name(code.scope, _wanted(tensor)) is None:

@@ -55,9 +55,11 @@ from perflint.api import (
     feeds_rnn,
     moved_to,
     no_device,
+    path_of,
     place_of,
     replace,
     rule,
+    without_effect,
     words,
 )
 
@@ -97,6 +99,7 @@ def check(code: Code) -> Iterator[Finding]:
             "the device's generator draws other numbers, and the host's draws fewer" if random else None,
             _inexact(code, factory, name),
             None if device is call else no_device(code.facts, code.scope, device),
+            None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device),
         ]
         fix = None
         if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):

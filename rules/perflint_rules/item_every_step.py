@@ -53,9 +53,10 @@ such as `step % 100 == 0`, once per epoch, on host tensors, and in programs that
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
 looked at after the loop or under a guard in it, when the tensor is a single number of known type, the device is CUDA or
-the CPU (MPS has no float64), the loop reads no clock, no `try` in the loop handles an error of the read, and no
-asynchronous copy in the loop relies on the wait. Without these proofs the fix is unsafe; where the total is looked at in
-each step there is none.
+the CPU (MPS has no float64), the loop reads no clock, no `try` in the loop handles an error of the read, no asynchronous
+copy in the loop relies on the wait, and the program neither has a tensor class of its own nor switches `inference_mode` on
+and off but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64
+bits. Without these proofs the fix is unsafe; where the total is looked at in each step there is none.
 
 The fix for a list that is filled in the loop and read behind it is always unsafe: `losses.append(loss.detach().clone())`,
 and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The numbers are the same, but each step's
@@ -65,6 +66,7 @@ step late.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -85,7 +87,6 @@ from perflint.api import (
     Severity,
     Sink,
     Tensor,
-    flow_of,
     implied,
     insert_after_block,
     insert_before,
@@ -94,12 +95,18 @@ from perflint.api import (
     no_copy_in_flight,
     path_of,
     place_of,
+    plain_tensors,
     replace,
     rule,
     suspends,
     untimed,
     written_out,
 )
+
+_SWITCHES_INFERENCE_MODE = re.compile(
+    rb"(?<!@torch\.)(?<!with torch\.)\binference_mode\(|\binference_mode\((?!\)\s*(?::|$))|\binference_mode\b(?![(`])", re.M
+)
+"""Anything but `with torch.inference_mode():` and the like as a decorator."""
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -212,15 +219,16 @@ class _Kept:
             yield f"`{self.name}` is a global variable"
         if self.name in flow.inner_names | flow.outer_names:
             yield f"`{self.name}` is used outside of the function"
-        if any(f.definitions_of(name) for f in (flow, flow_of(code.scope.module.top)) for name in ("float", "int")):
+        if not all(map(code.means_builtin, ("float", "int"))):
             yield "`float` or `int` means something else here"
         if inspects_itself(flow):
             yield "the function looks at its own variables"
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield "an error of the device would no longer be handled where it is now"
+        if code.facts.project.program_may_hold(code.source.path, _SWITCHES_INFERENCE_MODE):
+            yield "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it"
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
-        if any(call.args or call.keywords for call in calls if code.is_external(call.func, "torch.inference_mode")):
-            yield "the loop switches `inference_mode` on and off, and cannot add to an inference tensor outside of it"
+        yield plain_tensors(code.facts, code.scope)
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         yield from self.unproven()
@@ -323,6 +331,9 @@ class _Total(_Kept):
         if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
             yield "the device may have no float64 (MPS), or is not known"
 
+        if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
+            yield "the sum may be too large for an integer of 64 bits"
+
     def parts(self) -> Iterator[Edit | Import]:
         starts = self._reaching() - self._own()
         if not starts or not all(isinstance(d.value, ast.Constant) and d.value.value == 0 and not d.index for d in starts):
@@ -389,6 +400,9 @@ def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult) or read not in (value.left, value.right):
         return False
     other = code.value(value.right if value.left is read else value.left)
-    return other.must(
-        lambda a: (isinstance(a, Number) and a.kind != "") or (isinstance(a, Literal) and type(a.value) in (int, float))
-    )
+    return other.must(lambda a: (isinstance(a, Number) and a.kind != "") or (isinstance(a, Literal) and _fits(a.value)))
+
+
+def _fits(number: object) -> bool:
+    """Whether torch multiplies by a number: a float, or an integer of 64 bits."""
+    return type(number) is float or (type(number) is int and abs(number) < 2**63)

@@ -60,6 +60,7 @@ from perflint.api import (
     no_copy_in_flight,
     once_then_leaves,
     path_of,
+    plain_tensors,
     replace,
     rule,
     single_definition,
@@ -101,7 +102,8 @@ def check(code: Code) -> Iterator[Finding]:
                 if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
                 else "the tensor may have several dimensions",
                 "the comprehension has a condition" if generator.ifs else None,
-                None if _keeps_type(node.elt, value) else "`float` and `int` change the type of the numbers",
+                plain_tensors(code.facts, code.scope),
+                None if _keeps_type(code, node.elt, value) else "`float` and `int` change the type of the numbers",
             ]
             fix = None
             if not generator.ifs:
@@ -197,7 +199,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | N
         yield unshared(code.facts, code.scope, tensors[0])
     if not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1):
         yield "the tensor may have several dimensions"
-    if not all(_keeps_type(call, value) for call in calls):
+    if not all(_keeps_type(code, call, value) for call in calls):
         yield "`float` and `int` change the type of the numbers"
     if not _over_length(loop, name):
         yield f"an index past the end of `{name}` raises with other words"
@@ -206,6 +208,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | N
     if suspends(flow):
         yield "the function yields or awaits"
     inside = [call for call in flow.calls if flow.within(call, loop.block)]
+    yield plain_tensors(code.facts, code.scope)
     yield untimed(inside)
     yield no_copy_in_flight(code.facts, code.scope, inside)
 
@@ -249,13 +252,15 @@ def _read_name(element: ast.expr) -> ast.expr:
     return element
 
 
-def _keeps_type(element: ast.expr, value: Value) -> bool:
+def _keeps_type(code: Code, element: ast.expr, value: Value) -> bool:
     """Whether an element read gives the number that `tolist()` gives."""
     match element:
-        case ast.Call(func=ast.Name(id="float")):
-            return value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
-        case ast.Call(func=ast.Name(id="int")):
-            return value.must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
+        case ast.Call(func=ast.Name(id=("float" | "int") as kind) as func):
+            if not code.is_external(func, f"builtins.{kind}"):
+                return False
+            return value.must(
+                lambda a: isinstance(a, Tensor) and ("float" in a.dtype if kind == "float" else a.dtype == "int64")
+            )
     return True
 
 

@@ -29,7 +29,8 @@ When `torch.cuda.synchronize()`, an event's or a stream's `synchronize()`, or a 
 and the first use, and when the result is only kept or returned.
 
 ## Fix safety
-Safe for the numbers: dropping `non_blocking` waits for the copy, which is what the code takes for granted.
+Safe for a tensor: dropping `non_blocking` waits for the copy, which is what the code takes for granted. Unsafe for what may
+be an object of another kind, whose method may do something else.
 """
 
 import ast
@@ -41,6 +42,7 @@ from perflint.api import (
     Code,
     Edit,
     Finding,
+    Instance,
     Output,
     Place,
     Severity,
@@ -72,12 +74,21 @@ def check(code: Code) -> Iterator[Finding]:
         read = _read_of_result(code, call) if call.func.attr == "to" else _read_of_buffer(code, call, call.func.value)
         if read is None or _synchronised(code, call, read):
             continue
-        fix = code.fix("wait for the copy", _waiting(code, call))
+        missing = [_not_a_tensor(code, call.func.value)]
+        fix = code.fix("wait for the copy", _waiting(code, call), unless=missing)
         yield code.finding(
             call,
             f"the copy to the host may not be done when line {read.lineno} reads it; drop `non_blocking`, or synchronize first",
             fix,
+            missing,
         )
+
+
+def _not_a_tensor(code: Code, receiver: ast.expr) -> str | None:
+    value = code.value(receiver)
+    if value.may_be(Tensor, Output, Batch) and not value.may_be(Instance):
+        return None
+    return f"`{ast.unparse(receiver)}` may be no tensor, and its method may look at `non_blocking`"
 
 
 def _read_of_result(code: Code, call: ast.Call) -> ast.expr | None:

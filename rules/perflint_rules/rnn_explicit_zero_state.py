@@ -40,7 +40,10 @@ elsewhere too (see rnn-zero-state-on-cpu).
 ## Fix safety
 Safe when the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing writes to them,
 and nothing else uses them. The outputs are bit-identical (checked for LSTM, GRU, RNN and cells, also bidirectional, with
-several layers and `proj_size`). A state of a wrong shape raises; without it, nothing does.
+several layers and `proj_size`). A state of a wrong shape raises; without it, nothing does: so the fix is unsafe where no size
+of the state comes from a tensor (the last batch may be smaller). It is unsafe for a cell in a program with autocast, for a
+state of another type than float32 that is written out (a cell hands it on, a layer raises), and in a program that registers
+hooks or puts other layers in the place of its own.
 """
 
 import ast
@@ -57,6 +60,7 @@ from perflint.api import (
     Edit,
     Finding,
     Import,
+    Object,
     RnnCall,
     Sequence,
     Severity,
@@ -73,8 +77,6 @@ from perflint.api import (
     untouched,
     without_effect,
 )
-
-_HOOK = any_layout(rb"_hook \(")
 
 
 @rule(
@@ -146,12 +148,44 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
             yield reason
     if any(code.value(part).may(_asks_for_gradient) for part in parts):
         yield "the state asks for a gradient"
-    if _HOOK.search(code.source.body):
-        yield "the file registers hooks, which may look at the state"
+    sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
+    if not any(_sized_by_input(code, source) for source in sources):
+        yield "a batch of another size raises, which it would not do without the state"
+    cell = code.value(call.node.func).may(lambda a: isinstance(a, Object) and a.qualname.endswith("Cell"))
+    if any(code.value(part).may(_is_of_another_type) for part in parts):
+        yield "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
+    if cell and code.facts.project.program_may_hold(code.source.path, _AUTOCAST):
+        yield "with autocast the input of a cell may have another type than the state"
+    if code.facts.project.program_may_hold(code.source.path, _REPLACED):
+        yield "the program registers hooks or puts layers in the place of others"
     if inspects_itself(code.flow):
         yield "the function asks for its own variables by name"
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
         yield "a state of a wrong shape raises, which is caught here"
+
+
+_AUTOCAST = any_layout(rb"autocast|mixed_precision|\bprecision =")
+_REPLACED = any_layout(rb"_hook \(|\bsetattr \(|\b(?:_modules|__dict__) \[|\b(?:add|register)_module \(|\. forward =(?!=)")
+
+
+def _is_of_another_type(alternative: Alternative) -> bool:
+    """Whether a state has a type that is known, and not the usual one."""
+    if isinstance(alternative, Sequence):
+        return any(item.may(_is_of_another_type) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.dtype not in ("", "float", "float32")
+
+
+def _sized_by_input(code: Code, node: ast.expr, depth: int = 3) -> bool:
+    """Whether the size of a state comes from a tensor."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(attr="size" | "shape" | "batch_sizes") | ast.Name(id="len"):
+                return True
+            case ast.Name() if depth:
+                values = [d.value for d in code.flow.reaching.get(part, ()) if d.value is not None]
+                if any(_sized_by_input(code, value, depth - 1) for value in values):
+                    return True
+    return False
 
 
 def _asks_for_gradient(alternative: Alternative) -> bool:

@@ -76,11 +76,13 @@ from perflint.api import (
     is_neural_module,
     is_zero_state,
     origins,
+    path_of,
     replace,
     rnn_calls,
     rule,
     state_parts,
     untouched,
+    without_effect,
     words,
 )
 
@@ -111,6 +113,9 @@ def check(code: Code) -> Iterator[Finding]:
                 seen.add(made)
                 moved = isinstance(made, ast.Call) and made is not factory
                 missing = [_no_device(code, made) if moved else _elsewhere(code, call)]
+                device = argument(made, 0, "device") if isinstance(made, ast.Call) and moved else None
+                if device is not None and path_of(device) is None:
+                    missing.append(without_effect(code.facts, code.scope, device))
                 fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
                 message = (
                     "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
