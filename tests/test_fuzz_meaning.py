@@ -398,7 +398,228 @@ ASKS = [
     "(lambda v: norm_of(v))(x)",
 ]
 
+
+def within_evaluation(code: str) -> str:
+    """A program that evaluates a network while torch runs some code within its forward pass."""
+    head, made, tail = (FORWARD_HELP + EVALUATE.replace("{}", "pass")).partition("model = Net().to(device)\n")
+    return f"{head}{made}{code}\n{tail}del model\n"  # the numbers of its hooks differ from run to run
+
+
+RUNS_WITHIN = {
+    "method in the place of a network's": "plain = model.forward\nmodel.forward = lambda x: kept(plain(x))",
+    "method that is set by its name": "plain = model.forward\nsetattr(model, 'forward', lambda x: kept(plain(x)))",
+    "hooks of another file": "import watching\nwatching.watch(model, kept)",
+    "hooks for saved tensors": "torch.autograd.graph.saved_tensors_hooks(kept, kept).__enter__()",
+    "parametrization": "nn.utils.parametrize.register_parametrization(model.layer, 'bias', Kept())",
+}
+"""Code that torch runs within a forward pass: `model` is at hand, `kept` keeps what it gets."""
+OTHER_FILES = {
+    "watching.py": "def watch(model, kept):\n    model.register_forward_hook(lambda layer, given, result: kept(result))\n"
+}
+IN_FORWARD = [
+    "seen = KEPT; seen += [self.layer(x)]", "seen = KEPT; seen[:] = [self.layer(x)]", "keep = KEPT.append; keep(self.layer(x))",
+    "remembered(self.layer(x))", "Function.apply(self.layer(x))", "targets[0].copy_(self.layer(x)[0])",
+    "row = targets[0]; row += self.layer(x)[0]", "torch._foreach_add_([targets[0]], [self.layer(x)[0]])",
+    "self.layer.weight.mul_(2)", "a, b = self.layer(x).unbind(1); a.mul_(2)",
+    "torch.add(self.layer(x), 1, out=torch.empty(2, 2))", "self.layer(x).numpy()", "numpy.asarray(self.layer(x))",
+    "copy.deepcopy(self.layer(x))", "print([self.layer(x).sum()])", "print('%s' % self.layer(x).sum())",
+    "print(f'{self.layer(x).sum()!r}')", "print(f'{self.layer(x).sum()=}')", "print(*map(str, self.layer(x)))",
+    "print(format(self.layer(x)))", "print('{}'.format([self.layer(x).sum()]))",
+]  # fmt: skip
+FORWARD_HELP = """import copy
+import numpy
+
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        print(ctx.needs_input_grad)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Kept(nn.Module):
+    def forward(self, weight):
+        return kept(weight * 1)
+
+
+def remembered(value, values=KEPT):
+    values.append(value)
+
+
+"""
+BATCHES = {
+    "dataset": "DataLoader(Samples(), batch_size=2)",
+    "function that collates": "DataLoader(TensorDataset(inputs, targets), batch_size=2, collate_fn=collated)",
+    "generator": "generated()",
+    "generator expression": "(attacked(pair) for pair in zip(inputs.split(2), targets.split(2)))",
+    "map": "map(attacked, zip(inputs.split(2), targets.split(2)))",
+    "map that is counted": "(pair for _, pair in enumerate(map(attacked, zip(inputs.split(2), targets.split(2)))))",
+}
+"""Ways to run code by iterating; `attacked` asks for gradients."""
+ITERATED = """def attacked(pair):
+    print(net.weight.grad is None)
+    x = pair[0].clone().requires_grad_()
+    return torch.autograd.grad(net(x).sum(), x)[0], pair[1]
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return attacked((inputs[i], targets[i]))
+
+
+def collated(samples):
+    x, y = zip(*samples)
+    return attacked((torch.stack(x), torch.stack(y)))
+
+
+def generated():
+    for pair in zip(inputs.split(2), targets.split(2)):
+        yield attacked(pair)
+
+
+def evaluate(model, loader):
+    model.eval()
+    total = 0.0
+    for x, y in loader:
+        total += F.mse_loss(model(x), y).item()
+    return total
+
+
+def train(model, loader, batches, optimizer):
+    for x, y in loader:
+        out = model(x)
+        {between}
+        loss = F.mse_loss(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+net = nn.Linear(3, 2)
+"""
+STORED = """class Samples(torch.utils.data.Dataset):
+    def __init__(self):
+        self.samples = {}
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        if i not in self.samples:
+            self.samples[i] = inputs[i] * 2, targets[i]
+        return self.samples[i]
+
+
+def evaluate(model, loader):
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for x, y in loader:
+            total += F.mse_loss(model(x), y).item()
+    return total
+
+
+model, samples = nn.Linear(3, 2), Samples()
+print(evaluate(model, DataLoader(samples)))
+(samples[0][0] * model.weight).sum().backward()
+"""
+SWALLOWS = """class Swallows:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *error):
+        return True
+
+
+def tried(function):
+    with Swallows():
+        function()
+
+
+"""
+ESCAPES = """def mode():
+    print(torch.is_inference_mode_enabled())
+
+
+def doubled():
+    with torch.enable_grad():
+        print((torch.ones(2, requires_grad=True) * 2).requires_grad)
+
+
+def step(teacher, student, x):
+    with torch.inference_mode():
+        target = teacher(x)
+        {}
+    loss = (student(x) - target).sum()
+    loss.backward()
+
+
+teacher, student = nn.Linear(3, 2), nn.Linear(3, 2)
+for x in inputs.split(2):
+    step(teacher, student, x)
+"""
+ESCAPING = [
+    "mode()",
+    "doubled()",
+]
+OTHER_NO_GRAD = """def no_grad(function):
+    return lambda *given: kept(function(*given))
+
+
+@no_grad
+def evaluate(model, loader):
+    model.eval()
+    total = 0.0
+    for x, y in loader:
+        total += F.mse_loss(model(x), y).item()
+    return total
+
+
+print(evaluate(nn.Linear(3, 2), DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+"""
+
 TRAPS = {
+    **{f"{within} in an evaluation": within_evaluation(code) for within, code in RUNS_WITHIN.items()},
+    **{f"forward pass: {code}": FORWARD_HELP + EVALUATE.replace("{}", code) for code in IN_FORWARD},
+    **{
+        f"evaluation of the batches of a {kind}": ITERATED.replace("{between}", "pass") + f"print(evaluate(net, {batches}))\n"
+        for kind, batches in BATCHES.items()
+    },
+    **{
+        f"{taken} of a {kind} before gradients are cleared": ITERATED.replace("{between}", taken)
+        + "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        + f"train(net, DataLoader(TensorDataset(inputs, targets), batch_size=2), iter({batches}), optimizer)\n"
+        for kind, batches in BATCHES.items()
+        for taken in ("next(batches)", "list(zip([1], batches))")
+    },
+    "dataset that stores samples": STORED,
+    **{
+        f"{call.partition(':')[0]} around an error": STEP.format(
+            "assert len(KEPT) < 2; KEPT.append(x)",
+            f"import contextlib\n{SWALLOWS}\n{call.format(CALL)}\nprint(model.weight.grad is None)",
+        )
+        for call in (
+            "with contextlib.suppress(AssertionError):\n    {}",
+            "with Swallows():\n    {}",
+            "tried(lambda: {})",
+        )
+    },
+    **{f"{asks} with an inference tensor": ESCAPES.replace("{}", asks) for asks in ESCAPING},
+    "no_grad of the program's own": OTHER_NO_GRAD,
+    "zero_grad of the program's own": STEP.format(
+        "print('forward')",
+        "clear = optimizer.zero_grad\noptimizer.zero_grad = lambda: print('cleared', clear())\n" + CALL,
+    ),
+    "gradients that are held and filled with zeros": STEP.format(
+        "print([gradient.sum().item() for gradient in KEPT])", f"{CALL}\nKEPT[:] = [model.weight.grad]\n{CALL}"
+    ).replace("zero_grad()", "zero_grad(set_to_none=False)"),
     **{f"{asks} asks for gradients": FORCES.replace("{}", asks) for asks in ASKS},
     **{f"{sees} before gradients are cleared": GRADIENTS_SEEN.replace("{}", sees) for sees in SEEING},
     **{f"{keeps} in an evaluation": KEEPS.replace("{}", keeps) for keeps in KEEPING},
@@ -577,7 +798,7 @@ HELPERS = {
 
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap(name: str) -> None:
-    assert changes({"main.py": HEAD + TRAPS[name]})[0] == []
+    assert changes({"main.py": HEAD + TRAPS[name], **OTHER_FILES})[0] == []
 
 
 @pytest.mark.parametrize("name", HELPERS)

@@ -501,7 +501,11 @@ def _object_method(inference: Inference, receiver: Object, name: str, node: ast.
         return NONE if name == "zero_grad" else UNKNOWN
     if qualname.startswith("tqdm"):
         return NONE
-    return UNKNOWN
+    return one(receiver) if qualname == "PIL.Image.Image" and name in _IMAGE_METHODS else UNKNOWN
+
+
+_IMAGE_METHODS = words("convert crop resize rotate transpose copy filter thumbnail paste point")
+"""Methods of a picture that give a picture, or nothing that is looked at."""
 
 
 def _scaled(alternative: Alternative) -> Value:
@@ -603,6 +607,8 @@ def external(inference: Inference, qualname: str, node: ast.Call, frame: Frame) 
         return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
+    if package == "PIL.Image" and last in ("open", "new", "fromarray"):
+        return one(Object("PIL.Image.Image", site=(frame.scope, node)))
     if last in ("Accelerator", "Fabric"):
         return one(Object("accelerate.Accelerator", site=(frame.scope, node)))
     if last == "from_pretrained" or last == "from_config":
@@ -624,7 +630,20 @@ def _passed(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     if value.may_be(Loader) and not qualname.startswith(("builtins.list", "builtins.tuple")):
         return value
     element = inference.element(value, frame.depth)
-    return one(Elements(element, qualname.rpartition(".")[2])) if element != UNKNOWN else UNKNOWN
+    runs = iterating_runs(value)
+    return one(Elements(element, qualname.rpartition(".")[2], runs)) if element != UNKNOWN or runs else UNKNOWN
+
+
+def iterating_runs(*values: Value) -> tuple[object, ...]:
+    """What iterating over values runs: functions as their scopes, and loaders."""
+    found: dict[object, None] = {}
+    for alternative in (a for value in values for a in value.alternatives):
+        match alternative:
+            case Elements(runs=runs):
+                found |= dict.fromkeys(runs)
+            case Loader():
+                found[alternative] = None
+    return tuple(found)
 
 
 _MOVABLE_SAMPLES = any_layout(
@@ -658,17 +677,22 @@ def _builtin(inference: Inference, name: str, node: ast.Call, frame: Frame) -> V
     first = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
     match name:
         case "enumerate" if first is not None:
-            element = inference.element(inference.known(first, frame), frame.depth)
-            return one(Elements(one(Sequence((one(Number("int")), element))), "enumerate"))
+            value = inference.known(first, frame)
+            pair = Sequence((one(Number("int")), inference.element(value, frame.depth)))
+            return one(Elements(one(pair), "enumerate", iterating_runs(value)))
         case "zip":
-            parts = [inference.element(inference.known(a, frame), frame.depth) for a in node.args]
+            values = [inference.known(a, frame) for a in node.args]
+            parts, runs = [inference.element(v, frame.depth) for v in values], iterating_runs(*values)
             if any(isinstance(a, ast.Starred) for a in node.args):
-                return one(Elements(join(parts), "zip"))
-            return one(Elements(one(Sequence(tuple(parts))), "zip"))
+                return one(Elements(join(parts), "zip", runs))
+            return one(Elements(one(Sequence(tuple(parts))), "zip", runs))
         case "next" if first is not None:
             return inference.element(inference.known(first, frame), frame.depth)
-        case "map" if len(node.args) == 2:
-            return one(Elements(_mapped(inference, node, frame), "map"))
+        case "map" | "filter" if len(node.args) == 2:
+            callee, value = inference.infer(node.args[0], frame), inference.known(node.args[1], frame)
+            runs = (*(a.scope for a in callee.alternatives if isinstance(a, FunctionRef)), *iterating_runs(value))
+            element = _mapped(inference, node, frame) if name == "map" else inference.element(value, frame.depth)
+            return one(Elements(element, name, runs))
         case "range":
             return one(Object("builtins.range"))
         case "len" | "ord" | "hash" | "id":

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from perflint.facts import classes
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
+from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import may_run_module
-from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
 from perflint.syntax import Class, Scope, SyntaxProblem
 from perflint.words import any_layout, words
 
@@ -24,7 +25,7 @@ _ASKS = any_layout(
     rb"autograd \. grad|(?<![\w.])grad \(|\. backward \(|is_grad_enabled|set_grad_enabled|enable_grad|_hook \(|retain_grad|"
     rb"torch \. func\b|functorch"
 )
-_LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf")
+_LOOKS_AT_GRAPH = re.compile(rb"requires_grad|grad_fn|is_leaf|needs_input_grad")
 _FUSED = any_layout(
     rb"\bnn \. (?:LSTM|GRU|RNN|MultiheadAttention|Transformer\w*)\b|\bmodels \. vit_|\bgetattr \( (?:torch \. )?nn ,"
     rb"|\b(?:scaled_dot_product_attention|multi_head_attention_forward|flex_attention|svdvals|eigvalsh)\b"
@@ -89,8 +90,8 @@ def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set
             if function.name != "__init__" and _keeps(facts, function, isinstance(reached, Class)):
                 yield f"`{name}` keeps something of each forward pass, in `{function.name}`"
                 return
-            if function.name != "__init__" and _shows_graph(facts, function):
-                yield f"`{name}` shows a tensor, and `grad_fn=` with it, in `{function.name}`"
+            if function.name != "__init__" and (reason := differs_without_graph(facts, function, flow_of(function).order)):
+                yield f"`{function.name}` of `{name}` {reason}"
                 return
             if _has_fused(facts, function):
                 yield f"`{name}` {_ROUNDS}"
@@ -129,6 +130,8 @@ class _Hidden:
 
     def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
         flow, nodes = flow_of(scope), list(nodes)
+        if reason := differs_without_graph(self.facts, scope, nodes):
+            yield f"the code {reason}"
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.function(function)
         for node in nodes:
@@ -229,22 +232,6 @@ def _keeps(facts: Facts, function: Scope, is_method: bool) -> bool:
     stores += [call.args[0] for word in ("setattr", "__setattr__") for call in flow.calls_named[word] if call.args]
     own = function.parameters[0] if is_method and function.parameters else None
     return any(_outlives(flow, store, own) for store in stores)
-
-
-def _shows_graph(facts: Facts, function: Scope) -> bool:
-    """Whether a function makes a text of a tensor that may belong to a graph; a formatted scalar is a number only."""
-    flow = flow_of(function)
-    shown = [given for word in ("print", "str", "repr") for call in flow.calls_named[word] for given in call.args]
-    formatted = [node.value for node in flow.order if isinstance(node, ast.FormattedValue)]
-
-    def records(node: ast.expr, scalars: bool) -> bool:
-        return facts.inference.value(function, node).may(
-            lambda a: (
-                isinstance(a, Tensor) and a.grad is not False and a.dtype not in ("int64", "bool") and (scalars or a.ndim != 0)
-            )
-        )
-
-    return any(records(node, True) for node in shown) or any(records(node, False) for node in formatted)
 
 
 def _outlives(flow: Flow, node: ast.expr, own: ast.arg | None) -> bool:

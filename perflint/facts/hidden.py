@@ -6,13 +6,28 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from perflint.facts import classes
+from perflint.facts.calls import iterating_runs
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.values import ClassRef, FunctionRef, Instance
+from perflint.facts.values import ClassRef, FunctionRef, Instance, Loader, Object, Sequence, Value
 from perflint.syntax import Class, Scope
+from perflint.words import any_layout
 
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
+_LOADED = (ast.Name, ast.Attribute, ast.Subscript)
+_LOADS = frozenset(("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "__call__"))
 _BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
+
+
+_INTERCEPTS = any_layout(
+    rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|__torch_function__|__torch_dispatch__)\b"
+    rb"|\. (?:forward|zero_grad|__call__|__class__) =(?!=)|['\"](?:forward|zero_grad|__call__)['\"]"
+)
+
+
+def may_intercept(facts: Facts, path: str) -> bool:
+    """Whether a program has code that torch may run within its own operations: hooks, other methods in their place."""
+    return facts.project.program_may_hold(path, _INTERCEPTS)
 
 
 def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Scope]:
@@ -35,12 +50,38 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
                 for alternative in facts.inference.value(scope, receiver).alternatives:
                     if isinstance(alternative, Instance):
                         yield from _methods(facts, alternative.cls)
+        if isinstance(node, ast.Call) or (isinstance(node, _LOADED) and isinstance(node.ctx, ast.Load)):
+            for ran in iterating_runs(facts.inference.value(scope, node)):
+                if isinstance(ran, Scope) and ran is not scope:
+                    yield ran
+                elif isinstance(ran, Loader) and isinstance(ran.site, tuple):
+                    yield from _loading(facts, *ran.site)
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
             for alternative in facts.inference.value(scope, node).alternatives:
                 if isinstance(alternative, FunctionRef):
                     yield alternative.scope
                 elif isinstance(alternative, Instance):
                     yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
+
+
+def _loading(facts: Facts, scope: Scope, call: ast.Call, depth: int = 3) -> Iterator[Scope]:
+    """The project's functions that a loader runs for its batches: those of its dataset, sampler, `collate_fn`, transforms."""
+    for given in (*call.args, *(k.value for k in call.keywords)):
+        yield from _loaded(facts, facts.inference.value(scope, given), depth)
+
+
+def _loaded(facts: Facts, value: Value, depth: int) -> Iterator[Scope]:
+    for alternative in value.alternatives:
+        match alternative:
+            case FunctionRef(function):
+                yield function
+            case Instance(cls):
+                yield from (method for method in _methods(facts, cls) if method.name in _LOADS)
+            case Object(site=(inner, made)) if depth and isinstance(inner, Scope) and isinstance(made, ast.Call):
+                yield from _loading(facts, inner, made, depth - 1)
+            case Sequence(items=items) if depth:
+                for item in items:
+                    yield from _loaded(facts, item, depth - 1)
 
 
 def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None) -> Iterator[Scope]:

@@ -156,8 +156,10 @@ class Inference:
                 return one(Sequence(tuple(self.infer(i, frame) for i in items), isinstance(node, ast.List)))
             case ast.Dict():
                 return self._dict(node, frame)
-            case ast.ListComp(elt=item) | ast.SetComp(elt=item) | ast.GeneratorExp(elt=item):
+            case ast.ListComp(elt=item) | ast.SetComp(elt=item):
                 return one(Elements(self.infer(item, frame), "list"))
+            case ast.GeneratorExp(elt=item):
+                return one(Elements(self.infer(item, frame), "list", (frame.scope,)))
             case ast.DictComp(value=item):
                 return one(Mapping((), self.infer(item, frame)))
             case ast.JoinedStr(values=parts):
@@ -624,7 +626,7 @@ class Inference:
                 for y in produced
                 if y.value is not None
             ]
-            return one(Elements(join(parts), "generator"))
+            return one(Elements(join(parts), "generator", (scope,)))
         values = [self.infer(r.value, frame) if r.value is not None else NONE for r in flow.returns]
         if flow.falls_through:
             values.append(NONE)
@@ -657,7 +659,8 @@ def combined(operands: list[Value], dtype: str) -> Value:
         exact = [t for t in tensors if isinstance(t, Tensor)]
         if not dtype and any(t.dtype.startswith(("float", "bfloat")) for t in exact):
             dtype = "" if any(isinstance(o.literal, complex) for o in operands) else "float"
-        grad = None if opened else any(t.grad for t in exact) or None
+        outside = len(exact) == len(tensors) and all(t.grad is False or t.dtype in ("int64", "bool") for t in exact)
+        grad = None if opened else False if outside else any(t.grad for t in exact) or None
         result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad))
         every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)
         some = any(o.must_be(Tensor, Batch, Output) for o in operands)

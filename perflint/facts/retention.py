@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
-from perflint.facts.classes import ancestors
+from perflint.facts.classes import ancestors, find_method, is_module
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.hidden import hidden_runs
-from perflint.facts.inference import decorator_name
+from perflint.facts.hidden import hidden_runs, may_intercept
+from perflint.facts.inference import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.values import (
+    UNKNOWN,
     Alternative,
+    Batch,
     ClassRef,
     Device,
     External,
@@ -25,6 +27,7 @@ from perflint.facts.values import (
     Literal,
     Number,
     Object,
+    Output,
     Tensor,
     Text,
     Value,
@@ -35,7 +38,10 @@ from perflint.words import any_layout, words
 MAX_SCOPES = 80
 """How many functions one proof may go through; a larger model counts as unknown."""
 
-_PURE_PACKAGES = ("torch.", "builtins.", "math.", "numpy.", "einops.", "operator.", "itertools.", "typing.")
+_PURE_PACKAGES = tuple(
+    f"{package}." for package in words("torch torchvision builtins math random numpy PIL einops operator itertools typing")
+)
+_PURE_OBJECTS = ("torch.nn.", "torchvision.transforms.", "numpy.", "pandas.")
 _IMPURE_BUILTINS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
 _KEEPING_TORCH = words(
     """
@@ -43,14 +49,22 @@ _KEEPING_TORCH = words(
     """
 )
 _WRAPPED = any_layout(
-    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch \. compile|\. compile \(|torch \. jit|_hook \(|[fF]abric\b|\baccelerate\b"
+    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch \. compile|\. compile \(|torch \. jit|[fF]abric\b|\baccelerate\b"
     rb"|\bAccelerator \("
 )
 _LAZY = any_layout(rb"\bLazy[A-Z]\w* \(")
 _LOOKS = any_layout(rb"is_inference|\. _version\b")
 _COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
+_MODULE_METHODS = words(
+    "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
+)
 _VALUE_METHODS = (
-    HARMLESS_METHODS | READING_METHODS | VIEWS | MAY_ALIAS | words("keys values items get join format split startswith")
+    HARMLESS_METHODS
+    | READING_METHODS
+    | VIEWS
+    | MAY_ALIAS
+    | words("keys values items get join format split startswith")
+    | words("normal_ uniform_ fill_ zero_ copy_ add_ sub_ mul_ div_ clamp_ lerp_ masked_fill_ index_fill_ scatter_")
 )
 
 
@@ -72,17 +86,21 @@ class _Proof:
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
         if self.facts.project.program_may_hold(scope.module.source.path, _LAZY):
             yield "the program has layers that make their parameters when they run first"
+        if may_intercept(self.facts, scope.module.source.path):
+            yield "the program has hooks, or puts methods of its own in the place of torch's"
         if scope.module.holds(_WRAPPED):
-            yield "a model of this file is wrapped, compiled or hooked"
+            yield "a model of this file is wrapped or compiled"
         for call in calls:
             yield from self.call(scope, call)
 
     def call(self, scope: Scope, call: ast.Call) -> Iterator[str]:
+        if self._is_method_of_torch(scope, call.func):
+            return
         callee = self.inference.value(scope, call.func)
         if callee.alternatives and not callee.open:
             for alternative in callee.alternatives:
                 yield from self.runs(alternative, ast.unparse(call.func))
-        elif not self._is_value_method(scope, call):
+        elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
             yield f"`{ast.unparse(call.func)}` is not known"
 
     def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -111,7 +129,7 @@ class _Proof:
                 ):
                     yield f"`{name}` is not known"
             case Object(qualname):
-                if not qualname.startswith(("torch.nn.", "numpy.", "pandas.")) or qualname == "torch.nn.Module":
+                if not qualname.startswith(_PURE_OBJECTS) or qualname == "torch.nn.Module":
                     yield f"`{name}` may be any module"
             case Tensor() | Number() | Literal() | Text() | Device():
                 pass
@@ -129,7 +147,7 @@ class _Proof:
                     yield f"`{cls.name}` inherits from `{ancestor}`, which is not known"
             else:
                 if ancestor.module.holds(_WRAPPED):
-                    yield f"a model of {ancestor.module.name} is wrapped, compiled or hooked"
+                    yield f"a model of {ancestor.module.name} is wrapped or compiled"
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=method.name == "__init__")
 
@@ -143,6 +161,8 @@ class _Proof:
             return
         if any("cache" in ast.unparse(d) for d in scope.decorators):
             yield f"`{scope.name}` caches its results"
+        if any(decorator_name(d) not in TRANSPARENT_DECORATORS for d in scope.decorators):
+            yield f"`{scope.name}` is wrapped by a decorator"
         try:
             flow = flow_of(scope)
         except SyntaxProblem:
@@ -154,6 +174,9 @@ class _Proof:
             for store in flow.stores:
                 if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
                     yield f"`{scope.name}` assigns `{ast.unparse(store)}`"
+        for definition in flow.definitions:
+            if definition.kind == "augmented" and self._extends_given(scope, flow, definition):
+                yield f"`{scope.name}` may extend `{definition.name}`"
         yield from self.looks(scope)
         for call in flow.calls:
             yield from self._nested_call(scope, flow, call, constructor)
@@ -186,6 +209,26 @@ class _Proof:
             return
         yield from self.call(scope, call)
 
+    def _is_method_of_torch(self, scope: Scope, func: ast.expr) -> bool:
+        """Whether a function is a method that tensors or networks have from torch, and that keeps nothing."""
+        if not isinstance(func, ast.Attribute):
+            return False
+        receiver = self.inference.value(scope, func.value)
+        if func.attr in _VALUE_METHODS and receiver.must_be(Tensor, Batch, Output):
+            return True
+        if receiver.must(lambda a: _is_distribution_of(a, scope) or (isinstance(a, Object) and a.qualname.startswith("PIL."))):
+            return True
+        return func.attr in _MODULE_METHODS and receiver.must(
+            lambda a: (
+                (isinstance(a, Object) and a.qualname.startswith("torch.nn."))
+                or (
+                    isinstance(a, Instance)
+                    and is_module(self.inference, a.cls)
+                    and find_method(self.inference, a.cls, func.attr) is None
+                )
+            )
+        )
+
     def _is_value_method(self, scope: Scope, call: ast.Call) -> bool:
         """A method that tensors, strings and containers have, called on something unknown: it keeps nothing."""
         func = call.func
@@ -196,6 +239,10 @@ class _Proof:
         receiver = self.inference.value(scope, func.value)
         return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
 
+    def _fills_local(self, scope: Scope, func: ast.expr) -> bool:
+        """Whether something is put into a container of the function."""
+        return isinstance(func, ast.Attribute) and func.attr in _COLLECTING and self._is_local(flow_of(scope), func.value)
+
     def _stays_inside(self, scope: Scope, flow: Flow, store: ast.Attribute | ast.Subscript) -> bool:
         """An item of a local tensor or of a local container."""
         if isinstance(store, ast.Attribute):
@@ -205,12 +252,29 @@ class _Proof:
         base: Value = self.inference.value(scope, store.value)
         return base.must(lambda a: isinstance(a, Tensor) and not a.guessed)
 
+    def _extends_given(self, scope: Scope, flow: Flow, definition: Definition) -> bool:
+        """Whether `+=` may put something into a container that the function has not made."""
+        added = self.inference.value(scope, definition.value) if definition.value is not None else UNKNOWN
+        if not isinstance(definition.node, ast.Name) or added.must_be(Tensor, Output, Batch, Number, Literal, Text):
+            return False
+        return not self._is_local(flow, definition.node) and not self.inference.value(scope, definition.node).must_be(
+            Tensor, Output, Batch, Number, Literal, Text
+        )
+
     def _is_local(self, flow: Flow, node: ast.expr) -> bool:
         """Whether a name is bound to nothing but displays, comprehensions and calls of this function."""
         if not isinstance(node, ast.Name) or node.id in flow.outer_names or node.id in flow.inner_names:
             return False
         definitions = flow.reaching.get(node, frozenset())
         return bool(definitions) and all(_is_made_here(d) for d in definitions)
+
+
+def _is_distribution_of(made: Alternative, scope: Scope) -> bool:
+    """Whether something is a distribution that is made by a call in a scope: what it remembers goes with it."""
+    match made:
+        case Object(qualname=qualname, site=(inner, _)):
+            return inner is scope and qualname.startswith("torch.distributions.")
+    return False
 
 
 def _changes(qualname: str) -> bool:

@@ -184,10 +184,14 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Something to iterate over whose elements are alike. `kind` is the type's name, such as "list" or "enumerate"."""
+    """Something to iterate over whose elements are alike. `kind` is the type's name, such as "list" or "enumerate".
+
+    runs: what iterating over it runs, functions as their scopes and loaders.
+    """
 
     element: Value
     kind: str = ""
+    runs: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,9 @@ from perflint.api import (
     graph_ends,
     hidden_graphs,
     is_neural_module,
+    kept_by,
     keyword,
+    may_intercept,
     may_run_module,
     needs_graph,
     path_of,
@@ -173,6 +175,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing += _other_graphs(code)
             missing += [_REMEMBERED] if code.facts.grad_mode.may_be_called_in_autocast(scope) else []
             missing = missing or [*hidden_graphs(code.facts, scope)]
+            missing = missing or [*filter(None, [kept_by(code.facts, scope, code.flow.calls, code.flow.order)])]
             fix = None
             if len(reported) == 1:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
@@ -181,7 +184,11 @@ def check(code: Code) -> Iterator[Finding]:
         elif not ends:
             missing = [reason for reason in (*_unsafe(code, call), _not_alone(code, call)) if reason]
             missing += [_REMEMBERED] if code.facts.grad_mode.may_autocast(scope, call) else []
-            missing = missing or [*hidden_graphs(code.facts, scope, code.flow.statement(call))]
+            statement = code.flow.statement(call)
+            missing = missing or [*hidden_graphs(code.facts, scope, statement)]
+            nodes = [*ast.walk(statement)]
+            calls = [node for node in nodes if isinstance(node, ast.Call)]
+            missing = missing or [*filter(None, [kept_by(code.facts, scope, calls, nodes)])]
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             yield code.finding(call, message, fix, missing)
@@ -320,8 +327,8 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
         yield "the function is a generator or a coroutine"
     targets = code.facts.loops.targets(code.scope, call)
     yield from needs_graph(code.facts, code.scope, call)
-    if _HOOK.search(code.source.body):
-        yield "the file registers hooks, which may keep activations with their graph"
+    if may_intercept(code.facts, code.source.path):
+        yield "the program has hooks, or puts methods of its own in the place of torch's"
     callee = code.value(call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(code.facts.inference, a))):
         yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
@@ -349,7 +356,6 @@ def _other_graphs(code: Code) -> Iterator[str]:
 
 _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
 _NUMPY = any_layout(rb"\. numpy \(")
-_HOOK = any_layout(rb"_hook \(")
 _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 

@@ -34,7 +34,8 @@ def step(teacher, student, optimizer, x):
 When the tensors are read as numbers, cloned outside of the region, or never used after it.
 
 ## Fix safety
-Safe: `no_grad` computes the same numbers, and everything that worked keeps working.
+Safe: `no_grad` computes the same numbers, and everything that worked keeps working. Unsafe where the program asks for the
+mode or switches autograd on again, where the error may be caught, and where the fixed program trains what is created inside.
 """
 
 import ast
@@ -79,13 +80,23 @@ def check(code: Code) -> Iterator[Finding]:
         inside = Region(code.flow, statement.body)
         escape = _escape(code, inside)
         if escape is not None:
-            body = b"".join(code.text(s).encode() for s in statement.body)
-            missing = ["autograd is switched on again inside, which `inference_mode` ignores"] if _SWITCH.search(body) else []
+            missing = [*_missing(code, inside)]
             fix = code.fix("use no_grad", _renamed(code, manager), unless=missing)
             yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix, missing)
 
 
-_SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference")
+_SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
+_CATCHES = re.compile(rb"\bexcept\b")
+
+
+def _missing(code: Code, inside: Region) -> Iterator[str]:
+    if code.facts.project.program_may_hold(code.source.path, _SWITCH):
+        yield "the program switches autograd on again, which `inference_mode` ignores, or asks for the mode"
+    if any(_creates_module(code, c) or (path_of(c.func) or "").endswith("Parameter") for c in inside.calls):
+        yield "the fixed program trains what is created inside, the original does not"
+    callers = [site.scope for site in code.facts.inference.callers.sites(code.scope).sites]
+    if any(_CATCHES.search(scope.text) for scope in (code.scope, *callers)):
+        yield "the error may be caught"
 
 
 def _escape(code: Code, inside: Region) -> str | None:

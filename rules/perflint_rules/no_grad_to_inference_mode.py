@@ -120,6 +120,14 @@ def _decorates_with_no_grad(code: Code, node: ast.expr) -> bool:
     return (path_of(callee) or "").rpartition(".")[2] == "no_grad" and not (isinstance(node, ast.Call) and node.args)
 
 
+def _is_of_torch(code: Code, decorator: ast.expr) -> bool:
+    """Whether a decorator is torch's, by what its first name is in the file."""
+    path = path_of(decorator.func if isinstance(decorator, ast.Call) else decorator) or ""
+    root, _, rest = path.partition(".")
+    first = code.facts.inference.module_name(code.scope.module, root, 2)
+    return first.must(lambda a: isinstance(a, External) and f"{a.qualname}.{rest}".strip(".").startswith("torch."))
+
+
 def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = False) -> Iterator[Finding]:
     flow = code.flow
     if body[0] not in flow.order:
@@ -145,6 +153,8 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
         missing += filter(None, [kept_by(code.facts, code.scope, seeing, inside.nodes)])
     if suspends(flow):
         missing.append("the function yields or awaits")
+    if whole and not _is_of_torch(code, manager):
+        missing.append("the decorator may be another `no_grad` than torch's")
     fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
     message = "`no_grad` still tracks versions and views for this forward pass; `inference_mode` does not"
     yield code.finding(manager, message, fix, missing)

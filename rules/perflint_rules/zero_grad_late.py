@@ -71,6 +71,7 @@ from perflint.api import (
     is_module_name,
     is_neural_module,
     is_optimizer,
+    may_intercept,
     move_before,
     path_of,
     rule,
@@ -216,8 +217,10 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
         yield f"`{receiver}` is assigned in between"
     if _READS_GRADIENTS.search(code.scope.text):
         yield "the function reads gradients"
-    if code.facts.project.program_may_hold(code.source.path, _FORWARD_HOOK):
-        yield "a hook runs in the forward pass, and it may read gradients"
+    if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, _READS_GRADIENTS):
+        yield "gradients that are filled with zeros may be held elsewhere"
+    if may_intercept(code.facts, code.source.path):
+        yield "the program has hooks, or puts methods of its own in the place of torch's"
     if suspends(flow):
         yield "the function is suspended in between, and others may read gradients"
     for block in flow.block[zero].ancestry():
@@ -255,14 +258,28 @@ def _caught_by_caller(code: Code, scope: Scope, depth: int = 3) -> bool:
 
     After a Ctrl-C, programs save what they have: there, the handler's function must work with gradients itself.
     """
+    if isinstance(scope.node, ast.Lambda):
+        return True  # it is called elsewhere
     for site in code.facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
         for block in flow_of(site.scope).block[site.node].ancestry():
             handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
             if any(_goes_on(handler) or _USES_GRADIENTS.search(site.scope.text) for handler in handlers):
                 return True
+            if getattr(block.node, "finalbody", []) and _USES_GRADIENTS.search(site.scope.text):
+                return True
+            if isinstance(block.node, (ast.With, ast.AsyncWith)) and any(
+                _may_swallow(code, site.scope, item.context_expr) for item in block.node.items
+            ):
+                return True
         if _caught_by_caller(code, site.scope, depth - 1):
             return True
     return False
+
+
+def _may_swallow(code: Code, scope: Scope, manager: ast.expr) -> bool:
+    """Whether a context manager may end an error: `contextlib.suppress`, or a class of the project."""
+    value = code.facts.inference.value(scope, manager.func if isinstance(manager, ast.Call) else manager)
+    return not value.must(lambda a: isinstance(a, (External, Object)) and "suppress" not in a.qualname)
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
@@ -288,7 +305,6 @@ def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
 
 
 _READS_GRADIENTS = any_layout(rb"\. grad\b|['\"]grad['\"]")
-_FORWARD_HOOK = any_layout(rb"\bregister_(?:module_)?forward_(?:pre_)?hook \(")
 _USES_GRADIENTS = any_layout(rb"\. (?:grad\b|(?:zero_grad|step) \()|backward \(|['\"]grad['\"]|_hook \(")
 
 
