@@ -40,8 +40,10 @@ a network that it was given.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
-function calls, names or hands on asks for gradients itself (modules, functions, properties, operators), and the function
-is no generator and no coroutine. Otherwise unsafe, so also where something unknown is given a tensor or a network.
+function calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties,
+operators, datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it
+has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks and puts no
+method in the place of another. Otherwise unsafe, so also where something unknown is given a tensor or a network.
 
 Unsafe, too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`,
 products of matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for

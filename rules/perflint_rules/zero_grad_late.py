@@ -33,8 +33,9 @@ When another backward pass stands between the forward pass and the `zero_grad` (
 with gradient accumulation (a condition around it), and when the forward pass comes after it.
 
 ## Fix safety
-Safe when everything stands in one block without a way out, the optimizer is the same object, no gradient is read in
-between, and the forward pass runs no backward pass of its own (SAM, MAML, gradient penalties).
+Safe when everything stands in one block without a way out, the optimizer is the same object, no gradient is read or copied
+in between, and the forward pass runs no backward pass of its own (SAM, MAML, gradient penalties). No caller handles an error
+and goes on, and the program registers no hooks and puts no method in the place of another.
 """
 
 import ast
