@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import functools
 import io
 import json
 import multiprocessing
@@ -624,12 +623,21 @@ def run(texts: Texts, count: int, seed: int, seconds: float | None, processes: i
     tally = Tally()
     chunks = [range(at, min(at + CHUNK, seed + count)) for at in range(seed, seed + count, CHUNK)]
     begin = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=10) as pool:
-        for done in pool.imap_unordered(functools.partial(tried, source=texts), chunks):
+    fork = multiprocessing.get_context("fork")
+    # texts that went with each chunk would fill the pipe, and a pool whose pipe is full cannot be ended
+    with fork.Pool(processes, _SOURCES.append, (texts,), maxtasksperchild=10) as pool:
+        for done in pool.imap_unordered(_tried_in_worker, chunks):
             tally.add(done)
             yield tally, time.monotonic() - begin
             if seconds is not None and time.monotonic() - begin > seconds:
                 return
+
+
+_SOURCES: list[Texts] = []
+
+
+def _tried_in_worker(numbers: range) -> Tally:
+    return tried(numbers, _SOURCES[0])
 
 
 def write(folder: Path, number: int, text: Text, wrong: Failures) -> None:

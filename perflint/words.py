@@ -42,7 +42,7 @@ def call_pattern(*names: str) -> re.Pattern[bytes]:
     """What finds the calls of some names in a text, whatever stands before the parenthesis."""
     found = []
     for name in names:  # first a literal, for which a search jumps, and then that no longer name ends with it
-        first, *rest = name.encode().split(b".")
+        first, *rest = map(re.escape, name.encode().split(b"."))  # what a text defines need be no identifier
         found.append(rb"(?<!\w".join((first, first)) + b")" if first else b"")
         found[-1] += b"".join(rb" \. " + word for word in rest) + rb" \("
     return any_layout(b"|".join(pattern.lstrip() for pattern in found))

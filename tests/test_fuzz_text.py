@@ -159,7 +159,7 @@ def test_a_forward_pass_that_keeps_something_is_no_reason_for_a_safe_fix(store: 
 
 
 def test_a_forward_pass_that_keeps_nothing_is_one() -> None:
-    _, findings = checked(KEEPS.replace("{}", "outputs = []; outputs.append(h); h.name = outputs[0]").encode())
+    _, findings = checked(KEEPS.replace("{}", "outputs = []; outputs.append(h); h = outputs[0] * 2").encode())
     assert [f.fix and f.fix.applicability for f in findings if f.rule == "eval-without-no-grad"] == [Applicability.SAFE]
 
 

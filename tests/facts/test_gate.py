@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.gate import Gate, Needles, Word, beginning
+from perflint.words import call_pattern
 
 PATTERNS: list[Word] = [
     re.compile(pattern)
@@ -92,3 +93,10 @@ def test_white_space_in_a_word_counts() -> None:
 def test_no_groups_let_everything_pass_and_an_empty_group_nothing() -> None:
     assert Gate.of([]).passes(b"")
     assert not Gate.of([[]]).passes(b"anything")
+
+
+def test_a_broken_text_may_define_what_is_no_name() -> None:
+    pattern = call_pattern("*", "a|b", "self.f(")
+    assert pattern.search(b"* (x)")
+    assert pattern.search(b"a|b(x)")
+    assert not pattern.search(b"b(x)")
