@@ -13,6 +13,7 @@ import pytest
 from conftest import in_process
 
 from benchmarks.fix_corpus import ALL, damage
+from perflint import workers
 
 SAMPLE = {
     "torch": [
@@ -24,6 +25,7 @@ SAMPLE = {
     ],
     "hypothesis": ["**/*.py"],
     "_pytest": ["**/*.py"],
+    "accelerate": ["**/*.py"],
 }
 
 
@@ -54,3 +56,17 @@ def test_installed_packages_are_checked_and_fixed_without_harm(package: str, tmp
     assert {path: path.read_bytes() for path in before} == seen, "the second run changed something"
     damaged = {path.name: damage(data, seen[path]) for path, data in before.items() if seen[path] != data}
     assert not {name: what for name, what in damaged.items() if what}
+
+
+@pytest.mark.parametrize("package", SAMPLE)
+def test_one_report_whatever_the_jobs_and_the_cache(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied(package, tmp_path / "code")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PERFLINT_NO_CACHE")
+    monkeypatch.setattr(workers, "WORTHWHILE_BYTES", 0)
+    cached = ["--cache-dir", "kept"]
+    ways = [["-j1", "--no-cache"], ["-j2", "--no-cache"], ["-j2", *cached], ["-j1", *cached]]
+    reports = [in_process("check", *ALL, "--output-format", "json", *way, "code").stdout_bytes for way in ways]
+    assert (tmp_path / "kept").is_dir()
+    assert len(set(reports)) == 1
+    assert len(reports[0]) > 2
