@@ -159,6 +159,7 @@ def outcome(files: Files) -> Outcome:
                 error = f"{type(problem).__name__}: {problem}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        _drop_saved_tensors_hooks()
         for name in modules:
             sys.modules.pop(name, None)
     variables = {
@@ -168,6 +169,12 @@ def outcome(files: Files) -> Outcome:
         if not name.startswith("__") and not isinstance(value, (type, types.ModuleType, types.FunctionType))
     }
     return Outcome(printed.getvalue(), error, variables, _generators())
+
+
+def _drop_saved_tensors_hooks() -> None:
+    """A program that does not leave its hooks would give them to all that runs in this process later."""
+    while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
 def _too_long(number: int, frame: object) -> None:

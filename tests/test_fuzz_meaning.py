@@ -835,6 +835,12 @@ def test_a_change_is_seen_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert smallest(files)["main.py"] == "import torch\nnoise = torch.rand(1)\nprint(noise.item() * 2)"
 
 
+def test_a_program_leaves_no_hooks_behind() -> None:
+    outcome({"main.py": "import torch\ntorch.autograd.graph.saved_tensors_hooks(id, id).__enter__()\n"})
+    trains = outcome({"main.py": "import torch\nw = torch.ones(2, requires_grad=True)\nw.exp().sum().backward()\n"})
+    assert trains.error is None
+
+
 def test_all_that_can_be_observed_is() -> None:
     first = "import torch\nw = torch.zeros(2, requires_grad=True)\nclass A: pass\na = A()\na.x = [1.0]\n"
     ways = ["w.sum().backward()", "w.data[0] = 1", "a.x.append(2)", "torch.rand(1)", "print(1)", "raise ValueError(3)", "v = 0"]
