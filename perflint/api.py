@@ -8,6 +8,7 @@ from perflint.facts.classes import find_method
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
+from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs, may_intercept
 from perflint.facts.loops import (
     Heat,
@@ -168,6 +169,7 @@ __all__ = [
     "kept_by",
     "keyword",
     "may_intercept",
+    "may_record",
     "may_run_module",
     "move_before",
     "moved_to",

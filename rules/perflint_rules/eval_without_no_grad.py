@@ -66,18 +66,12 @@ from perflint.api import (
     Category,
     Code,
     Edit,
-    Elements,
     Finding,
     GradEnd,
     GradUse,
     Import,
     Instance,
-    Mapping,
-    Output,
-    Sequence,
     Severity,
-    Tensor,
-    Value,
     any_layout,
     backward_below,
     backward_in,
@@ -88,6 +82,7 @@ from perflint.api import (
     kept_by,
     keyword,
     may_intercept,
+    may_record,
     may_run_module,
     needs_graph,
     path_of,
@@ -340,15 +335,15 @@ def _other_graphs(code: Code) -> Iterator[str]:
     """Tensors that no forward pass here computes, but that leave the function and may belong to a graph."""
     for statement in code.flow.returns:
         value = code.value(statement.value) if statement.value is not None else None
-        if value is not None and _may_record(value):
+        if value is not None and may_record(value):
             yield "a tensor is returned with its graph"
     for store in code.flow.stores:
         definitions = [d for d in code.flow.definitions_at(store) if d.value is not None]
-        if any(d.value is not None and _may_record(code.value(d.value)) for d in definitions):
+        if any(d.value is not None and may_record(code.value(d.value)) for d in definitions):
             yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
     if _PARAMETERS.search(code.scope.text):
         for call in [c for name in ("print", "str", "repr") for c in code.flow.calls_named[name]]:
-            if any(_may_record(code.value(given)) for given in call.args):
+            if any(may_record(code.value(given)) for given in call.args):
                 yield "a tensor of parameters may be printed with its graph"
     if _GRAD_SWITCH.search(code.scope.text):
         yield "the function looks at what requires gradients"
@@ -360,24 +355,6 @@ _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
 _NUMPY = any_layout(rb"\. numpy \(")
 _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
-
-
-def _may_record(value: Value, depth: int = 3) -> bool:
-    """Whether a value may hold a tensor of a graph."""
-    for alternative in value.alternatives:
-        match alternative:
-            case Tensor(grad=False) | Tensor(dtype="int64" | "bool"):
-                continue
-            case Tensor() | Output():
-                return True
-            case Sequence(items=items) if depth and any(_may_record(i, depth - 1) for i in items):
-                return True
-            case Elements(element=element) if depth and _may_record(element, depth - 1):
-                return True
-            case Mapping(items=items, rest=rest) if depth:
-                if _may_record(rest, depth - 1) or any(_may_record(v, depth - 1) for _, v in items):
-                    return True
-    return False
 
 
 def _not_alone(code: Code, call: ast.Call) -> str | None:
