@@ -198,7 +198,7 @@ def _is_test(code: Code) -> bool:
     return named or code.scope.module.holds(_TESTS)
 
 
-_TESTS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:pytest|unittest)\b", re.M)
+_TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 
 
 def _is_module_method(code: Code) -> bool:
