@@ -20,6 +20,7 @@ from perflint.facts.loops import (
     may_run_module,
     once_then_leaves,
 )
+from perflint.facts.names import NETWORK_CALL
 from perflint.facts.proofs import (
     free_name,
     inspects_itself,
@@ -90,6 +91,7 @@ from perflint.words import any_layout, keyword, words
 
 __all__ = [
     "IDLE_SINKS",
+    "NETWORK_CALL",
     "RECURRENT_CALL",
     "RECURRENT_LAYER",
     "TENSOR_METHODS",

@@ -777,6 +777,16 @@ TRAPS = {
         .replace("total += F.mse_loss(model(x), y).item()", "KEPT.append(model(x).data.sum())")
         .replace("{}", "pass")
     ),
+    "property that one of many subclasses overrides": (
+        "class Meter:\n    def read(self, out):\n        return self.scale * out.detach().sum().item()\n\n"
+        "    @property\n    def scale(self):\n        return 1.0\n\n\n"
+        + "".join(
+            f"class Meter{i}(Meter):\n    @property\n    def scale(self):\n        w = torch.ones(1, requires_grad=True)\n"
+            "        return float(w.exp().requires_grad)\n\n\n"
+            for i in range(5)
+        )
+        + EVALUATING.format("total += Meter1().read(out)")
+    ),
     "integer that does not fit": (
         "def train(loader):\n    for x, y in loader:\n        print(x.sum().item())\n"
         "        torch.tensor(300, dtype=torch.uint8, device=device)\n\n\n"

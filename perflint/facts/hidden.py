@@ -39,11 +39,12 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
     for node in nodes:
         match node:
             case ast.Attribute(value=receiver, attr=name):
-                for alternative in facts.inference.value(scope, receiver).alternatives:
+                value = facts.inference.value(scope, receiver)
+                for alternative in value.alternatives:
                     if isinstance(alternative, (Instance, ClassRef)):
                         method = classes.find_method(facts.inference, alternative.cls, name)
-                        if method is not None:
-                            yield method
+                        heirs = classes.subclasses(facts.inference, alternative.cls) if value.open else None
+                        yield from filter(None, (method, *(heir.methods.get(name) for heir in heirs or ())))
             case ast.Lambda() if node in flow.inner:
                 yield flow.inner_scope(node)
             case ast.Call(func=ast.Name(id=name), args=[receiver, *_]) if name in _BY_NAME:

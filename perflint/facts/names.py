@@ -16,6 +16,7 @@ from perflint.facts.values import (
     Tensor,
     Value,
 )
+from perflint.words import any_layout
 
 _CANONICAL = (
     (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),
@@ -78,12 +79,13 @@ def _meant(name: str) -> Value:
     return UNKNOWN
 
 
+_CREATES = "get|build|make|create|load|setup|prepare|configure|instantiate"
 _DOES = re.compile(
-    r"^_?(?:get|build|make|create|load|setup|prepare|configure|instantiate|preprocess|postprocess|process|save|export|convert"
-    r"|wrap|unwrap|freeze|unfreeze|register|reset|update|merge|replace|set|add|remove|find|is|has)_"
+    rf"^_?(?:{_CREATES}|preprocess|postprocess|process|save|export|convert|wrap|unwrap|freeze|unfreeze|register|reset|update"
+    r"|merge|replace|set|add|remove|find|is|has)_"
 )
 """`load_model`, `preprocess_model`: what is done with the thing, not the thing."""
-_MAKERS = re.compile(r"^_?(?:get|build|make|create|init|load|setup|prepare|select|choose|configure|instantiate|new)(?=_|[A-Z])")
+_MAKERS = re.compile(rf"^_?(?:{_CREATES}|init|select|choose|new)(?=_|[A-Z])")
 
 
 def hinted_call(path: str) -> Value:
@@ -92,3 +94,11 @@ def hinted_call(path: str) -> Value:
     if not _MAKERS.match(name):
         return UNKNOWN
     return _meant(name)
+
+
+NETWORK_CALL = any_layout(
+    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
+    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
+    rb"|[tT](?i:eacher|ransformer)|[sS](?i:tudent))\w*(?: \. \w+)? \("
+)
+"""A call of what is named like a network, or of a method of it, in a text."""

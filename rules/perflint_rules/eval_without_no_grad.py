@@ -61,6 +61,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perflint.api import (
+    NETWORK_CALL,
     CallSite,
     CannotRewrite,
     Category,
@@ -100,11 +101,6 @@ _EVALUATES = re.compile(
 _EVALUATION = any_layout(
     rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w* [\[(]"
 )
-_NETWORK = any_layout(
-    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
-    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
-    rb"|[tT](?i:eacher|ransformer)|[sS](?i:tudent))\w*(?: \. \w+)? \("
-)
 _MAY_TRAIN = any_layout(rb"backward \(|zero_grad")
 _READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
 _EVAL = any_layout(rb"\. eval \(")
@@ -126,7 +122,7 @@ _FORWARD_METHODS = words(
     needs=[
         (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),
         (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax"),
-        (_NETWORK, ".eval("),
+        (NETWORK_CALL, ".eval("),
     ],
     fixes=True,
 )
@@ -227,7 +223,7 @@ def _runs_forward(code: Code, call: ast.Call) -> bool:
     """Whether a call runs a function of the project that is no module's and hands a batch to a network."""
     return bool(call.args) and any(
         (target.owner is None or not is_neural_module(code.facts.inference, Instance(target.owner)))
-        and _NETWORK.search(target.text)
+        and NETWORK_CALL.search(target.text)
         and any(
             _is_forward(inside, c) and inside.grad_is_off(c) is not True
             for inside in [Code(code.rule, target, code.facts, code.options)]

@@ -46,6 +46,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from perflint.api import (
+    NETWORK_CALL,
     Batch,
     Category,
     ClassRef,
@@ -85,17 +86,13 @@ from perflint.api import (
 )
 
 _ENTERED = any_layout(rb"no_grad \( \) (?:[:,)]|\bas\b)")
-_NETWORK = any_layout(
-    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
-    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
-    rb"|[tT](?i:eacher|ransformer)|[sS](?i:elf|tudent))\w*(?: \. \w+)? \("
-)
+_OWN_CALL = any_layout(rb"self\w*(?: \. \w+)? \(")
 
 
 @rule(
     category=Category.AUTOGRAD,
     severity=Severity.WARNING,
-    needs=[("no_grad",), (_NETWORK,), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
+    needs=[("no_grad",), (NETWORK_CALL, _OWN_CALL), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -237,7 +237,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | No
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if "grad" in name and name not in ("no_grad", "enable_grad", "set_grad_enabled"):
             yield f"`{ast.unparse(call.func)}` works on gradients in between"
-        elif name in ("backward", "step", "closure"):
+        elif name in ("backward", "step", "closure", "unscale_"):
             yield f"`{ast.unparse(call.func)}` stands in between"
         elif _uses_gradients(code, code.scope, call):
             yield f"`{ast.unparse(call.func)}` may run a backward pass or read gradients"
