@@ -36,8 +36,8 @@ from surroundings import commit, machine, versions
 
 EDITOR = """
 import os, statistics, sys, time
-from perflint.discover import Found
-from perflint.run import Run
+from perflint.project.discover import Found
+from perflint.run.run import Run
 path, run, found, seconds = os.path.abspath(sys.argv[1]), Run(), Found(), []
 with open(path, "rb") as file:
     text = file.read()
@@ -62,14 +62,14 @@ print(json.dumps({"exit": run.returncode, "user_s": used.ru_utime, "wall_s": wal
 """
 COUNT = """
 import sys
-import perflint.engine
+import perflint.run.engine
 from perflint.cli import main
-checked, count = perflint.engine.check_item, 0
+checked, count = perflint.run.engine.check_item, 0
 def counting(*arguments, **named):
     global count
     count += 1
     return checked(*arguments, **named)
-perflint.engine.check_item = counting
+perflint.run.engine.check_item = counting
 try:
     main()
 except SystemExit:

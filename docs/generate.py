@@ -16,9 +16,9 @@ from typing import Any
 
 import reliability
 
-from perflint.explain import ENGINE_PAGES, MEASURED, NOT_MEASURED, measured, page
-from perflint.registry import all_rules
-from perflint.rule import Rule
+from perflint.report.explain import ENGINE_PAGES, MEASURED, NOT_MEASURED, measured, page
+from perflint.rule.registry import all_rules
+from perflint.rule.rule import Rule
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

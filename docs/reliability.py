@@ -32,43 +32,43 @@ ATTEMPTS = (
         "Programs",
         "Small training programs over real torch, made at random, run before and after safe fixes: what they print, every "
         "variable bit by bit, exceptions, the states of the random generators.",
-        "python benchmarks/fuzz_meaning.py --programs 200000 --seed 1 --json benchmarks/results/fuzz_meaning.json",
+        "python fuzz/meaning.py --programs 200000 --seed 1 --json benchmarks/results/fuzz_meaning.json",
     ),
     Attempt(
         "fuzz_text",
         "Texts",
         "Made and mutated source text: encodings, line ends, comments everywhere, new and old syntax. Checked, fixed, fixed "
         "again, reformatted.",
-        "python benchmarks/fuzz_text.py --json benchmarks/results/fuzz_text.json",
+        "python fuzz/text.py --json benchmarks/results/fuzz_text.json",
     ),
     Attempt(
         "corpus",
         "Corpus",
-        "The packages of benchmarks/corpus.toml: all rules, safe fixes and then all fixes, each on a copy. `files_changed` is "
+        "The packages of corpus/corpus.toml: all rules, safe fixes and then all fixes, each on a copy. `files_changed` is "
         "by safe fixes. Beside it `torchfix --fix --select ALL` and `ruff check --fix` (its default rules) over as many of "
         "the packages as their columns say.",
-        "python benchmarks/run_corpus.py FOLDER; python benchmarks/run_corpus.py FOLDER --accept",
+        "python corpus/run.py FOLDER; python corpus/run.py FOLDER --accept",
     ),
     Attempt(
         "corpus_tests",
         "Tests of the corpus",
         "Tests that packages of the corpus ship, before and after safe fixes. Only where `changed_lines_run` is not 0 is it "
         "known that they run a statement that a fix changes.",
-        "python benchmarks/run_corpus_tests.py FOLDER --python PYTHON; python benchmarks/run_corpus_tests.py FOLDER --accept",
+        "python corpus/run_tests.py FOLDER --python PYTHON; python corpus/run_tests.py FOLDER --accept",
     ),
     Attempt(
         "faults",
         "Faults",
         "`fix` killed at random points, full and read-only disks, files that change under it, two at once; "
         "Ctrl-C at steps, at lines of code and at any moment. Broken caches are in tests/test_cache.py.",
-        "python -m benchmarks.faults --json benchmarks/results/faults.json",
+        "python -m fuzz.faults --json benchmarks/results/faults.json",
     ),
     Attempt(
         "hostile",
         "Hostile input",
         "Repositories that want to be imported or run, input that wants time and memory, names with escape sequences and HTML: "
         "the cases of tests/test_hostile.py.",
-        "python benchmarks/hostile.py --json benchmarks/results/hostile.json",
+        "python fuzz/hostile.py --json benchmarks/results/hostile.json",
     ),
 )
 

@@ -1,6 +1,5 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
-from perflint.code import Code
 from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
@@ -72,7 +71,7 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
-from perflint.rewrite import (
+from perflint.fix.rewrite import (
     CannotRewrite,
     add_keyword,
     change_call,
@@ -85,9 +84,11 @@ from perflint.rewrite import (
     replace,
     wrap_statement,
 )
-from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Rule, Severity, rule
-from perflint.syntax import Scope
-from perflint.words import any_layout, keyword, words
+from perflint.rule.code import Code
+from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.rule import Rule, rule
+from perflint.source.syntax import Scope
+from perflint.source.words import any_layout, keyword, words
 
 __all__ = [
     "IDLE_SINKS",

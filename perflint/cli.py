@@ -19,12 +19,12 @@ from perflint.interrupts import noted
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from perflint.config import Config
-    from perflint.discover import Found
     from perflint.profile.ranking import Ranking
-    from perflint.run import Result, Run
-    from perflint.watch import Watched
-    from perflint.workers import Workers
+    from perflint.project.config import Config
+    from perflint.project.discover import Found
+    from perflint.run.run import Result, Run
+    from perflint.run.watch import Watched
+    from perflint.run.workers import Workers
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
 FORMATS = ("full", "concise", "json", "json-lines", "github")
@@ -168,9 +168,9 @@ def fix(**options: Any) -> int:
 @click.option("--cache-dir", type=click.Path(file_okay=False), envvar="PERFLINT_CACHE_DIR", help="The cache to remove.")
 def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
     """Remove what earlier runs remember of the projects of PATHS; by default of the working directory's."""
-    from perflint.cache import remove
-    from perflint.config import ConfigError
-    from perflint.run import Run
+    from perflint.project.config import ConfigError
+    from perflint.run.cache import remove
+    from perflint.run.run import Run
 
     overrides = {"cache_dir": os.path.abspath(cache_dir)} if cache_dir else {}
     try:
@@ -190,9 +190,10 @@ def explain(rule: str, output_format: str) -> int:
 
     It says what the rule finds, why that is slow, what to write instead, and when its fix is safe.
     """
-    from perflint.config import ConfigError, require_known
-    from perflint.explain import ENGINE_PAGES, as_json, page
-    from perflint.registry import all_rules
+    from perflint.project.config import ConfigError
+    from perflint.report.explain import ENGINE_PAGES, as_json, page
+    from perflint.rule.registry import all_rules
+    from perflint.rule.selection import require_known
 
     rules = {r.name: r for r in all_rules()}
     try:
@@ -218,8 +219,8 @@ def rules(output_format: str) -> int:
     Each with its severity, its group, whether it offers fixes, and what it finds. Rules of severity `info` run only when
     they are selected.
     """
-    from perflint.explain import listing, listing_json
-    from perflint.registry import all_rules
+    from perflint.report.explain import listing, listing_json
+    from perflint.rule.registry import all_rules
 
     click.echo(listing_json(all_rules()) if output_format == "json" else listing(all_rules()))
     return CLEAN
@@ -311,7 +312,7 @@ class _Invocation:
             run, found = self._start()
             if self.options["show_files"]:
                 from perflint.report.text import printable
-                from perflint.run import shown
+                from perflint.run.run import shown
 
                 for path in found.files:
                     click.echo(printable(shown(path)))
@@ -325,7 +326,7 @@ class _Invocation:
         """Check and report at each change, until Ctrl-C."""
         if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
             raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
-        from perflint.watch import changes
+        from perflint.run.watch import changes
 
         for _ in changes(self._watched):
             click.clear()
@@ -347,7 +348,7 @@ class _Invocation:
         return self.watched  # after a change that makes no sense: what there was before
 
     def _start(self) -> tuple[Run, Found]:
-        from perflint.run import Run
+        from perflint.run.run import Run
 
         cached = not self.options["no_cache"]
         run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
@@ -388,7 +389,7 @@ class _Invocation:
         return given
 
     def _fixed_config(self) -> Config | None:
-        from perflint.config import Config, load
+        from perflint.project.config import Config, load
 
         if self.options["isolated"]:
             if self.options["config"]:
@@ -397,7 +398,7 @@ class _Invocation:
         return load(self.options["config"]) if self.options["config"] else None
 
     def _found(self, run: Run) -> Found:
-        from perflint.discover import Found
+        from perflint.project.discover import Found
 
         if self._reads_stdin:
             if self.paths not in (("-",), (".",)):
@@ -433,16 +434,16 @@ class _Invocation:
 
     @contextlib.contextmanager
     def _workers(self) -> Iterator[Workers]:
-        from perflint.cores import available_cores
-        from perflint.workers import Workers
+        from perflint.run.cores import available_cores
+        from perflint.run.workers import Workers
 
         jobs = self.options["jobs"] or available_cores()
         warn = lambda line: click.echo(f"Warning: {line}.", err=True)
         if self.options["executor"] is None:
             yield Workers(jobs, warn=warn)
             return
-        from perflint.executors import ExecutorError, opened
-        from perflint.parallel import ParallelError
+        from perflint.run.executors import ExecutorError, opened
+        from perflint.run.parallel import ParallelError
 
         try:
             with opened(self.options["executor"]) as executors:
@@ -454,7 +455,7 @@ class _Invocation:
 
     def _report(self, run: Run, found: Found, result: Result) -> int:
         if self.options["diff"]:
-            from perflint.diff import patch, without_controls
+            from perflint.fix.diff import patch, without_controls
 
             for fixed in result.fixed:
                 for line in patch(fixed):
@@ -503,7 +504,7 @@ class _Invocation:
             self._summarise(result, err=err or target is not None)
 
     def _configured_format(self) -> str | None:
-        from perflint.config import Configurations
+        from perflint.project.config import Configurations
 
         config = Configurations(self._fixed_config(), {}).of(os.getcwd())
         if config.output_format is not None and config.output_format not in FORMATS:
@@ -525,10 +526,10 @@ class _Invocation:
             click.echo(line, err=err)
 
     def _add_ignores(self, found: Found, result: Result) -> int:
-        from perflint.fixer import WriteError, write
+        from perflint.fix.fixer import WriteError, write
         from perflint.report.text import printable
-        from perflint.run import shown
-        from perflint.suppress import with_ignores
+        from perflint.rule.suppress import with_ignores
+        from perflint.run.run import shown
 
         paths = {shown(path): path for path in found.files}
         added = 0
@@ -550,8 +551,8 @@ class _Invocation:
 @contextlib.contextmanager
 def _user_errors() -> Iterator[None]:
     """Show what a user can cause as one line."""
-    from perflint.config import ConfigError
-    from perflint.discover import PathError
+    from perflint.project.config import ConfigError
+    from perflint.project.discover import PathError
 
     try:
         yield

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from perflint import cache
-from perflint.registry import all_rules
 from perflint.report import data, text
-from perflint.run import Result, Run
+from perflint.rule.registry import all_rules
+from perflint.run import cache
+from perflint.run.run import Result, Run
 
 TICK_NS = 20_000_000
 """Longer than any file system here takes to notice that a file has changed."""

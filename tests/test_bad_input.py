@@ -148,7 +148,7 @@ def test_a_file_that_may_not_be_read_is_reported(here: Project) -> None:
 
 
 def test_a_file_that_vanishes_is_reported(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perflint import engine
+    from perflint.run import engine
 
     here.write({"a.py": BAD})
     check_item = engine.check_item

@@ -17,10 +17,10 @@ import pytest
 from cache_edits import TICK_NS, edit_and_compare, report
 from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
 
-from perflint import cache
-from perflint.discover import Found
-from perflint.registry import all_rules
-from perflint.run import Result, Run
+from perflint.project.discover import Found
+from perflint.rule.registry import all_rules
+from perflint.run import cache
+from perflint.run.run import Result, Run
 
 TRAINER = {
     "pyproject.toml": "[project]\nname = 'x'\ndependencies = ['torch>=2.1']\n",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import BAD, GOOD, Project, in_process, in_subprocess
 
-from perflint.registry import all_rules
+from perflint.rule.registry import all_rules
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_wrong_usage_exits_with_2_and_says_what_to_do(bad: Project, arguments: l
 def test_an_internal_error_exits_with_2_and_names_the_rule_and_the_file(bad: Project) -> None:
     broken_rule = """
 import dataclasses, sys
-import perflint.registry, perflint.run
+import perflint.rule.registry, perflint.run.run
 from perflint.__main__ import main
 def fail(code): raise KeyError("oops")
-rules = [dataclasses.replace(r, check=fail) for r in perflint.registry.all_rules() if r.name == "no-grad-without-call"]
-perflint.registry.all_rules = lambda: tuple(rules)
+rules = [dataclasses.replace(r, check=fail) for r in perflint.rule.registry.all_rules() if r.name == "no-grad-without-call"]
+perflint.rule.registry.all_rules = lambda: tuple(rules)
 main()
 """
     done = in_subprocess("check", cwd=bad.root, code=broken_rule)
@@ -232,9 +232,9 @@ def test_a_closed_pipe_gives_no_traceback(bad: Project) -> None:
 def test_ctrl_c_exits_with_130_and_no_traceback(bad: Project) -> None:
     interrupted = """
 import os, signal
-import perflint.engine
+import perflint.run.engine
 from perflint.__main__ import main
-perflint.engine.check_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
+perflint.run.engine.check_file = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
 main()
 """
     done = in_subprocess("check", cwd=bad.root, code=interrupted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import BAD, Project, in_process
 
-from perflint.config import Config, ConfigError, Configurations, parse
+from perflint.project.config import Config, ConfigError, Configurations, parse
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The fixer on real code that is on every machine which runs the tests: parts of torch, hypothesis and pytest.
 
-benchmarks/fix_corpus.py does the same, and more, over whole packages.
+corpus/fixes.py does the same, and more, over whole packages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import in_process
 
-from benchmarks.fix_corpus import ALL, damage
-from perflint import workers
+from corpus.fixes import ALL, damage
+from perflint.run import workers
 
 SAMPLE = {
     "torch": [

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from benchmarks import corpus, run_corpus, run_corpus_tests
-from benchmarks.corpus import Pin, pins, unpacked
+from corpus import download, run_tests
+from corpus import run as corpus_run
+from corpus.download import Pin, pins, unpacked
 
 TRAIN = """import torch
 
@@ -56,12 +57,12 @@ def test_the_list_is_pinned_and_names_no_registry() -> None:
     assert len(found) >= 30
     assert len({pin.name for pin in found}) == len(found)
     assert all(re.fullmatch(r"[0-9a-f]{64}", pin.sha256) for pin in found)
-    assert "://" not in corpus.PINS.read_text(encoding="utf-8")
+    assert "://" not in download.PINS.read_text(encoding="utf-8")
     assert sum(pin.tests is not None for pin in found) >= 8
 
 
 def test_unknown_names_are_refused() -> None:
-    command = [sys.executable, ROOT / "benchmarks" / "corpus.py", "folder-that-is-not-made", "no-such-package"]
+    command = [sys.executable, ROOT / "corpus" / "download.py", "folder-that-is-not-made", "no-such-package"]
     run = subprocess.run(command, cwd="/", capture_output=True, text=True)
     assert run.returncode == 1
     assert "corpus.toml has no package 'no-such-package'" in run.stderr
@@ -76,8 +77,8 @@ def test_an_archive_is_unpacked_if_its_hash_is_right(tmp_path: Path, monkeypatch
         asked.append(address)
         return io.BytesIO(data if address.endswith(".gz") else json.dumps(page).encode())
 
-    monkeypatch.setattr(corpus, "get", get)
-    monkeypatch.setattr(corpus, "index", lambda: "https://index.invalid/simple")
+    monkeypatch.setattr(download, "get", get)
+    monkeypatch.setattr(download, "index", lambda: "https://index.invalid/simple")
     pin = Pin("training", "1.0", "training-1.0.tar.gz", hashlib.sha256(data).hexdigest())
     assert (unpacked(pin, tmp_path) / "train.py").read_text(encoding="utf-8") == TRAIN
     assert asked == ["https://index.invalid/simple/training/", "https://index.invalid/simple/files/training-1.0.tar.gz"]
@@ -89,7 +90,7 @@ def test_an_archive_is_unpacked_if_its_hash_is_right(tmp_path: Path, monkeypatch
 
 
 def test_an_archive_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "downloaded", lambda pin: archive({"../outside.py": "x = 1\n"}))
+    monkeypatch.setattr(download, "downloaded", lambda pin: archive({"../outside.py": "x = 1\n"}))
     (tmp_path / "folder").mkdir()
     with pytest.raises(tarfile.FilterError):
         unpacked(Pin("training", "1.0", "training-1.0.tar.gz", ""), tmp_path / "folder")
@@ -97,12 +98,12 @@ def test_an_archive_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_package_is_counted_and_compared_with_what_was_accepted(package: Path) -> None:
-    found = run_corpus.examined(package, None)
+    found = corpus_run.examined(package, None)
     assert (found["files"], found["files_changed"], found["problems"]) == (1, 1, [])
     assert found["findings"]["tensor-const-to-device safe"] == 1
-    assert list(run_corpus.different(found, found)) == []
+    assert list(corpus_run.different(found, found)) == []
     (package / "train.py").write_text(TRAIN.replace("torch.tensor(0.5, device=device)", "0.5"), encoding="utf-8")
-    changes = list(run_corpus.different(found, run_corpus.examined(package, None)))
+    changes = list(corpus_run.different(found, corpus_run.examined(package, None)))
     assert "tensor-const-to-device safe: 1 -> 0" in changes
     assert "files_changed: 1 -> 0" in changes
 
@@ -117,7 +118,7 @@ def test_what_a_bad_fixer_does_is_seen(package: Path, tmp_path: Path) -> None:
     )
 
     def kinds(text: str) -> set[str]:
-        return {kind for kind, _ in run_corpus.peer(package, "tool", [sys.executable, str(tool), text])["problems"]}
+        return {kind for kind, _ in corpus_run.peer(package, "tool", [sys.executable, str(tool), text])["problems"]}
 
     assert kinds("import torch") == {"comments_lost"}
     assert kinds("import numpy") == {"comments_lost", "names_undefined_or_unused"}
@@ -137,8 +138,8 @@ def test_tests_that_fixes_break_are_seen(package: Path, monkeypatch: pytest.Monk
         path = cwd / "train.py"
         path.write_text(path.read_text(encoding="utf-8").replace("tensor(0.5", "full((), 0.5"), encoding="utf-8")
 
-    monkeypatch.setattr(run_corpus_tests, "perflint", fix)
+    monkeypatch.setattr(run_tests, "perflint", fix)
     pin = Pin("training", "1.0", "", "", tests={"run": ["tests"]})
-    found = run_corpus_tests.before_and_after(pin, package, sys.executable)
+    found = run_tests.before_and_after(pin, package, sys.executable)
     assert found["different"] == ["tests.test_train.test_text: passed -> failure"]
     assert (found["tests"], found["lines_changed"], found["changed_lines_run"]) == (2, 1, 0)

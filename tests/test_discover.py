@@ -11,7 +11,7 @@ from conftest import Project, in_process
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perflint.ignores import Ignores, ignore_spec
+from perflint.project.ignores import Ignores, ignore_spec
 
 
 @pytest.fixture

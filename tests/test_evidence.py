@@ -21,8 +21,8 @@ import pytest
 from conftest import FIXTURES, ROOT
 
 from perflint.cli import run_for_tests
-from perflint.explain import Measured
-from perflint.registry import all_rules
+from perflint.report.explain import Measured
+from perflint.rule.registry import all_rules
 
 RULES = {rule.name: rule for rule in all_rules()}
 

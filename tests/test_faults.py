@@ -1,4 +1,4 @@
-"""What `fix` leaves behind when something goes wrong in its middle. The long run is benchmarks/faults.py."""
+"""What `fix` leaves behind when something goes wrong in its middle. The long run is fuzz/faults.py."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if sys.platform == "win32":
     pytest.skip("needs fork and signals", allow_module_level=True)
 
 import perflint.__main__
-from benchmarks.faults import FAULTS, FIX, HARMLESS, Tree, injected, interrupted_at, lines_run, old, run, scratch
-from perflint.fixer import LEFTOVER, WriteError, remove_leftovers, uninterrupted, write
-from perflint.project import MAX_FILE_BYTES, read_file
-from perflint.project import Project as Known
+from fuzz.faults import FAULTS, FIX, HARMLESS, Tree, injected, interrupted_at, lines_run, old, run, scratch
+from perflint.fix.fixer import LEFTOVER, WriteError, remove_leftovers, uninterrupted, write
+from perflint.project.project import MAX_FILE_BYTES, read_file
+from perflint.project.project import Project as Known
 
 NOBODY = 65534
 
@@ -57,13 +57,13 @@ def test_a_ctrl_c_that_python_would_forget_ends_the_run(here: Project, swallowed
     here.write({"a.py": BAD})
     code = f"""
 import os, signal, sys, time
-import perflint.engine
+import perflint.run.engine
 from perflint.__main__ import main
 def kill(*given): os.kill(os.getpid(), signal.SIGINT); time.sleep(0)
 def check(*a, **k):
     exec({swallowed!r}, {{"kill": kill}})
     [time.sleep(0.01) for _ in range(2000)]
-perflint.engine.check_file = check
+perflint.run.engine.check_file = check
 main()
 """
     done = in_subprocess("check", "--isolated", cwd=here.root, code=code)
@@ -74,7 +74,7 @@ def test_a_ctrl_c_that_becomes_another_exception_is_one(here: Project) -> None:
     here.write({"a.py": BAD})
     code = """
 import os, signal
-import perflint.engine
+import perflint.run.engine
 from perflint.__main__ import main
 def check(*a, **k):
     try:
@@ -82,7 +82,7 @@ def check(*a, **k):
         pass
     except KeyboardInterrupt:
         raise SyntaxError("can't load unicodedata module") from None
-perflint.engine.check_file = check
+perflint.run.engine.check_file = check
 main()
 """
     done = in_subprocess("check", "--isolated", cwd=here.root, code=code)
@@ -97,8 +97,8 @@ def test_the_harness_sees_a_torn_file(monkeypatch: pytest.MonkeyPatch) -> None:
             os.chmod(target, 0o644)
             handle.write(data[20:])
 
-    monkeypatch.setattr("perflint.fixer._replace", in_place)
-    monkeypatch.setattr("benchmarks.faults.STEPS", {"os.chmod"})
+    monkeypatch.setattr("perflint.fix.fixer._replace", in_place)
+    monkeypatch.setattr("fuzz.faults.STEPS", {"os.chmod"})
     assert injected("kills at steps", count=2, seed=1)["files torn or lost"] == 2
 
 
@@ -106,7 +106,7 @@ def test_the_harness_sees_a_torn_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_edit_between_the_check_and_the_fix_is_kept(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perflint import engine
+    from perflint.run import engine
 
     here.write({"a.py": BAD})
 

@@ -15,10 +15,10 @@ from conftest import BAD, GOOD, Project, in_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perflint.fixer import WriteError, add_imports, apply_edits, fix_text, write
-from perflint.rewrite import add_keyword, delete_statement, wrap_statement
-from perflint.rule import Applicability, Category, Edit, Finding, Fix, Import, Severity
-from perflint.source import Source
+from perflint.fix.fixer import WriteError, add_imports, apply_edits, fix_text, write
+from perflint.fix.rewrite import add_keyword, delete_statement, wrap_statement
+from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.source.source import Source
 
 ONLY = ("--isolated", "--select", "no-grad-without-call")
 

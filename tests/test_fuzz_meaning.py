@@ -1,6 +1,6 @@
 """Safe fixes do not change what programs compute: random programs, and the smallest forms of those that once changed.
 
-The long run by hand is benchmarks/fuzz_meaning.py.
+The long run by hand is fuzz/meaning.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
-from benchmarks.fuzz_meaning import changes, outcome, safely_fixed, smallest
-from benchmarks.training_programs import program
+from fuzz.meaning import changes, outcome, safely_fixed, smallest
+from fuzz.training_programs import program
 
 SECONDS = float(os.environ.get("PERFLINT_FUZZ_SECONDS", "0"))
 """How long random programs run after those of the fixed seeds. By default not at all: a run of the tests does not depend on
-luck, and benchmarks/fuzz_meaning.py looks for more."""
+luck, and fuzz/meaning.py looks for more."""
 
 HEAD = """
 import functools
@@ -834,13 +834,13 @@ def test_random_programs() -> None:
 
 
 def test_a_change_is_seen_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    import benchmarks.fuzz_meaning
+    import fuzz.meaning
 
     files = {
         "main.py": "import torch\n\nunused = 3\nfor i in range(2):\n    noise = torch.rand(1)\n    print(noise.item() * 2)\n"
     }
     worse = lambda files: ({"main.py": files["main.py"].replace("* 2", "* 3")}, {}, set())
-    monkeypatch.setattr(benchmarks.fuzz_meaning, "safely_fixed", worse)
+    monkeypatch.setattr(fuzz.meaning, "safely_fixed", worse)
     assert "printed" in changes(files)[0][0]
     assert smallest(files)["main.py"] == "import torch\nnoise = torch.rand(1)\nprint(noise.item() * 2)"
 

@@ -1,6 +1,6 @@
 """Texts do not make perflint crash, break a file, or find something else for their layout: random ones and former failures.
 
-The long run by hand is benchmarks/fuzz_text.py.
+The long run by hand is fuzz/text.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import in_process
 
-from benchmarks.fuzz_text import Tally, checked, examined, failures, fixed, named, tried, unlike_safety
-from benchmarks.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources, spread_out
+from fuzz.text import Tally, checked, examined, failures, fixed, named, tried, unlike_safety
+from fuzz.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources, spread_out
 from perflint.facts import flow
-from perflint.rule import Applicability
-from perflint.source import Source
-from perflint.syntax import Module
+from perflint.rule.finding import Applicability
+from perflint.source.source import Source
+from perflint.source.syntax import Module
 
 TEXTS = Texts(repository_sources())
 
@@ -48,7 +48,7 @@ def train(model, loader, optimizer):
 
 
 def test_what_goes_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    import benchmarks.fuzz_text as fuzz
+    import fuzz.text as fuzz
 
     def fixed_badly(**found: bytes) -> set[str]:
         real = fixed(TRAIN, unsafe=True)

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from perflint.cli import cli
-from perflint.diff import patch, without_controls
 from perflint.facts import flow, solver
-from perflint.ignores import ignore_spec
+from perflint.fix.diff import patch, without_controls
+from perflint.project.ignores import ignore_spec
 from perflint.report.text import printable
-from perflint.run import FixedFile
-from perflint.words import words
+from perflint.run.run import FixedFile
+from perflint.source.words import words
 
 CPU_SECONDS = 60
 """What no run in these tests comes near; without a bound they would take hours."""
@@ -92,7 +92,7 @@ import sys
 
 if __name__ == "__main__":
     del sys.path[0]
-    from perflint import parallel, workers
+    from perflint.run import parallel, workers
     from perflint.__main__ import main
 
     parallel.can_fork = lambda: False

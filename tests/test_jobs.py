@@ -19,18 +19,18 @@ from conftest import BAD, FIXTURES, ROOT, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint import parallel, run, workers
-from perflint.config import Config
-from perflint.cores import cpu_quota
-from perflint.discover import Found
-from perflint.engine import check_item
-from perflint.executors import opened
-from perflint.outcome import Item
-from perflint.parallel import ParallelError, batches, stretches
-from perflint.project import read_with_stat
-from perflint.registry import all_rules
-from perflint.run import Result, Run
-from perflint.workers import Workers
+from perflint.project.config import Config
+from perflint.project.discover import Found
+from perflint.project.project import read_with_stat
+from perflint.rule.registry import all_rules
+from perflint.run import parallel, run, workers
+from perflint.run.cores import cpu_quota
+from perflint.run.engine import check_item
+from perflint.run.executors import opened
+from perflint.run.outcome import Item
+from perflint.run.parallel import ParallelError, batches, stretches
+from perflint.run.run import Result, Run
+from perflint.run.workers import Workers
 
 forks = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked on Linux only")
 
@@ -152,7 +152,7 @@ def test_a_large_run_starts_as_many_processes_as_there_are_jobs(project: Project
         return ((place, check_item(sessions, item)) for place, item in enumerate(items))
 
     monkeypatch.setattr(parallel, "distributed", recorded)
-    monkeypatch.setattr("perflint.cores.available_cores", lambda: 7)
+    monkeypatch.setattr("perflint.run.cores.available_cores", lambda: 7)
     project.write({f"train{n}.py": "# " + 300_000 * "x" for n in range(16)})
     for jobs in (["-j", "3"], [], ["-j", "1"]):
         assert in_process("check", *jobs, str(project.root)).exit_code == 0
@@ -183,10 +183,10 @@ def test_a_container_s_share_of_the_cores_counts(tmp_path: Path, files: dict[str
 WITH_RULE = """
 import os, pathlib, signal, sys, time
 from dataclasses import replace
-import perflint.registry, perflint.workers
+import perflint.rule.registry, perflint.run.workers
 from perflint.api import Category, Severity, rule
 
-rules, parent = perflint.registry.all_rules(), os.getpid()
+rules, parent = perflint.rule.registry.all_rules(), os.getpid()
 
 @rule(category=Category.SYNC, severity=Severity.WARNING, needs=[("torch",)])
 def check(code):
@@ -194,8 +194,8 @@ def check(code):
     BODY
     return iter(())
 
-perflint.registry.all_rules = lambda: (*rules, replace(check, name="trouble"))
-perflint.workers.WORTHWHILE_BYTES = 0
+perflint.rule.registry.all_rules = lambda: (*rules, replace(check, name="trouble"))
+perflint.run.workers.WORTHWHILE_BYTES = 0
 from perflint.__main__ import main
 main()
 """

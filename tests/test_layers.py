@@ -103,7 +103,7 @@ def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: 
     (tmp_path / ".git").mkdir()
     (tmp_path / "plain.py").write_text("x = 1\n")
     loaded = modules_after("check", "--isolated", "plain.py", folder=tmp_path)
-    assert "perflint.engine" in loaded
+    assert "perflint.run.engine" in loaded
     assert not loaded & {"libcst", "rich", "pathspec", "packaging.requirements", "multiprocessing", "concurrent.futures"}
 
 
@@ -113,9 +113,15 @@ def test_a_run_that_remembers_everything_loads_nothing_that_checks(tmp_path: Pat
     (tmp_path / ".gitignore").write_text("__pycache__/\n*.py[cod]\n.venv\n*.egg-info/\n/site\n")
     (tmp_path / "train.py").write_text(BAD)
     first, again = (modules_after("check", "--exit-zero", folder=tmp_path) for _ in range(2))
-    assert "perflint.engine" in first
+    assert "perflint.run.engine" in first
     assert not {m for m in again if m.startswith(("perflint.facts", "perflint_rules"))}
-    assert not again & {"perflint.engine", "perflint.syntax", "perflint.fixer", "perflint.api", "perflint.parallel"}
+    assert not again & {
+        "perflint.run.engine",
+        "perflint.source.syntax",
+        "perflint.fix.fixer",
+        "perflint.api",
+        "perflint.run.parallel",
+    }
     assert not again & {"libcst", "rich", "pathspec", "packaging", "importlib.metadata", "multiprocessing"}
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from perflint import project
-from perflint.config import Config
-from perflint.registry import all_rules
-from perflint.run import Result, Run
-from perflint.source import Source
-from perflint.syntax import Module
+from perflint.project import project
+from perflint.project.config import Config
+from perflint.rule.registry import all_rules
+from perflint.run.run import Result, Run
+from perflint.source.source import Source
+from perflint.source.syntax import Module
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 EVALUATION = """\

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import FIXTURES, ROOT, Project, in_process
 
-from perflint.registry import all_rules
-from perflint.rule import Rule
+from perflint.rule.registry import all_rules
+from perflint.rule.rule import Rule
 
 RULES = all_rules()
 HEADINGS = (

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.fuzz_meaning import chunks
 from benchmarks.surroundings import added, joined, record
+from fuzz.meaning import chunks
 
 
 def fuzzed(*seeds: tuple[int, int], changed: int = 0) -> dict[str, object]:

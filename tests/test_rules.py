@@ -18,7 +18,7 @@ import pytest
 from conftest import FIXTURES
 
 from perflint.cli import run_for_tests
-from perflint.registry import all_rules
+from perflint.rule.registry import all_rules
 
 RULES = {rule.name: rule for rule in all_rules()}
 MARK = re.compile(r"#\s*expect:\s*(safe|unsafe|advice)\b")

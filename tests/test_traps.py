@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from perflint.cli import run_for_tests
-from perflint.registry import all_rules
+from perflint.rule.registry import all_rules
 
 PRELUDE = """import io, copy, json, gc, random, asyncio, contextlib
 import torch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import BAD, GOOD, Project, in_process
 
-from perflint import watch
+from perflint.run import watch
 
 
 @pytest.fixture

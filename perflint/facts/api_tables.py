@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from perflint.words import words
+from perflint.source.words import words
 
 # -- tensor methods and torch functions of the same name ----------------------------------------------------------------
 

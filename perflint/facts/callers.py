@@ -34,9 +34,9 @@ from perflint.facts.values import (
     join,
     one,
 )
-from perflint.project import MAX_IMPORTERS
-from perflint.syntax import Class, Module, Scope, SyntaxProblem, is_renamed, stands_in_code
-from perflint.words import call_pattern
+from perflint.project.project import MAX_IMPORTERS
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem, is_renamed, stands_in_code
+from perflint.source.words import call_pattern
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Inference

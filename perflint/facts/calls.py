@@ -61,7 +61,7 @@ from perflint.facts.values import (
     one,
     place_of,
 )
-from perflint.words import any_layout, words
+from perflint.source.words import any_layout, words
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Frame, Inference

@@ -22,9 +22,9 @@ from perflint.facts.values import (
     join,
     one,
 )
-from perflint.project import MAX_IMPORTERS, stored_attributes
-from perflint.syntax import Class, Scope
-from perflint.words import any_layout
+from perflint.project.project import MAX_IMPORTERS, stored_attributes
+from perflint.source.syntax import Class, Scope
+from perflint.source.words import any_layout
 
 if TYPE_CHECKING:
     from perflint.facts.inference import Frame, Inference

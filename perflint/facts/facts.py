@@ -10,9 +10,9 @@ from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.reads import HostRead, Sinks, find_reads, find_truths
 from perflint.facts.versions import depends_on, oldest_versions
-from perflint.project import Project
-from perflint.syntax import Scope
-from perflint.trace import Memo
+from perflint.project.project import Project
+from perflint.project.trace import Memo
+from perflint.source.syntax import Scope
 
 if TYPE_CHECKING:
     from packaging.version import Version

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from perflint.facts.solver import TooExpensive
-from perflint.ordered import OrderedFrozenSet
-from perflint.syntax import Class, FunctionNode, Scope
-from perflint.words import words
+from perflint.source.ordered import OrderedFrozenSet
+from perflint.source.syntax import Class, FunctionNode, Scope
+from perflint.source.words import words
 
 BlockKind = Literal[
     "scope", "then", "else", "loop", "loop-else", "try", "handler", "finally", "with", "case", "operand", "message"
@@ -329,9 +329,11 @@ def flow_of(scope: Scope) -> Flow:
         SyntaxProblem: the scope's text does not parse.
 
     """
-    if scope.flow_cache is None:
-        scope.flow_cache = Flow(scope)
-    return scope.flow_cache
+    held = scope.flow_cache
+    if held is None:
+        held = scope.flow_cache = Flow(scope)
+    assert isinstance(held, Flow)
+    return held
 
 
 def _may_swallow(node: ast.AST) -> bool:

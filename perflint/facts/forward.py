@@ -14,8 +14,8 @@ from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import may_run_module
 from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
-from perflint.syntax import Class, Scope, SyntaxProblem
-from perflint.words import any_layout, words
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
 MAX_REACHED = 60
 """A network of more classes and functions than this is not looked through."""

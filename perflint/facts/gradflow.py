@@ -13,8 +13,8 @@ from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text
-from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import any_layout, words
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
 
 class GradUse(Enum):

@@ -8,8 +8,8 @@ from perflint.facts.api_tables import GRAD_OFF
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import External
-from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import any_layout
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout
 
 _AUTOCAST = any_layout(rb"autocast|precision|\bamp\b|\bAccelerator \(|\bFabric \(|\b[fb][pf]?16\b")
 

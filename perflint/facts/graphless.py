@@ -23,8 +23,8 @@ from perflint.facts.values import (
     Text,
     Value,
 )
-from perflint.syntax import Scope
-from perflint.words import words
+from perflint.source.syntax import Scope
+from perflint.source.words import words
 
 _SHOWN_WHOLE = re.compile(r"%[-#0 +\d.*]*[rsa]")
 _SHOWS = words("print str repr ascii format")

@@ -10,8 +10,8 @@ from perflint.facts.calls import iterating_runs
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.values import ClassRef, FunctionRef, Instance, Loader, Object, Sequence, Value
-from perflint.syntax import Class, Scope
-from perflint.words import any_layout
+from perflint.source.syntax import Class, Scope
+from perflint.source.words import any_layout
 
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
 _LOADED = (ast.Name, ast.Attribute, ast.Subscript)

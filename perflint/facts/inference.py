@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from perflint.bindings import Binding
 from perflint.facts import calls, classes
 from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import Callers
@@ -50,9 +49,10 @@ from perflint.facts.values import (
     one,
     place_of,
 )
-from perflint.project import Project
-from perflint.syntax import Class, Module, Scope, SyntaxProblem
-from perflint.words import words
+from perflint.project.project import Project
+from perflint.source.bindings import Binding
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.words import words
 
 MAX_DEPTH: Final = 4
 """How many function borders one question may cross."""

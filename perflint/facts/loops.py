@@ -21,10 +21,10 @@ from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
-from perflint.gate import Gate
-from perflint.syntax import Scope, SyntaxProblem
-from perflint.trace import Memo
-from perflint.words import any_layout, call_pattern, words
+from perflint.project.trace import Memo
+from perflint.source.gate import Gate
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, call_pattern, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""

@@ -16,7 +16,7 @@ from perflint.facts.values import (
     Tensor,
     Value,
 )
-from perflint.words import any_layout
+from perflint.source.words import any_layout
 
 _CANONICAL = (
     (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),

@@ -44,8 +44,8 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
-from perflint.syntax import Scope, SyntaxProblem
-from perflint.words import any_layout, words
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
 _HARMLESS_CALLS = words(
     """

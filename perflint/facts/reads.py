@@ -31,8 +31,8 @@ from perflint.facts.values import (
     Value,
     place_of,
 )
-from perflint.syntax import Scope
-from perflint.words import words
+from perflint.source.syntax import Scope
+from perflint.source.words import words
 
 
 class ReadKind(Enum):

@@ -12,9 +12,9 @@ from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
 from perflint.facts.values import Alternative, Object, Tensor
-from perflint.gate import Gate, Word
-from perflint.syntax import Scope
-from perflint.words import any_layout
+from perflint.source.gate import Gate, Word
+from perflint.source.syntax import Scope
+from perflint.source.words import any_layout
 
 _BUILT: Final = [any_layout(kind + rb"(?:Cell)? \(") for kind in (rb"LSTM", rb"GRU", rb"RNN")]
 _CALLED: Final = [any_layout(name + rb"(?<!\w" + name + rb")\w* \(") for name in (rb"lstm", rb"gru", rb"rnn")]

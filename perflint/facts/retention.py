@@ -32,8 +32,8 @@ from perflint.facts.values import (
     Text,
     Value,
 )
-from perflint.syntax import Class, Scope, SyntaxProblem
-from perflint.words import any_layout, words
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
 MAX_SCOPES = 80
 """How many functions one proof may go through; a larger model counts as unknown."""

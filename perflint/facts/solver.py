@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from perflint.trace import Trace, traced
+from perflint.project.trace import Trace, traced
 
 Answer = TypeVar("Answer")
 

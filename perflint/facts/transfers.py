@@ -8,7 +8,7 @@ from perflint.facts.calls import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.loops import is_neural_module
 from perflint.facts.values import Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
-from perflint.syntax import Scope
+from perflint.source.syntax import Scope
 
 
 def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:

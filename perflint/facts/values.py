@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from perflint.ordered import OrderedFrozenSet
+from perflint.source.ordered import OrderedFrozenSet
 
 if TYPE_CHECKING:
-    from perflint.syntax import Class, Module, Scope
+    from perflint.source.syntax import Class, Module, Scope
 
 MAX_ALTERNATIVES = 8
 

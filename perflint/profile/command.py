@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from perflint.config import ConfigError
 from perflint.profile.record import record
 from perflint.profile.text import lines
+from perflint.project.config import ConfigError
 from perflint.verify.command import overrides_of, program_of, progress, write
 from perflint.verify.runs import ScriptFailed, run
 from perflint.verify.sandbox import Sandbox, SandboxError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from perflint.rule import Category, Finding, Severity
+from perflint.rule.finding import Category, Finding, Severity
 
 THRESHOLD = 0.001
 """The part of a step below which a finding does not matter."""

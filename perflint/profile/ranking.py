@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from perflint.outcome import Checked
 from perflint.profile.costs import Costs
-from perflint.run import Result
-from perflint.words import counted
+from perflint.run.outcome import Checked
+from perflint.run.run import Result
+from perflint.source.words import counted
 
 
 @dataclass

@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perflint.discover import Found
 from perflint.profile.costs import Costs
 from perflint.profile.statements import statements
-from perflint.registry import all_rules
-from perflint.run import Run as Check
-from perflint.run import shown
+from perflint.project.discover import Found
+from perflint.rule.registry import all_rules
+from perflint.run.run import Run as Check
+from perflint.run.run import shown
 from perflint.verify.runs import Program, Run
 
 FORMAT = 1

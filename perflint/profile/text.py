@@ -8,7 +8,7 @@ from typing import Any
 
 from perflint.profile.costs import THRESHOLD
 from perflint.report.text import printable
-from perflint.words import counted, plural
+from perflint.source.words import counted, plural
 
 MOST_ROWS = 15
 MOST_TEXT = 60

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.outcome import Checked
-from perflint.rule import Finding, Severity
-from perflint.run import Result
-from perflint.source import Source
+from perflint.rule.finding import Finding, Severity
+from perflint.run.outcome import Checked
+from perflint.run.run import Result
+from perflint.source.source import Source
 
 
 def records(result: Result) -> Iterator[dict[str, Any]]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import click
 
-from perflint.outcome import Checked
-from perflint.rule import Applicability, Finding, Severity
-from perflint.run import Result
-from perflint.words import counted
+from perflint.rule.finding import Applicability, Finding, Severity
+from perflint.run.outcome import Checked
+from perflint.run.run import Result
+from perflint.source.words import counted
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

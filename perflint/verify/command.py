@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from perflint.config import ConfigError
-from perflint.discover import project_root
+from perflint.project.config import ConfigError
+from perflint.project.discover import project_root
 from perflint.verify.fixes import Place, apply_fixes
 from perflint.verify.html import page
 from perflint.verify.record import record

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint.discover import Found
-from perflint.fixer import is_fixable
-from perflint.registry import all_rules
-from perflint.rule import Applicability, Finding
-from perflint.run import Run, shown
-from perflint.source import Source
+from perflint.fix.fixer import is_fixable
+from perflint.project.discover import Found
+from perflint.rule.finding import Applicability, Finding
+from perflint.rule.registry import all_rules
+from perflint.run.run import Run, shown
+from perflint.source.source import Source
 
 
 @dataclass(frozen=True, order=True)

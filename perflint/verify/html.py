@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
+from perflint.source.words import counted, plural
 from perflint.verify.plots import Series, curves, escaped, histogram, pairs
-from perflint.words import counted, plural
 
 MOST_DIFF_LINES = 2000
 """A longer diff is cut: the page is for reading."""

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perflint.diff import patch
-from perflint.run import FixedFile
+from perflint.fix.diff import patch
+from perflint.run.run import FixedFile
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.words import plural
+from perflint.source.words import plural
 
 
 def lines(record: dict[str, Any]) -> Iterator[str]:

@@ -31,8 +31,8 @@ from perflint.facts.values import (
     Text,
     Value,
 )
-from perflint.project import Project
-from perflint.syntax import Class, Module, Scope
+from perflint.project.project import Project
+from perflint.source.syntax import Class, Module, Scope
 
 ROOT = "/project"
 

@@ -13,7 +13,7 @@ from conftest import FIXTURES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.values import Value
-from perflint.syntax import Module
+from perflint.source.syntax import Module
 
 FILES = sorted(FIXTURES.rglob("*.py"))
 

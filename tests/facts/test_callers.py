@@ -8,7 +8,7 @@ import pytest
 from ask import Program
 
 from perflint.facts.facts import Facts
-from perflint.project import Project
+from perflint.project.project import Project
 
 SITES = {
     "function": ("def f(x): pass\nf(1)\nf(2)", "f", 2, True),

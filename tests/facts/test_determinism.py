@@ -16,11 +16,11 @@ from conftest import FIXTURES, ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perflint.engine import check_file
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.session import Session
-from perflint.syntax import Scope
+from perflint.run.engine import check_file
+from perflint.run.session import Session
+from perflint.source.syntax import Scope
 
 Question = tuple[str, Scope, ast.expr | None]
 

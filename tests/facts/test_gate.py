@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perflint.gate import Gate, Needles, Word, beginning
-from perflint.words import call_pattern
+from perflint.source.gate import Gate, Needles, Word, beginning
+from perflint.source.words import call_pattern
 
 PATTERNS: list[Word] = [
     re.compile(pattern)

@@ -9,8 +9,8 @@ import pytest
 from ask import ROOT, Program
 
 from perflint.facts.versions import depends_on, oldest_versions
-from perflint.project import MAX_BYTES_HELD, MAX_NEIGHBOURS, Project
-from perflint.source import Position, Source, SourceError, split_lines
+from perflint.project.project import MAX_BYTES_HELD, MAX_NEIGHBOURS, Project
+from perflint.source.source import Position, Source, SourceError, split_lines
 
 FILES = {
     "pkg/__init__.py": "from .a import x\n",

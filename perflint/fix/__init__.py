@@ -1,0 +1,1 @@
+"""How a finding's edits become new text."""

@@ -1,0 +1,366 @@
+"""Applying fixes: edits of many findings composed, checked, repeated until nothing changes.
+
+A round takes the fixes that do not touch each other, applies them, and checks the result: it must parse, and no rule may
+find more than before. A fix that fails this is left out. The next round sees the new text, so fixes that overlapped
+get their turn.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import os
+import re
+import shutil
+import signal
+import threading
+import tokenize
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType, ModuleType
+
+from perflint.project.project import read_file
+from perflint.rule.finding import Applicability, Edit, Finding, Import
+from perflint.rule.suppress import without_suppression
+from perflint.source.source import Source, tokens
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+MAX_ROUNDS = 10
+"""So many rounds, and one for each finding: where a fix does not hold, those beside it are applied in several rounds."""
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
+"""Check another text of the same file."""
+Accept = Callable[[Source, Finding], bool]
+"""Whether the fix of a finding is to be applied."""
+
+
+@dataclass
+class Fixed:
+    """The outcome: the new text, the findings that are left, and how many findings of each rule were fixed."""
+
+    raw: bytes
+    remaining: list[Finding]
+    source: Source
+    applied: Counter[str] = field(default_factory=Counter)
+
+
+def fix_text(
+    source: Source,
+    findings: list[Finding],
+    check: CheckText,
+    unsafe: bool,
+    accept: Accept = lambda source, finding: True,
+) -> Fixed:
+    """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
+    state = Fixed(source.raw, findings, source)
+    rejected: set[tuple[str, int, str]] = set()
+    for _ in range(MAX_ROUNDS + len(findings)):
+        open_ = [f for f in state.remaining if is_fixable(f, unsafe) and _key(state.source, f) not in rejected]
+        wanted = [f for f in open_ if accept(state.source, f)]
+        if not wanted:
+            break
+        chosen = _compatible(state.source, wanted)
+        while chosen and not _apply(state, chosen, check):
+            if len(chosen) == 1:
+                rejected.add(_key(state.source, chosen[0]))
+            chosen = chosen[: len(chosen) // 2]  # what is left is looked for again, for positions will have moved
+    return state
+
+
+def is_fixable(finding: Finding, unsafe: bool) -> bool:
+    """Whether a finding has a fix that may be applied."""
+    return finding.fix is not None and (unsafe or finding.fix.applicability is Applicability.SAFE)
+
+
+def _key(source: Source, finding: Finding) -> tuple[str, int, str]:
+    return finding.rule, source.row_at(finding.start), source.text(finding.start, finding.end)
+
+
+def _compatible(source: Source, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings whose edits do not overlap and do not share a line with an insertion of another one."""
+    chosen: list[Finding] = []
+    taken: list[tuple[int, int]] = []  # in order
+    for finding in findings:
+        assert finding.fix is not None
+        spans = [(e.start, e.end) for e in finding.fix.edits]
+        if any(_touches(span, taken) for span in spans) or _overlap_themselves(spans):
+            continue
+        chosen.append(finding)
+        for span in spans:
+            insort(taken, span)
+    return chosen
+
+
+def _touches(span: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
+    """Whether a span overlaps one of others that are in order and do not overlap: only the nearest two can."""
+    at = bisect_left(taken, span)
+    return any(_overlaps(span, other) for other in taken[max(at - 1, 0) : at + 1])
+
+
+def _overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    if a[0] == a[1] and b[0] == b[1]:
+        return a[0] == b[0]
+    if a[0] == a[1]:
+        return b[0] < a[0] < b[1]
+    if b[0] == b[1]:
+        return a[0] < b[0] < a[1]
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _overlap_themselves(spans: list[tuple[int, int]]) -> bool:
+    ordered = sorted(spans)
+    return any(_overlaps(a, b) and a[0] != a[1] for a, b in itertools.pairwise(ordered))
+
+
+def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
+    """Apply fixes to the state if the result holds; else leave the state alone."""
+    edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
+    imports = [wanted for f in chosen if f.fix is not None for wanted in f.fix.imports]
+    newline = state.source.newline if len(set(_LINE_END.findall(state.source.raw))) == 1 else ""
+    raw = apply_edits(state.source.raw, [_with_line_ends(edit, newline) for edit in edits])
+    try:
+        raw = add_imports(Source(state.source.path, raw), imports)
+        ast.parse(raw.decode())
+        keeps_comments = _comments(state.source.raw) == _comments(raw)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return False
+    if not keeps_comments:
+        return False
+    source, findings = check(raw)
+    if source is None or not _holds(state.remaining, findings, chosen):
+        return False
+    state.raw, state.source, state.remaining = raw, source, findings
+    state.applied.update(f.rule for f in chosen)
+    return True
+
+
+def _with_line_ends(edit: Edit, newline: str) -> Edit:
+    """An edit with a file's own line ends, which the text that it was made from may lack; `newline` is that of all lines."""
+    return replace(edit, content=re.sub(r"\r?\n", newline, edit.content)) if newline else edit
+
+
+def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:
+    """`body` with edits applied. Insertions at one place keep their order; all bytes outside of edits stay."""
+    pieces: list[bytes] = []
+    last = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        start = max(edit.start, last)
+        pieces += [body[last:start], edit.content.encode()]
+        last = max(last, edit.end)
+    pieces.append(body[last:])
+    return b"".join(pieces)
+
+
+def _comments(body: bytes) -> Counter[str]:
+    """The comments of a text, suppressions left out: those that silence nothing may go."""
+    texts = (without_suppression(token.string) for token in tokens(body) if token.type == tokenize.COMMENT)
+    return Counter(text for text in texts if text)
+
+
+def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[Finding]) -> bool:
+    """Whether the fixed findings are gone and no rule finds more than it did."""
+    old = Counter(f.rule for f in before)
+    new = Counter(f.rule for f in after)
+    gone = Counter(f.rule for f in fixed)
+    expected = {name for f in fixed if f.fix is not None for name in f.fix.leads_to}
+    return all(new[name] <= old[name] - gone[name] for name in {*old, *new} - expected)
+
+
+# -- imports -------------------------------------------------------------------------------------------------------------
+
+
+def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
+    """The text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
+    and its `__future__` imports.
+    """
+    raw = source.raw
+    for wanted in dict.fromkeys(imports):
+        tree = ast.parse(raw.decode())
+        if not _is_imported(tree, wanted):
+            raw = _with_import(Source(source.path, raw), tree, wanted)
+    return raw
+
+
+def _is_imported(tree: ast.Module, wanted: Import) -> bool:
+    for statement in tree.body:
+        match statement:
+            case ast.Import(names=names) if wanted.name is None:
+                if any(a.name == wanted.module and a.asname is None for a in names):
+                    return True
+            case ast.ImportFrom(module=module, names=names, level=0) if module == wanted.module:
+                if any(a.name == wanted.name and a.asname is None for a in names):
+                    return True
+    return False
+
+
+def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
+    if wanted.name is not None:
+        for statement in tree.body:
+            if isinstance(statement, ast.ImportFrom) and statement.module == wanted.module and statement.level == 0:
+                merged = _merged(source, statement, wanted.name)
+                if merged is not None:
+                    return merged
+    text = f"import {wanted.module}" if wanted.name is None else f"from {wanted.module} import {wanted.name}"
+    before = [s for s in tree.body if _must_come_first(s, tree.body[0])]
+    imports = list(itertools.takewhile(_is_absolute_import, tree.body[len(before) :]))
+    imports = [s for s in imports if not source.line(s.lineno)[: s.col_offset].strip()]
+    plain = [s for s in imports if isinstance(s, ast.Import)]
+    if imports and wanted.name is None and not plain:
+        at = source.starts[imports[0].lineno - 1]  # `import torch` goes before `from torch import nn`
+        return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
+    before += imports if wanted.name is not None else plain
+    if before:
+        row = before[-1].end_lineno or before[-1].lineno
+        if row < len(source.starts):
+            at = source.starts[row]
+            return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
+        return source.raw + f"{source.newline}{text}{source.newline}".encode()
+    first = tree.body[0] if tree.body else None
+    at = source.starts[min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))]) - 1] if first else 0
+    if first is not None and source.line(first.lineno)[: first.col_offset].strip():
+        raise ValueError("the first statement does not start its line")
+    return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
+
+
+def _is_absolute_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import) or (isinstance(statement, ast.ImportFrom) and not statement.level)
+
+
+def _must_come_first(statement: ast.stmt, first: ast.stmt) -> bool:
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return True
+    return (
+        statement is first
+        and isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | None:
+    if statement.lineno != statement.end_lineno or any(a.name == "*" for a in statement.names):
+        return None
+    last = statement.names[-1]
+    assert last.end_lineno is not None
+    assert last.end_col_offset is not None
+    at = source.offset(last.end_lineno, last.end_col_offset)
+    return source.raw[:at] + f", {name}".encode() + source.raw[at:]
+
+
+# -- writing -------------------------------------------------------------------------------------------------------------
+
+
+LEFTOVER = ".perflint-"
+"""How the names of files begin that are being written."""
+
+_CHANGED = "the file was changed while it was being fixed; run perflint again"
+
+
+class WriteError(Exception):
+    """A fixed file could not be written; the file on disk is as it was."""
+
+
+def write(path: str, expected: bytes, data: bytes) -> None:
+    """Replace a file's bytes in one step, keeping its owner, mode and attributes; a symbolic link stays one.
+
+    Another hard link to the file keeps the old text. A Ctrl-C takes effect when the file is written.
+
+    Raises:
+        WriteError: the file has changed since it was read, or it cannot be written.
+
+    """
+    target = os.path.realpath(path)
+    try:
+        with uninterrupted():
+            _replace(target, expected, data)
+    except OSError as error:
+        raise WriteError(f"the file cannot be written: {error.strerror}") from None
+
+
+def _replace(target: str, expected: bytes, data: bytes) -> None:
+    if read_file(target) != expected:
+        raise WriteError(_CHANGED)
+    if not os.access(target, os.W_OK):
+        raise WriteError("the file is read-only")
+    import tempfile
+
+    number, temporary = tempfile.mkstemp(prefix=LEFTOVER, dir=os.path.dirname(target))
+    try:
+        with os.fdopen(number, "wb") as out:
+            with contextlib.suppress(OSError):
+                _mark(out.fileno())
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        _copy_attributes(target, temporary)
+        if read_file(target) != expected:  # asked again at the last moment, because writing to a disk may take long
+            raise WriteError(_CHANGED)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _copy_attributes(source: str, target: str) -> None:
+    """Give a new file the owner, the mode and the extended attributes of the one that it will replace; its time is now."""
+    about = os.stat(source)
+    if hasattr(os, "chown") and (about.st_uid, about.st_gid) != (os.stat(target).st_uid, os.stat(target).st_gid):
+        try:
+            os.chown(target, about.st_uid, about.st_gid)
+        except PermissionError:
+            raise WriteError("the file belongs to another user or group and would become yours; let its owner fix it") from None
+    shutil.copystat(source, target)
+    os.utime(target)
+
+
+def _mark(number: int) -> None:
+    """Lock an open file while it is written: the lock goes with the process, however that ends.
+
+    Raises:
+        OSError: another process has locked it, or the file system has no locks.
+
+    """
+    if fcntl is not None:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove_leftovers(directory: str) -> None:
+    """Remove what a killed run was writing in a directory; what another run is writing now stays."""
+    with contextlib.suppress(OSError), os.scandir(directory) as listing:
+        for entry in [e for e in listing if e.name.startswith(LEFTOVER) and e.is_file(follow_symlinks=False)]:
+            with contextlib.suppress(OSError):
+                with open(entry.path, "rb") as handle:
+                    _mark(handle.fileno())
+                os.unlink(entry.path)  # without locks, as on Windows, an open file cannot be removed
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put a Ctrl-C off until the end of the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)

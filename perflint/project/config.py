@@ -1,0 +1,214 @@
+"""Configuration: `[tool.perflint]` in pyproject.toml, or perflint.toml, nearest to the linted file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from perflint.project.folders import Folders
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+FILE_NAMES = ("perflint.toml", "pyproject.toml")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The message says where, what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings for a run. `path` is the file that they come from."""
+
+    path: str | None = None
+    select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    extend_exclude: tuple[str, ...] = ()
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    runtime: bool = False
+    unsafe_fixes: bool = False
+    respect_gitignore: bool = True
+    output_format: str | None = None
+    cache_dir: str | None = None
+    target_versions: Mapping[str, Version] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> str | None:
+        """The directory that paths in the configuration are relative to."""
+        return os.path.dirname(self.path) if self.path is not None else None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user's configuration lets rules do."""
+
+    runtime: bool = False
+    """Whether fixes may import `perflint_runtime`."""
+
+
+_KEYS = {
+    "select": "names",
+    "extend-select": "names",
+    "ignore": "names",
+    "exclude": "names",
+    "extend-exclude": "names",
+    "per-file-ignores": "table",
+    "runtime": "flag",
+    "unsafe-fixes": "flag",
+    "respect-gitignore": "flag",
+    "output-format": "text",
+    "cache-dir": "text",
+    "target-versions": "versions",
+}
+
+
+def load(path: str) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, has an unknown key or a value of the wrong type.
+
+    """
+    path = os.path.abspath(path)
+    try:
+        with open(path, "rb") as handle:
+            content = _toml(handle.read())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: no valid TOML: {error}") from None
+    if os.path.basename(path) == "pyproject.toml":
+        tool = content.get("tool", {})
+        content = tool.get("perflint", {}) if isinstance(tool, dict) else {}
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: `tool.perflint` must be a table")
+    return parse(content, path)
+
+
+def _toml(text: bytes) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text.decode())
+
+
+def parse(content: Mapping[str, Any], path: str) -> Config:
+    """Check and convert the settings of a table."""
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        kind = _KEYS.get(key)
+        if kind is None:
+            near = nearest(key.replace("_", "-"), _KEYS)
+            hint = f"; did you mean `{near}`?" if near else f"; valid keys are {', '.join(sorted(_KEYS))}"
+            raise ConfigError(f"{path}: unknown key `{key}`{hint}")
+        values[key.replace("-", "_")] = _converted(key, value, kind, path)
+    return Config(path=path, **values)
+
+
+def _converted(key: str, value: Any, kind: str, path: str) -> Any:
+    match kind:
+        case "names" if isinstance(value, list) and all(isinstance(v, str) for v in value):
+            return tuple(value)
+        case "flag" if isinstance(value, bool):
+            return value
+        case "text" if isinstance(value, str):
+            return value
+        case "table" if isinstance(value, dict):
+            return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
+        case "versions" if isinstance(value, dict):
+            from packaging.version import InvalidVersion, Version
+
+            try:
+                return {package: Version(str(version)) for package, version in value.items()}
+            except InvalidVersion as error:
+                raise ConfigError(f"{path}: `{key}`: {error}") from None
+    expected = {
+        "names": "a list of strings",
+        "flag": "true or false",
+        "text": "a string",
+        "table": "a table of lists",
+        "versions": "a table of versions",
+    }[kind]
+    raise ConfigError(f"{path}: `{key}` must be {expected}")
+
+
+def configuration_in(directory: str, folders: Folders) -> str | None:
+    """The configuration file in a directory; a pyproject.toml counts if it has `[tool.perflint]`."""
+    for name in FILE_NAMES:
+        path = os.path.join(directory, name)
+        if folders.holds(directory, name) and os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
+            return path
+    return None
+
+
+def _has_table(path: str) -> bool:
+    """Whether a pyproject.toml configures perflint. One that is broken where it may do so counts: `load` says what is wrong."""
+    try:
+        with open(path, "rb") as handle:
+            text = handle.read()
+        if b"perflint" not in text:
+            return False
+        tool = _toml(text).get("tool", {})
+    except (OSError, ValueError, RecursionError):
+        return True
+    return not isinstance(tool, dict) or "perflint" in tool
+
+
+_ADDED = ("extend_select", "ignore", "extend_exclude")
+
+
+class Configurations:
+    """Configurations by directory. `fixed` replaces all of them; `overrides` come from the command line.
+
+    As in ruff, `--ignore` and `--extend-select` add to what is configured, and `--select` starts anew.
+    """
+
+    def __init__(self, fixed: Config | None, overrides: Mapping[str, Any], folders: Folders | None = None) -> None:
+        self._fixed, self._overrides = fixed, overrides
+        self._folders = folders or Folders()
+        self._known: dict[str, Config] = {}
+        self._loaded: dict[str | None, Config] = {}
+        self._files: dict[str, str | None] = {}
+
+    def of(self, directory: str) -> Config:
+        """The configuration for the files of a directory.
+
+        Raises:
+            ConfigError: the nearest configuration file is unusable.
+
+        """
+        found = self._known.get(directory)
+        if found is None:
+            path = self._nearest(os.path.abspath(directory)) if self._fixed is None else None
+            if path not in self._loaded:
+                self._loaded[path] = self._completed(self._fixed or (load(path) if path is not None else Config()))
+            found = self._known[directory] = self._loaded[path]
+        return found
+
+    def _completed(self, base: Config) -> Config:
+        """A configuration with what the command line says."""
+        if "select" in self._overrides:
+            base = replace(base, extend_select=(), ignore=())
+        added = {key: (*getattr(base, key), *self._overrides.get(key, ())) for key in _ADDED}
+        return replace(base, **{**self._overrides, **added})
+
+    def _nearest(self, directory: str) -> str | None:
+        """The nearest configuration file at or above a directory."""
+        if directory not in self._files:
+            found, parent = configuration_in(directory, self._folders), os.path.dirname(directory)
+            self._files[directory] = self._nearest(parent) if found is None and parent != directory else found
+        return self._files[directory]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one was probably meant to be."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, known, 1)), None)

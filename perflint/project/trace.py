@@ -1,0 +1,82 @@
+"""Which questions about the project an answer rests on.
+
+Answers are remembered and shared between files, so each memory keeps, next to an answer, what was asked for it, and hands
+that on to whoever gets the answer. So the questions behind a file's findings are known, whatever was asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Question = tuple[str, ...]
+"""What is asked, and about what: `("text", path)`. `perflint.project.project` says which there are."""
+
+Fact = tuple[Question, str]
+"""A question with its answer."""
+
+Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class Trace:
+    """The questions that were asked for the answer in hand, each a bit of `asked`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._bits: dict[Question, int] = {}
+        self._questions: list[Question] = []
+
+    def note(self, *question: str) -> None:
+        """Say that a question is asked."""
+        bit = self._bits.get(question)
+        if bit is None:
+            bit = self._bits[question] = 1 << len(self._bits)
+            self._questions.append(question)
+        self.asked |= bit
+
+    def questions(self) -> list[Question]:
+        """The questions that were asked, in the order in which they were first asked by anybody."""
+        asked, found = self.asked, []
+        while asked:  # by the bits that are set: a project may have asked as many questions as it has files
+            bit = asked & -asked
+            found.append(self._questions[bit.bit_length() - 1])
+            asked ^= bit
+        return found
+
+    def forget(self) -> None:
+        """Number the questions anew, because nobody holds a bit set any more: long bit sets are slow."""
+        kept = self.questions()
+        self._bits.clear()
+        self._questions.clear()
+        self.asked = 0
+        for question in kept:
+            self.note(*question)
+
+
+class Memo(Generic[Key, Answer]):
+    """Answers by key, each with the questions that it rests on."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[Key, tuple[Answer, int]] = {}
+
+    def get(self, key: Key, compute: Callable[[], Answer]) -> Answer:
+        """`compute()`, remembered under `key`."""
+        known = self._known.get(key)
+        if known is not None:
+            self._trace.asked |= known[1]
+            return known[0]
+        answer, asked = traced(self._trace, compute)
+        self._known[key] = answer, asked
+        return answer
+
+
+def traced(trace: Trace, compute: Callable[[], Answer]) -> tuple[Answer, int]:
+    """What `compute()` gives, and what was asked for it."""
+    outer, trace.asked = trace.asked, 0
+    try:
+        answer = compute()
+    finally:
+        asked, trace.asked = trace.asked, outer | trace.asked
+    return answer, asked

@@ -1,0 +1,1 @@
+"""What a rule is, what it sees and what it reports."""

@@ -1,0 +1,210 @@
+"""What a rule sees: one scope with its facts, and the means to report.
+
+Nodes are those of Python's `ast`, whose columns are exact byte offsets. Questions about a node go to the facts; new text
+comes from `perflint.fix.rewrite`, which works on LibCST nodes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Definition, Flow, Loop, flow_of
+from perflint.facts.inference import MAX_DEPTH
+from perflint.facts.loops import Heat, LoopKind, is_guard
+from perflint.facts.reads import HostRead, Sink, device_value
+from perflint.facts.values import External, Value
+from perflint.fix.rewrite import CannotRewrite
+from perflint.project.config import Options
+from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.source.source import Source
+from perflint.source.syntax import Scope
+
+
+class Heading(Protocol):
+    """What a finding takes over from its rule."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def category(self) -> Category: ...
+    @property
+    def severity(self) -> Severity: ...
+
+
+class Code:
+    """One scope as a rule sees it."""
+
+    def __init__(self, rule: Heading, scope: Scope, facts: Facts, options: Options) -> None:
+        self.rule, self.scope, self.facts, self.options = rule, scope, facts, options
+
+    # -- the scope ---------------------------------------------------------------------------------------------------
+
+    @property
+    def flow(self) -> Flow:
+        """Evaluation order, blocks, loops and definitions."""
+        return flow_of(self.scope)
+
+    @property
+    def source(self) -> Source:
+        return self.scope.module.source
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """The calls of functions and methods with one of these last names, in evaluation order."""
+        found = [call for name in names for call in self.flow.calls_named[name]]
+        found.sort(key=self.flow.order.__getitem__)
+        return found
+
+    def text(self, node: ast.AST) -> str:
+        """The source text of a node."""
+        return self.source.text(*self.span(node))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """The byte range of a node. Inside an f-string it is exact from Python 3.12 on only."""
+        assert isinstance(node, (ast.expr, ast.stmt, ast.keyword, ast.alias, ast.ExceptHandler, ast.arg))
+        starts = self.source.starts
+        last = len(starts)
+        start = self.source.offset(min(node.lineno, last), node.col_offset)
+        end = self.source.offset(min(node.end_lineno or node.lineno, last), node.end_col_offset or node.col_offset)
+        return min(start, len(self.source.body)), min(max(start, end), len(self.source.body))
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr) -> Value:
+        """What an expression may evaluate to."""
+        return self.facts.inference.value(self.scope, node)
+
+    def bound(self, definition: Definition) -> Value:
+        """What a definition binds."""
+        inference = self.facts.inference
+        return inference.definition(definition, inference.frame(self.scope), self.flow)
+
+    def is_external(self, node: ast.expr, *qualnames: str) -> bool:
+        """Whether an expression is, without doubt, one of these names outside the project."""
+        return self.value(node).must(lambda a: isinstance(a, External) and a.qualname in qualnames)
+
+    def means_builtin(self, name: str) -> bool:
+        """Whether a name that the scope does not use yet would be Python's own there: `float`, say."""
+        if self.flow.definitions_of(name):
+            return False
+        inference = self.facts.inference
+        return inference.free_name(self.scope, name, MAX_DEPTH).must(lambda a: a == External(f"builtins.{name}"))
+
+    def step_loops(self) -> dict[Loop, LoopKind]:
+        """The loops that handle one batch per iteration."""
+        return self.facts.loops.kinds(self.scope)
+
+    def step_loop(self, node: ast.AST) -> Loop | None:
+        """The step loop that evaluates `node` in each iteration."""
+        return self.facts.loops.step_loop(self.scope, node)
+
+    def around(self, node: ast.AST) -> Loop | None:
+        """The step loop around `node`, guarded or not."""
+        return self.facts.loops.around(self.scope, node)
+
+    @property
+    def heat(self) -> Heat | None:
+        """Why the whole scope runs each step, if it does."""
+        return self.facts.loops.heat(self.scope)
+
+    def is_hot(self, node: ast.AST) -> bool:
+        """Whether `node` runs each step: in a step loop or in a hot function, and under no guard."""
+        if self.step_loop(node) is not None:
+            return True
+        if self.around(node) is not None or self.heat is None:
+            return False
+        return not any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry())
+
+    def reads(self) -> list[HostRead]:
+        """Where the host waits for a device value, but for conditions."""
+        return self.facts.reads(self.scope)
+
+    def truths(self) -> list[HostRead]:
+        """Where the host waits for a device value to learn whether a condition holds."""
+        return self.facts.truths(self.scope)
+
+    def sinks(self, node: ast.expr) -> frozenset[Sink]:
+        """What a host value is used for."""
+        return self.facts.sinks.of(self.scope, node)
+
+    def may_be_on_device(self, node: ast.expr) -> bool:
+        """Whether an expression may be a tensor on an accelerator."""
+        return device_value(self.facts.inference, self.scope, node)
+
+    def grad_is_off(self, node: ast.AST) -> bool | None:
+        """Whether autograd is off where `node` is evaluated; None when that is not known."""
+        return self.facts.grad_mode.is_off(self.scope, node)
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def finding(
+        self,
+        node: ast.AST,
+        message: str,
+        fix: Fix | None = None,
+        missing: Iterable[str | None] = (),
+        *,
+        waits: Iterable[ast.AST] = (),
+    ) -> Finding:
+        """A finding at a node.
+
+        missing: the proofs that a (safe) fix would need and that do not hold; None entries are dropped. waits: the
+        expressions that make the CPU wait for the device now and no longer do after the fix.
+        """
+        start, end = self.span(node)
+        reasons = tuple(dict.fromkeys(reason for reason in missing if reason))
+        offsets = tuple(self.span(wait)[0] for wait in waits)
+        return Finding(self.rule.name, self.rule.severity, self.rule.category, message, start, end, fix, reasons, offsets)
+
+    def fix(
+        self,
+        message: str,
+        parts: Iterable[Edit | Import],
+        *,
+        unless: Iterable[str | None] = (),
+        leads_to: tuple[str, ...] = (),
+    ) -> Fix | None:
+        """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten.
+
+        `parts` is a generator that may raise `CannotRewrite` while it builds.
+        """
+        applicability = Applicability.UNSAFE if any(unless) else Applicability.SAFE
+        try:
+            built = list(parts)
+        except CannotRewrite:
+            return None
+        edits = tuple(part for part in built if isinstance(part, Edit))
+        imports = tuple(part for part in built if isinstance(part, Import))
+        return Fix(applicability, message, edits, imports, leads_to)
+
+    def name_for(self, module: str) -> tuple[str, tuple[Import, ...]]:
+        """How the file spells a top-level package such as `torch`, and the import that this needs.
+
+        Raises:
+            CannotRewrite: the package's name means something else here.
+
+        """
+        top = flow_of(self.scope.module.top)
+        for definition in top.definitions:
+            if definition.kind == "import" and definition.block is top.block[top.statement(definition.node)]:
+                value = self.facts.inference.module_name(self.scope.module, definition.name, 1)
+                if value.must(lambda a: a == External(module)) and self._is_global(definition.name):
+                    return definition.name, ()
+        if top.definitions_of(module) or not self._is_global(module):
+            raise CannotRewrite(f"`{module}` means something else here")
+        return module, (Import(module),)
+
+    def _is_global(self, name: str) -> bool:
+        scope: Scope | None = self.scope
+        while scope is not None and not scope.is_module:
+            if flow_of(scope).definitions_of(name):
+                return False
+            scope = scope.parent
+        return True
+
+    def inner(self) -> Iterator[Scope]:
+        """The functions and lambdas that are written inside this scope."""
+        for node in self.flow.inner:
+            yield self.flow.inner_scope(node)

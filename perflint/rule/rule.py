@@ -1,0 +1,89 @@
+"""What a rule is, and what it reports.
+
+A rule is one function over a scope, declared once:
+
+    @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(".to(", ".cuda(")])
+    def check(code: Code) -> Iterator[Finding]: ...
+
+`needs` is a conjunction of alternatives: a scope is parsed and shown to the rule only if its text holds, for each
+group, one of the group's words or patterns. `in_file` is the same for the whole file, and asks for "torch" unless the
+rule says otherwise. So the words must be ones without which the rule cannot fire; the fewer functions hold them, the
+faster perflint is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.rule.finding import Category, Finding, Severity
+from perflint.source.gate import Gate, Needles, Word
+
+if TYPE_CHECKING:
+    from perflint.rule.code import Code
+
+
+Check = Callable[["Code"], Iterator[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with its metadata. `module` is where it is declared."""
+
+    name: str
+    category: Category
+    severity: Severity
+    needs: Gate
+    in_file: Gate
+    near: Gate
+    check: Check
+    module: str
+    fixes: bool = False
+    steps: bool = False
+
+    @property
+    def page(self) -> str:
+        """The documentation that the rule's module opens with."""
+        return inspect.getdoc(importlib.import_module(self.module)) or ""
+
+    @property
+    def summary(self) -> str:
+        """The page's first line."""
+        return self.page.strip().splitlines()[0].rstrip(".")
+
+    def wants(self, text: bytes) -> bool:
+        """Whether a scope's text holds the words without which the rule cannot fire there."""
+        return self.needs.passes(text)
+
+    def wants_file(self, needles: Needles) -> bool:
+        """Whether a file holds the words without which the rule cannot fire in it."""
+        return needles.opens(self.in_file) and needles.opens(self.needs)
+
+
+def rule(
+    *,
+    category: Category,
+    severity: Severity,
+    needs: Iterable[Iterable[Word]],
+    in_file: Iterable[Iterable[Word]] = (("torch",),),
+    near: Iterable[Iterable[Word]] = (),
+    fixes: bool = False,
+    steps: bool = False,
+) -> Callable[[Check], Rule]:
+    """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
+
+    needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
+    near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
+    fixes: whether the rule ever offers a fix.
+    steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
+    """
+
+    def declare(check: Check) -> Rule:
+        name = check.__module__.rpartition(".")[2].replace("_", "-")
+        gates = (Gate.of(needs), Gate.of(in_file), Gate.of(near))
+        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps)
+
+    return declare

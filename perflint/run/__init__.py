@@ -1,0 +1,1 @@
+"""Leads a run: files through the engine, by whom, and what is remembered."""

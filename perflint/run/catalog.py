@@ -1,0 +1,90 @@
+"""The installed rules as they were when last imported: a run that checks nothing anew imports none.
+
+What is remembered of a rule is all but its code, which is imported when a file is first shown to it. It holds as long as the
+announced rule packs and the sources of perflint and of the packs are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.project.project import text_digest
+from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.registry import announced
+from perflint.rule.rule import Rule
+from perflint.run.cache import Store, code_digest, sealed, unsealed
+from perflint.source.gate import Gate
+
+if TYPE_CHECKING:
+    from perflint.rule.code import Code
+
+MAX_CATALOGS = 4
+"""How many are kept in a cache: several environments may share it."""
+
+
+@dataclass(frozen=True)
+class _Deferred:
+    """The code of the rule that a module declares."""
+
+    module: str
+
+    def __call__(self, code: Code) -> Iterator[Finding]:
+        declared: Rule = importlib.import_module(self.module).check
+        return declared.check(code)
+
+
+class Catalog:
+    """The installed rules, remembered in a cache if there is one."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+        self._key = ""
+        self._unsaved: Sequence[Rule] = ()
+
+    def rules(self) -> Sequence[Rule]:
+        """Every installed rule, sorted by name."""
+        packs = announced() if self._store is not None else None
+        packages = {value.partition(":")[0].partition(".")[0] for _, value in packs or ()}
+        if self._store is not None and packs:
+            self._key = text_digest(repr((packs, code_digest(packages))).encode())
+            for (text,) in self._store.rows("SELECT rules FROM catalogs WHERE code = ?", self._key):
+                remembered = unsealed(text, self._key)
+                if remembered is not None:
+                    return tuple(_decoded(*parts) for parts in json.loads(remembered))
+        from perflint.rule.registry import all_rules
+
+        rules = all_rules()
+        if {rule.module.partition(".")[0] for rule in rules} == packages:
+            self._unsaved = rules
+        return rules
+
+    def save(self) -> None:
+        """Write what was imported."""
+        if self._store is None or not self._unsaved:
+            return
+        text = sealed(json.dumps([_encoded(rule) for rule in self._unsaved]), self._key)
+        with self._store.writing() as connection:
+            if connection is not None:
+                connection.execute("INSERT OR REPLACE INTO catalogs VALUES (?, ?)", (self._key, text))
+                _prune(connection)
+        self._unsaved = ()
+
+
+def _prune(connection: sqlite3.Connection) -> None:
+    old = "SELECT rowid FROM catalogs ORDER BY rowid DESC LIMIT -1 OFFSET ?"
+    connection.execute(f"DELETE FROM catalogs WHERE rowid IN ({old})", (MAX_CATALOGS,))
+
+
+def _encoded(rule: Rule) -> list[object]:
+    gates = [gate.words for gate in (rule.needs, rule.in_file, rule.near)]
+    return [rule.name, rule.category.value, rule.severity.value, gates, rule.module, rule.fixes, rule.steps]
+
+
+def _decoded(name: str, category: str, severity: str, gates: list[list[str]], module: str, fixes: bool, steps: bool) -> Rule:
+    needs, in_file, near = (Gate(tuple(words)) for words in gates)
+    return Rule(name, Category(category), Severity(severity), needs, in_file, near, _Deferred(module), module, fixes, steps)

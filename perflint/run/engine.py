@@ -1,0 +1,234 @@
+"""From a file's bytes to its findings, and from findings to a fixed file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from perflint.facts.flow import flow_of
+from perflint.facts.loops import EVALUATION
+from perflint.facts.solver import TooExpensive
+from perflint.project.project import why_unreadable
+from perflint.rule.code import Code
+from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.rule import Rule
+from perflint.rule.suppress import apply as without_suppressed
+from perflint.run.budget import budgets
+from perflint.run.outcome import Budget, Checked, Item
+from perflint.run.session import Session
+from perflint.source.gate import Needles
+from perflint.source.source import Source, SourceError
+from perflint.source.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
+
+INVALID_SYNTAX = "invalid-syntax"
+UNREADABLE_FILE = "unreadable-file"
+
+TOO_EXPENSIVE = "the file was skipped, for its analysis takes too long; split its longest function, or leave the file out"
+
+MAX_LINE = 300
+"""A longer line is not shown to LibCST: its parser recurses on the C stack."""
+
+
+class RuleFailed(Exception):
+    """A rule raised what no rule may raise: a bug in the rule or in perflint."""
+
+
+def check_item(sessions: Sequence[Session], item: Item) -> Checked:
+    """Check one file of a run. The text is dropped where nothing was found: only reports of findings need it."""
+    session = sessions[item.session]
+    for other in sessions:
+        if other.project is not session.project:
+            other.rest()
+    checked = check_file(session, item.path, item.shown, always_parse=item.always_parse)
+    if not checked.findings:
+        checked.source = None
+    return checked
+
+
+def check_file(session: Session, path: str, shown: str, *, always_parse: bool = False) -> Checked:
+    """Check one file of the project.
+
+    path: absolute. shown: how reports name it. always_parse: parse the file even if no rule can fire in it, so that a
+    syntax error is reported.
+    """
+    project = session.project
+    project.trace.asked = 0
+    data = project.read(path)
+    if data is None:
+        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, why_unreadable(path))])
+    else:
+        checked = check_bytes(session, path, shown, data, always_parse=always_parse)
+    facts = tuple((question, project.answer(question)) for question in project.trace.questions())
+    if project.is_settled and not any(finding.rule == UNREADABLE_FILE for finding in checked.findings):
+        checked.facts = facts
+    return checked
+
+
+def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False) -> Checked:
+    """Check a file's bytes, which need not be those on disk."""
+    session.counters.files += 1
+    try:
+        source = Source.decode(path, data)
+    except SourceError as error:
+        return Checked(shown, None, [_problem(UNREADABLE_FILE, f"{error.message} (line {error.row})")])
+    ignored = session.ignores(path)
+    needles = Needles(source.body)
+    rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
+    rules = [rule for rule in rules if session.project.is_near(path, rule.near)]
+    wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
+    if not (wanted.possible or always_parse or b"perflint:" in source.body):
+        return Checked(shown, source)
+    module = session.module(path, source, data)
+    session.facts.begin_file()
+    wanted.cut(module)
+    if not (wanted.possible or always_parse or b"perflint:" in source.body):
+        return Checked(shown, source)
+    session.counters.parsed += 1
+    try:
+        _ = module.tree
+    except SyntaxProblem as problem:
+        return Checked(shown, source, [_syntax_problem(source, problem)])
+    session.project.hold(path, module)
+    try:
+        findings = list(dict.fromkeys(_findings(session, module, wanted)))
+    except TooExpensive:
+        session.start_anew(module)
+        return Checked(shown, source, [_problem(UNREADABLE_FILE, TOO_EXPENSIVE)])
+    if always_parse and not any(f.category is Category.ENGINE for f in findings):
+        findings += _syntax_of_bodies(source)
+    findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
+    budget = _budgets(session, module, shown, findings) if wanted.possible else []
+    return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
+
+
+class _Wanted:
+    """Which rules want to see which scopes of a file.
+
+    near_training: whether the file belongs to a program that trains. If not, rules about code that runs each step get only
+    the scopes that evaluate.
+    """
+
+    def __init__(self, needles: Needles, rules: Sequence[Rule], near_training: bool) -> None:
+        self._needles, self._near = needles, near_training
+        self._rules = [rule for rule in rules if near_training or not rule.steps or needles.opens(EVALUATION)]
+        self._texts: dict[str, int] = {}
+        self._index: dict[int, int] = {}
+
+    @property
+    def possible(self) -> bool:
+        """Whether any rule may fire in the file."""
+        return bool(self._rules)
+
+    def cut(self, module: Module) -> None:
+        """Look at the file's functions one by one."""
+        self._needles.cut([(chunk.start, chunk.end) for chunk in module.chunks])
+        self._index = {chunk.start: index for index, chunk in enumerate(module.chunks, 1)}
+        for rule in self._rules:
+            texts = self._needles.texts(rule.needs)
+            if rule.steps and not self._near:
+                texts &= self._needles.texts(EVALUATION)
+            self._texts[rule.name] = texts
+        self._rules = [rule for rule in self._rules if self._texts[rule.name]]
+
+    def by(self, scope: Scope) -> list[Rule]:
+        """The rules for a scope."""
+        chunk = scope.chunk
+        if chunk is not None:
+            index = self._index[chunk.start]
+            return [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
+        text = scope.text
+        return [rule for rule in self._rules if rule.wants(text) and (self._near or not rule.steps or EVALUATION.passes(text))]
+
+
+def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
+    for scope in _scopes(module, wanted):
+        rules = wanted.by(scope)
+        session.counters.scopes_checked += bool(rules)
+        for rule in rules:
+            try:
+                yield from rule.check(Code(rule, scope, session.facts, session.options))
+            except SyntaxProblem as problem:
+                yield _syntax_problem(module.source, problem)
+            except RecursionError:
+                session.start_anew(module)
+                yield _syntax_problem(module.source, _too_deep(scope))
+                break
+            except TooExpensive:
+                raise
+            except Exception as error:
+                place = f"{module.source.path}, {_named(scope)}"
+                raise RuleFailed(f"internal error: the rule {rule.name} failed in {place}: {error!r}") from error
+
+
+def _budgets(session: Session, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
+    try:
+        return budgets(session.facts, module, shown, findings)
+    except (RecursionError, TooExpensive):
+        session.start_anew(module)
+        return []
+
+
+def _too_deep(scope: Scope) -> TooDeep:
+    return TooDeep(_named(scope), scope.row)
+
+
+def _named(scope: Scope) -> str:
+    return "the module's own code" if scope.is_module else f"`{scope.qualname}`"
+
+
+def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
+    """The scopes of a file that some rule may want: its own code, its functions, the functions inside those."""
+    pending = [module.top, *module.functions()]
+    while pending:
+        scope = pending.pop(0)
+        if not wanted.by(scope):
+            continue
+        yield scope
+        if not scope.may_hold_functions:
+            continue
+        try:
+            flow = flow_of(scope)
+        except (SyntaxProblem, RecursionError):
+            continue
+        pending[:0] = [flow.inner_scope(node) for node in flow.inner]
+
+
+def _syntax_of_bodies(source: Source) -> list[Finding]:
+    try:
+        parse(source.body.decode())
+    except SyntaxProblem as problem:
+        return [_syntax_problem(source, problem)]
+    return []
+
+
+def _problem(name: str, message: str, start: int = 0, end: int = 0) -> Finding:
+    return Finding(name, Severity.ERROR, Category.ENGINE, message, start, end)
+
+
+def _syntax_problem(source: Source, problem: SyntaxProblem) -> Finding:
+    row = min(max(problem.row, 1), len(source.starts))
+    line_start = source.starts[row - 1]
+    column = len(source.line(row)[: max(problem.column - 1, 0)].encode())
+    start = min(line_start + column, len(source.body))
+    if isinstance(problem, TooDeep):
+        return _problem(UNREADABLE_FILE, problem.message, start, start)
+    return _problem(INVALID_SYNTAX, problem.message + _hint(source.line(row)), start, start)
+
+
+def _hint(line: str) -> str:
+    """What to do when a line that this Python cannot parse may be of a newer one. LibCST's grammar is ahead of Python's."""
+    statement = line.strip() + (" pass" if line.rstrip().endswith(":") else "")
+    if len(line) > MAX_LINE:
+        return ""
+    import libcst
+
+    try:
+        parse(statement)
+    except SyntaxProblem:
+        try:
+            libcst.parse_module(statement)
+        except libcst.ParserSyntaxError:
+            return ""
+        running = "{}.{}".format(*sys.version_info)
+        return f"; this may be syntax newer than Python {running}, which runs perflint: run perflint with a newer Python"
+    return ""

@@ -1,0 +1,79 @@
+"""What checking gives, file by file. Whoever only reads outcomes needs nothing of what makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from perflint.project.trace import Fact
+    from perflint.rule.finding import Finding
+    from perflint.source.source import Source
+
+
+@dataclass
+class Counters:
+    """How much of a run reached each stage; tests hold that the gate works by these."""
+
+    files: int = 0
+    parsed: int = 0
+    scopes_checked: int = 0
+    remembered: int = 0
+
+    def __add__(self, other: Counters) -> Counters:
+        """The sums."""
+        return Counters(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: Counters) -> Counters:
+        """The differences."""
+        return Counters(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One training loop. `row` is its first line; the counts are waits per step."""
+
+    path: str
+    row: int
+    where: str
+    written: int
+    after_safe: int
+    after_all: int
+    in_scaler: int
+
+    def __str__(self) -> str:
+        text = f"{self.path}:{self.row} {self.where}: {_waits(self.written)} per step -> {self.after_safe}"
+        if self.after_all < self.after_safe:
+            text += f" ({self.after_all} with unsafe fixes)"
+        if self.in_scaler:
+            text += f", {self.in_scaler} of them in GradScaler.step"
+        return text
+
+
+def _waits(count: int) -> str:
+    return "1 wait" if count == 1 else f"{count} waits"
+
+
+@dataclass
+class Checked:
+    """What checking one file gave. `source` is None when its bytes are no text; `path` is how reports name the file.
+
+    facts: what the outcome rests on, as questions about the project with their answers: another check of the file with the
+    same rules and configuration gives the same as long as these hold. None where that cannot be said.
+    """
+
+    path: str
+    source: Source | None
+    findings: list[Finding] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
+    facts: tuple[Fact, ...] | None = field(default=None, compare=False)
+
+
+class Item(NamedTuple):
+    """One file of a run. always_parse: see `check_file`. session: its place among those of the run. size: in bytes."""
+
+    path: str
+    shown: str
+    always_parse: bool
+    session: int
+    size: int

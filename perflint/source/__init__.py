@@ -1,0 +1,1 @@
+"""What the text of one file says: bytes, words, the gate, the syntax of its functions."""

@@ -1,0 +1,701 @@
+"""A file's structure without parsing all of it.
+
+`ast.parse` handles about 70,000 lines per CPU second, and most functions of a file hold nothing that a rule asks for.
+So a file is cut into its outermost functions (text only) and a *skeleton*: the module with each of those functions
+replaced by `pass`. The skeleton is parsed at once, a function when somebody asks for its tree. Line numbers stay those
+of the file. Where the cut does not parse, the whole file is parsed and the result looks the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Protocol
+
+from perflint.source.bindings import Binding, bindings
+from perflint.source.source import Source
+from perflint.source.words import any_layout
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+_STRING_OR_COMMENT = re.compile(
+    rb"#[^\r\n]*"
+    rb"|\"\"\"[^\\\"]*(?:(?:\\.|\"(?!\"\"))[^\\\"]*)*(?:\"\"\"|\Z)"
+    rb"|'''[^\\']*(?:(?:\\.|'(?!''))[^\\']*)*(?:'''|\Z)"
+    rb"|\"[^\\\"\r\n]*(?:\\(?:\r\n|.)[^\\\"\r\n]*)*\"?"
+    rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
+    re.S,
+)
+_ATTRIBUTE = any_layout(rb"\. (\w+)")
+_APART = re.compile(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
+_FORMATTED = re.compile(rb"[fFtT]")
+_TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
+_QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
+_CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
+_DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
+_PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
+_WORD = re.compile(rb"\w+")
+_WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
+_TARGETS = re.compile(
+    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*.]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
+    rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
+    rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
+    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+[ \t]*\.[ \t]*\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
+    re.M,
+)
+"""What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.
+
+Finds too much rather than too little.
+"""
+
+SEARCHES_WITHOUT_INDEX = 64
+"""How often a file is searched for identifiers before all its words are indexed, which takes as long as about so many
+searches: a file of many functions is asked about each of them."""
+
+MAX_LINES_ABOVE = 100
+"""For each line of a function. Its tree gets the file's line numbers by that many empty lines in front of its text; where
+they are more, adding to the numbers in the tree takes less time."""
+
+_HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
+
+
+class SyntaxProblem(Exception):
+    """The file is not valid Python for the interpreter that runs perflint."""
+
+    def __init__(self, message: str, row: int, column: int) -> None:
+        super().__init__(message)
+        self.message, self.row, self.column = message, row, column
+
+
+class TooDeep(SyntaxProblem):
+    """The file may be valid Python, but is nested more deeply than the parser or the analysis can follow."""
+
+    def __init__(self, where: str, row: int = 1, column: int = 1) -> None:
+        message = f"{where} is nested too deeply to be analysed; split the longest expression or chain in it"
+        super().__init__(message, row, column)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The text of one outermost function, decorators included: rows are 1-based and inclusive, offsets are bytes."""
+
+    name: str
+    first_row: int
+    last_row: int
+    start: int
+    end: int
+    indent: bytes
+
+
+def parse(text: str) -> ast.Module:
+    """`ast.parse` with every way of failing turned into `SyntaxProblem`."""
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise SyntaxProblem(error.msg, error.lineno or 1, error.offset or 1) from None
+    except (RecursionError, MemoryError):
+        raise TooDeep("the file") from None
+    except ValueError as error:
+        raise SyntaxProblem(str(error), 1, 1) from None
+
+
+def split(source: Source) -> list[Chunk]:
+    """Cut out the outermost functions by indentation; text inside strings and brackets is skipped."""
+    body = source.body
+    if b"def " not in body and b"def\t" not in body:
+        return []
+    chunks = _cut(_Lines(body))
+    ends = [0, *(chunk.end for chunk in chunks)]
+    outside = b"".join(body[a:b] for a, b in zip(ends, [*(chunk.start for chunk in chunks), len(body)], strict=True))
+    if _is_unbalanced(outside, 0, len(outside)) and _depth(outside, 0, len(outside)) < 0:
+        return _cut(_Lines(body, exact=True))  # a bracket in a comment or a string was taken for one of the code
+    return chunks
+
+
+def _cut(lines: _Lines) -> list[Chunk]:
+    body = lines.body
+    chunks: list[Chunk] = []
+    decorator: tuple[int, int] | None = None
+    at = counted = 0
+    row = 1
+    while (line := lines.search(_DEFINITION, at)) is not None:
+        start = line.start()
+        indent = line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
+        width = len(indent)
+        if decorator is not None:
+            own = lines.search(_line_of_code(width, rb"#)\]}@"), decorator[0] + 1, start) is None
+            decorator = decorator if own and decorator[1] == width else None
+        if line.group(2):
+            decorator = decorator or (start, width)
+            at = line.end()
+            continue
+        first = decorator[0] if decorator is not None else start
+        at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
+        row, counted = row + body.count(b"\n", counted, first), first
+        last_row = row + body.count(b"\n", first, at - 1)
+        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent))
+        decorator = None
+    return chunks
+
+
+class _Lines:
+    """The lines of a text, searched by patterns that begin with the line end before the line.
+
+    So a search jumps from line end to line end, and what it finds begins, in `body`, where the match does.
+
+    exact: know brackets in comments and strings from others also where both kinds together are balanced.
+    """
+
+    def __init__(self, body: bytes, *, exact: bool = False) -> None:
+        self.body, self._exact = body, exact
+        self._text = b"\n" + body
+        self._strings = _multiline_strings(body)
+
+    def search(self, pattern: re.Pattern[bytes], at: int, end: int = sys.maxsize) -> re.Match[bytes] | None:
+        """The first line behind `at` that begins a line of code and matches."""
+        while (line := pattern.search(self._text, at, end)) is not None:
+            if not self._continues(line.start()):
+                return line
+            at = line.start() + 1
+        return None
+
+    def end_of_function(self, first: int, at: int, width: int) -> int:
+        """Where a function ends that begins at `first` and whose header ends at `at`: at the first line of code that is
+        indented by no more than `width` and stands in no brackets.
+        """
+        scanned, depth = first, 0
+        while (line := self.search(_line_of_code(width, b"#"), at + 1)) is not None:
+            at = line.start()
+            if _DEFINITION.match(self._text, at) or not (self._exact or _is_unbalanced(self.body, first, at)):
+                return at
+            depth, scanned = depth + _depth(self.body, scanned, at), at
+            if depth <= 0:
+                return at
+        return len(self.body)
+
+    def _continues(self, at: int) -> bool:
+        """Whether the line at an offset goes on with a string or with the line before it."""
+        nearest = bisect_left(self._strings, (at, 0)) - 1
+        if nearest >= 0 and at < self._strings[nearest][1]:
+            return True
+        body = self.body
+        return body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]
+
+
+@cache
+def _line_of_code(width: int, unless: bytes) -> re.Pattern[bytes]:
+    """A line that is indented by at most `width` and begins with none of some characters."""
+    return re.compile(rb"\n(?:[ \t]*\f)?[ \t]{0,%d}[^\s%b]" % (width, unless))
+
+
+def _multiline_strings(body: bytes) -> list[tuple[int, int]]:
+    """Where the strings stand that go over a line's end."""
+    if (b"\\\n" in body or b"\\\r\n" in body) and _CONTINUED_STRING.search(body):
+        return [m.span() for m in _STRING_OR_COMMENT.finditer(body) if b"\n" in m.group()]
+    found: list[tuple[int, int]] = []
+    at = 0
+    while (quote := _TRIPLE_QUOTE.search(body, at)) is not None:
+        line = max(at, body.rfind(b"\n", 0, quote.start()) + 1)
+        before = _QUOTE_OR_COMMENT.search(body, line, quote.start())
+        token = _STRING_OR_COMMENT.match(body, before.start() if before is not None else quote.start())
+        assert token is not None
+        if b"\n" in token.group():
+            found.append(token.span())
+        at = token.end()
+    return found
+
+
+def _header_end(body: bytes, at: int) -> int:
+    """Offset behind the colon that ends the `def` header whose name ends at `at`."""
+    plain = _PLAIN_HEADER.match(body, at)
+    if plain is not None:
+        return plain.end()
+    depth = 0
+    for token in _HEADER_TOKEN.finditer(body, at):
+        match token.group():
+            case b"(" | b"[" | b"{":
+                depth += 1
+            case b")" | b"]" | b"}":
+                depth -= 1
+            case b":" if depth <= 0:
+                return token.end()
+    return at
+
+
+def _is_unbalanced(body: bytes, start: int, end: int) -> bool:
+    """Whether the brackets of a text may be open at its end: those in strings and comments are counted, too."""
+    pairs = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
+    return any(body.count(opening, start, end) != body.count(closing, start, end) for opening, closing in pairs)
+
+
+def _depth(body: bytes, start: int, end: int) -> int:
+    """How many brackets more a text opens than it closes."""
+    found = Counter(token.group() for token in _HEADER_TOKEN.finditer(body, start, end))
+    return found[b"("] + found[b"["] + found[b"{"] - found[b")"] - found[b"]"] - found[b"}"]
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of the linted project. `node` is its skeleton: method bodies are in `methods`."""
+
+    module: Module
+    qualname: str
+    node: ast.ClassDef
+    methods: dict[str, Scope] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @cached_property
+    def variables(self) -> set[str]:
+        """The names that the class's own statements assign."""
+        stores = (n for s in self.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s))
+        return {n.id for n in stores if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+    def methods_assigning(self, name: str) -> list[Scope]:
+        """The methods that may assign an attribute, as far as their text tells."""
+        word = name.encode()
+        return [m for m in self.methods.values() if word in m.attributes_apart or _may_assign(m.text, word)]
+
+    def __repr__(self) -> str:
+        return f"<class {self.module.name}.{self.qualname}>"
+
+
+class Releasable(Protocol):
+    """What a scope keeps for whoever asks about it, and lets go of with itself."""
+
+    def release(self) -> None:
+        """Take it apart."""
+
+
+class Scope:
+    """A piece of code that runs as one: a function, a lambda, or a module's own statements.
+
+    `parent` is the enclosing function scope, `owner` the class that it is a method of.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        qualname: str,
+        *,
+        chunk: Chunk | None = None,
+        node: ast.AST | None = None,
+        owner: Class | None = None,
+        parent: Scope | None = None,
+    ) -> None:
+        self.module, self.qualname, self.owner, self.parent = module, qualname, owner, parent
+        self._chunk, self._node = chunk, node
+        self.flow_cache: Releasable | None = None
+
+    def __repr__(self) -> str:
+        return f"<scope {self.module.name}:{self.qualname or '<module>'}>"
+
+    @property
+    def name(self) -> str:
+        return self.qualname.rpartition(".")[2]
+
+    def release(self) -> None:
+        """Take the scope apart, so that its memory is free at once; nobody may ask it again."""
+        if self.flow_cache is not None:
+            self.flow_cache.release()
+        vars(self).clear()
+
+    @property
+    def chunk(self) -> Chunk | None:
+        """Where an outermost function stands; None for other scopes, and in files that cannot be cut."""
+        return self._chunk
+
+    @property
+    def is_module(self) -> bool:
+        return isinstance(self._node, ast.Module)
+
+    @property
+    def text(self) -> bytes:
+        """The scope's source, for byte needles. A module's own text has `pass` for each function."""
+        if isinstance(self._node, ast.Module):
+            return self.module.top_text
+        body = self.module.source.body
+        if self._chunk is not None:
+            return body[self._chunk.start : self._chunk.end]
+        if isinstance(self._node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([self._node.lineno, *(d.lineno for d in self._node.decorator_list)])
+            starts = self.module.source.starts
+            end = self._node.end_lineno or first
+            return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]
+        return body
+
+    @cached_property
+    def attributes_apart(self) -> frozenset[bytes]:
+        """What the scope's text has behind dots and white space: mostly words of comments, now and then attributes."""
+        return frozenset(_APART.findall(self.text))
+
+    @property
+    def may_hold_functions(self) -> bool:
+        """Whether functions or lambdas may be written inside the scope, as far as its text tells."""
+        text = self.text
+        return b"def " in text[text.find(b"def ") + 4 :] or b"lambda" in text
+
+    @property
+    def row(self) -> int:
+        """The 1-based row that the scope begins on."""
+        return self._chunk.first_row if self._chunk is not None else getattr(self._node, "lineno", 1)
+
+    @property
+    def node(self) -> ast.AST:
+        """The tree, parsed on first use.
+
+        Raises:
+            SyntaxProblem: the text of the function is no valid Python.
+
+        """
+        if self._node is None:
+            assert self._chunk is not None
+            self.module.parsed_lines += self._chunk.last_row - self._chunk.first_row + 1
+            try:
+                self._node = _parse_chunk(self.module.source, self._chunk)
+            except SyntaxProblem:
+                self._node = self.module.find_in_whole_tree(self._chunk)
+        return self._node
+
+    @property
+    def function(self) -> FunctionNode | None:
+        """The function's tree, or None for a module or a lambda."""
+        node = self.node
+        return node if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+
+    @property
+    def parameters(self) -> list[ast.arg]:
+        """All parameters in order: positional, `*args`, keyword-only, `**kwargs`."""
+        node = self.node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return []
+        args = node.args
+        middle = [args.vararg] if args.vararg else []
+        last = [args.kwarg] if args.kwarg else []
+        return [*args.posonlyargs, *args.args, *middle, *args.kwonlyargs, *last]
+
+    @property
+    def decorators(self) -> list[ast.expr]:
+        return self.function.decorator_list if self.function else []
+
+    @cached_property
+    def body(self) -> list[ast.stmt]:
+        node = self.node
+        if isinstance(node, ast.Lambda):
+            return [ast.copy_location(ast.Return(node.body), node.body)]
+        assert isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef))
+        return node.body
+
+
+def _parse_chunk(source: Source, chunk: Chunk) -> FunctionNode:
+    text = source.text(chunk.start, chunk.end)
+    if chunk.indent:
+        text = "if 1:\n" + text
+    above = chunk.first_row - (2 if chunk.indent else 1)
+    if above <= MAX_LINES_ABOVE * (chunk.last_row - chunk.first_row + 1):
+        tree = parse("\n" * above + text)
+    else:
+        tree = ast.increment_lineno(parse(text), above)
+    statements = tree.body
+    if chunk.indent and len(statements) == 1 and isinstance(statements[0], ast.If):
+        statements = statements[0].body
+    if len(statements) != 1 or not isinstance(statements[0], (ast.FunctionDef, ast.AsyncFunctionDef)):
+        raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
+    return statements[0]
+
+
+@dataclass
+class _Structure:
+    """What the skeleton says about a file."""
+
+    tree: ast.Module
+    text: bytes
+    classes: dict[str, Class] = field(default_factory=dict)
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    placeholders: dict[int, Scope] = field(default_factory=dict)
+    twins: Counter[str] = field(default_factory=Counter)
+
+
+class Module:
+    """One file of the project: its pieces of text at once, its trees on demand."""
+
+    def __init__(self, source: Source, name: str, chunks: list[Chunk] | None = None) -> None:
+        self.source, self.name = source, name
+        self.chunks = chunks if chunks is not None else split(source)
+        self.parsed_lines = 0
+        """How many lines have become trees so far."""
+        self._held: dict[re.Pattern[bytes], bool] = {}
+        self._searches = 0
+
+    @cached_property
+    def skeleton(self) -> bytes:
+        """The file with each outermost function replaced by `pass`."""
+        return _skeleton(self.source, self.chunks)
+
+    @cached_property
+    def _structure(self) -> _Structure:
+        try:
+            return self._structured()
+        except RecursionError:
+            raise TooDeep("the file") from None
+
+    def _structured(self) -> _Structure:
+        self.parsed_lines += self.source.body.count(b"\n") + 1 - sum(c.last_row - c.first_row for c in self.chunks)
+        try:
+            structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
+            left = {chunk.first_row: chunk for chunk in self.chunks}
+            self._collect(structure, structure.tree.body, "", None, left)
+            if not left:
+                return structure
+        except SyntaxProblem:
+            pass
+        structure = _Structure(parse(self.source.body.decode()), self.source.body)
+        self._collect(structure, structure.tree.body, "", None, {})
+        return structure
+
+    @property
+    def tree(self) -> ast.Module:
+        """The skeleton's tree; the whole file's where the functions cannot be cut out.
+
+        Raises:
+            SyntaxProblem: the file is no valid Python.
+
+        """
+        return self._structure.tree
+
+    @property
+    def classes(self) -> dict[str, Class]:
+        """The classes by qualified name, those inside functions left out."""
+        return self._structure.classes
+
+    @property
+    def scopes(self) -> dict[str, Scope]:
+        """The outermost functions and methods by qualified name."""
+        return self._structure.scopes
+
+    @property
+    def placeholders(self) -> dict[int, Scope]:
+        """The functions that a `pass` of the skeleton stands for, by row."""
+        return self._structure.placeholders
+
+    @cached_property
+    def top(self) -> Scope:
+        """The scope of the file's own statements."""
+        return Scope(self, "", node=self.tree)
+
+    @property
+    def top_text(self) -> bytes:
+        """The text of the file's own statements."""
+        return self._structure.text
+
+    def find_in_whole_tree(self, chunk: Chunk) -> FunctionNode:
+        """The tree of a function whose text does not parse alone, from a parse of the whole file.
+
+        Raises:
+            SyntaxProblem: the file is no valid Python, or the function is not where it was thought to be.
+
+        """
+        for node in ast.walk(parse(self.source.body.decode())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == chunk.name:
+                if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == chunk.first_row:
+                    return node
+        raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
+
+    def _collect(
+        self, into: _Structure, body: list[ast.stmt], prefix: str, owner: Class | None, chunks: dict[int, Chunk]
+    ) -> None:
+        for statement in body:
+            match statement:
+                case ast.Pass() if statement.lineno in chunks:
+                    chunk = chunks.pop(statement.lineno)
+                    scope = Scope(self, prefix + chunk.name, chunk=chunk, owner=owner)
+                    into.placeholders[statement.lineno] = scope
+                    _add(into, scope)
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    _add(into, Scope(self, prefix + statement.name, node=statement, owner=owner))
+                case ast.ClassDef():
+                    found = Class(self, prefix + statement.name, statement)
+                    into.classes[found.qualname] = found
+                    self._collect(into, statement.body, found.qualname + ".", found, chunks)
+                case _:
+                    for inner in _blocks(statement):
+                        self._collect(into, inner, prefix, owner, chunks)
+
+    @cached_property
+    def bindings(self) -> dict[str, Binding | None]:
+        """The names that the file's own statements may bind, as `bindings` finds them."""
+        return bindings(self.tree, self.source, {row: scope.name for row, scope in self.placeholders.items()})
+
+    @cached_property
+    def global_writers(self) -> list[Scope]:
+        """The outermost functions that declare global variables."""
+        if b"global " not in self.source.body:
+            return []
+        return [scope for scope in self.functions() if b"global " in scope.text]
+
+    @cached_property
+    def star_imports(self) -> list[tuple[str, int]]:
+        """What the file imports with `*`, as (dotted name, level)."""
+        return [
+            (node.module or "", node.level)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
+        ]
+
+    def release(self) -> None:
+        """Take the module apart, so that its memory is free at once; nobody may ask it again."""
+        if "_structure" in vars(self):
+            for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else [])]:
+                scope.release()
+            for cls in self.classes.values():
+                vars(cls).clear()
+        vars(self).clear()
+
+    def scopes_with(self, word: str) -> list[Scope]:
+        """The file's own code and its outermost functions, as far as their text holds an identifier."""
+        found = [bisect_right(self._chunk_starts, at) - 1 for at in self.occurrences(word)]
+        if not found:
+            return []
+        functions, by_start, uncut = self._function_places
+        name = word.encode()
+        holding = {by_start.get(self._chunk_starts[index], -1) for index in found if index >= 0} - {-1}
+        holding |= {place for place in uncut if _stands_in(name, functions[place].text)}
+        return [*([self.top] if _stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
+
+    def occurrences(self, word: str) -> list[int]:
+        """Where an identifier stands in the file's text, strings and comments included."""
+        self._searches += 1
+        if self._searches <= SEARCHES_WITHOUT_INDEX or not word.isascii():
+            return list(_occurrences(word.encode(), self.source.body))
+        return self._words.get(word.encode(), [])
+
+    @cached_property
+    def _words(self) -> dict[bytes, list[int]]:
+        places: dict[bytes, list[int]] = {}
+        for match in _WORD.finditer(self.source.body):
+            places.setdefault(match[0], []).append(match.start())
+        return places
+
+    @cached_property
+    def _function_places(self) -> tuple[list[Scope], dict[int, int], list[int]]:
+        """The outermost functions, their places in that list by where their text begins, and those that are not cut out."""
+        functions = list(self.functions())
+        by_start = {scope.chunk.start: place for place, scope in enumerate(functions) if scope.chunk is not None}
+        return functions, by_start, [place for place, scope in enumerate(functions) if scope.chunk is None]
+
+    @cached_property
+    def _chunk_starts(self) -> list[int]:
+        return [chunk.start for chunk in self.chunks]
+
+    def holds(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the file's text matches a pattern; it is searched once."""
+        if pattern not in self._held:
+            self._held[pattern] = pattern.search(self.source.body) is not None
+        return self._held[pattern]
+
+    def functions(self) -> Iterator[Scope]:
+        """The outermost functions and methods in the order of the file."""
+        yield from self.scopes.values()
+
+
+def is_renamed(name: str, text: bytes, places: Iterable[int] | None = None) -> bool:
+    """Whether what goes by a name in a text may get a second one by `as`.
+
+    places: where the name stands in the text, if that is known.
+    """
+    word = name.encode()
+    return any(_AS.match(text, at + len(word)) for at in (_occurrences(word, text) if places is None else places))
+
+
+_AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
+
+
+def stands_in_code(name: str, text: bytes) -> bool:
+    """Whether an identifier stands in a text outside of comments and strings; what an f-string holds counts."""
+    places = list(_occurrences(name.encode(), text))
+    for token in _STRING_OR_COMMENT.finditer(text) if places else ():
+        start, end = token.span()
+        if places[0] < start:
+            return True
+        if text[start : start + 1] == b"#" or not _FORMATTED.search(text, max(start - 2, 0), start):
+            places = [place for place in places if place >= end]
+            if not places:
+                return False
+    return bool(places)
+
+
+def _stands_in(word: bytes, text: bytes) -> bool:
+    return next(_occurrences(word, text), None) is not None
+
+
+def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
+    """Where an identifier stands in a text."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
+            yield at
+        at = text.find(word, end)
+
+
+def _may_assign(text: bytes, name: bytes) -> bool:
+    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name."""
+    if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
+        return True
+    attribute = b"." + name
+    at = text.find(attribute)
+    while at >= 0:
+        end = at + len(attribute)
+        if text[end : end + 1] not in _WORD_BYTES and text[end : end + 1] not in b"(.[":
+            first, last = _line_around(text, at)
+            found = (targets[targets.lastindex or 0] for targets in _TARGETS.finditer(text[first:last]))
+            if any(name in _ATTRIBUTE.findall(targets) for targets in found):
+                return True
+            end = last
+        at = text.find(attribute, end)
+    return False
+
+
+def _line_around(text: bytes, at: int) -> tuple[int, int]:
+    """Where the line with an offset begins and ends, with the lines that backslashes join to it."""
+    first, last = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+    while text.endswith((b"\\\n", b"\\\r\n"), 0, first):
+        first = text.rfind(b"\n", 0, first - 1) + 1
+    while last >= 0 and text.endswith((b"\\", b"\\\r"), 0, last):
+        last = text.find(b"\n", last + 1)
+    return first, last if last >= 0 else len(text)
+
+
+def _add(into: _Structure, scope: Scope) -> None:
+    twins = into.twins[scope.qualname]  # a property's setter, an overload, the same name in the other branch of an `if`
+    into.twins[scope.qualname] += 1
+    into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
+    if scope.owner is not None:
+        scope.owner.methods.setdefault(scope.name, scope)
+
+
+def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    yield getattr(statement, "body", [])
+    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+        yield part.body
+    yield getattr(statement, "orelse", [])
+    yield getattr(statement, "finalbody", [])
+
+
+def _skeleton(source: Source, chunks: list[Chunk]) -> bytes:
+    pieces: list[bytes] = []
+    last = 0
+    for chunk in chunks:
+        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
+        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
+        last = chunk.end
+    pieces.append(source.body[last:])
+    return b"".join(pieces)
