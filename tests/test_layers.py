@@ -43,6 +43,33 @@ def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
+def edges() -> dict[str, set[str]]:
+    """Which module of the engine imports which others of it, whenever the import runs, and for types alone, too."""
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sources("perflint")
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        wanted = {
+            f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in names else str(node.module)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        wanted |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        found[name] = (wanted & names.keys()) - {name}
+    return found
+
+
+def test_no_module_of_the_engine_imports_itself_through_others() -> None:
+    rest = edges()
+    while free := [name for name, wanted in rest.items() if not wanted & rest.keys()]:
+        for name in free:
+            del rest[name]
+    assert not rest, "these import each other, or what does"
+
+
 def is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 

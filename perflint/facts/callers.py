@@ -11,11 +11,12 @@ import ast
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.flow import flow_of, path_of
+from perflint.facts.frames import Inferring
 from perflint.facts.values import (
     UNKNOWN,
     Batch,
@@ -37,9 +38,6 @@ from perflint.facts.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem, is_renamed, stands_in_code
 from perflint.source.words import call_pattern
-
-if TYPE_CHECKING:
-    from perflint.facts.inference import Inference
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
@@ -71,7 +69,7 @@ class CallSites:
 class Callers:
     """Call sites and parameter values, on demand."""
 
-    def __init__(self, inference: Inference) -> None:
+    def __init__(self, inference: Inferring) -> None:
         self._inference = inference
 
     def parameter(self, scope: Scope, name: str, depth: int) -> Value:
@@ -298,8 +296,6 @@ def _mentions(scope: Scope, name: str) -> list[ast.expr]:
 
 
 def _only_transparent(scope: Scope) -> bool:
-    from perflint.facts.inference import TRANSPARENT_DECORATORS, decorator_name
-
     return all(decorator_name(d) in TRANSPARENT_DECORATORS for d in scope.decorators)
 
 

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import (
     ALIASING_FUNCTIONS,
@@ -31,6 +30,7 @@ from perflint.facts.api_tables import (
     TENSOR_METHODS,
     VIEWS,
 )
+from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import canonical
 from perflint.facts.values import (
     NONE,
@@ -62,9 +62,6 @@ from perflint.facts.values import (
     place_of,
 )
 from perflint.source.words import any_layout, words
-
-if TYPE_CHECKING:
-    from perflint.facts.inference import Frame, Inference
 
 _NDARRAY = Object("numpy.ndarray")
 _FLOAT_DTYPES = frozenset(("float16", "float32", "float64", "bfloat16", "half", "double", "float"))
@@ -99,7 +96,7 @@ def dtype_of(value: Value) -> str:
 # -- methods -------------------------------------------------------------------------------------------------------------
 
 
-def method(inference: Inference, receiver: Alternative, name: str, node: ast.Call, frame: Frame) -> Value:
+def method(inference: Inferring, receiver: Alternative, name: str, node: ast.Call, frame: Frame) -> Value:
     """What `receiver.name(...)` returns for a receiver that is no class or function of the project."""
     match receiver:
         case Tensor():
@@ -129,7 +126,7 @@ def method(inference: Inference, receiver: Alternative, name: str, node: ast.Cal
     return UNKNOWN
 
 
-def method_of_unknown(inference: Inference, name: str, node: ast.Call, frame: Frame) -> Value:
+def method_of_unknown(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
     """What a method with this name returns if its receiver, of which nothing is known, is a tensor."""
     if name == "format" or name in ("join", "strip", "lower", "upper"):
         return Value(frozenset((Text(""),)), open=True)
@@ -152,7 +149,7 @@ _OTHER_NUMBERS = words(
 """What gives tensors that are no arrays of real numbers: complex, quantized or sparse ones."""
 
 
-def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
+def _tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
     if name in _OTHER_NUMBERS:
         return UNKNOWN
     match name:
@@ -215,7 +212,7 @@ def _tensor_method(inference: Inference, receiver: Tensor, name: str, node: ast.
     return UNKNOWN
 
 
-def _asks_for_type(inference: Inference, node: ast.Call, frame: Frame) -> bool:
+def _asks_for_type(inference: Inferring, node: ast.Call, frame: Frame) -> bool:
     return any(_is_dtype_expression(given) or dtype_of(inference.infer(given, frame)) for given in node.args[:1])
 
 
@@ -225,7 +222,7 @@ def _is_temporary(node: ast.Call) -> bool:
 
 
 def _computed(
-    inference: Inference, receiver: Tensor, name: str, node: ast.Call, frame: Frame, others: list[ast.expr]
+    inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame, others: list[ast.expr]
 ) -> Tensor:
     """The result of an operation that allocates its result."""
     place = meeting_place((receiver.place, *(p for o in others for p in _places(inference, o, frame))))
@@ -292,15 +289,15 @@ def _has_dimension(node: ast.Call) -> bool:
     return bool(node.args) or any(k.arg in ("dim", "axis", "keepdim", "other", None) for k in node.keywords)
 
 
-def _tensor_argument(inference: Inference, node: ast.Call, frame: Frame) -> bool:
+def _tensor_argument(inference: Inferring, node: ast.Call, frame: Frame) -> bool:
     return bool(node.args) and inference.infer(node.args[0], frame).may_be(Tensor, Batch, Output)
 
 
-def _places(inference: Inference, node: ast.expr, frame: Frame) -> list[Place]:
+def _places(inference: Inferring, node: ast.expr, frame: Frame) -> list[Place]:
     return [place_of(a) for a in inference.infer(node, frame).alternatives if isinstance(a, (Tensor, Batch, Output))]
 
 
-def _scalar(inference: Inference, node: ast.expr, frame: Frame) -> bool:
+def _scalar(inference: Inferring, node: ast.expr, frame: Frame) -> bool:
     value = inference.infer(node, frame)
     return value.must(lambda a: isinstance(a, (Number, Literal)) or (isinstance(a, Tensor) and a.ndim == 0))
 
@@ -311,7 +308,7 @@ def _number_kind(dtype: str) -> str:
     return "bool" if dtype == "bool" else "int" if "int" in dtype else ""
 
 
-def transfer_target(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def transfer_target(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     """The device argument of a `.to(...)` call; `NOTHING` when the call only changes the dtype."""
     device = argument(node, 0, "device")
     if device is None:
@@ -332,7 +329,7 @@ def _is_dtype_expression(node: ast.expr) -> bool:
     return False
 
 
-def _to(inference: Inference, receiver: Tensor, node: ast.Call, frame: Frame) -> Value:
+def _to(inference: Inferring, receiver: Tensor, node: ast.Call, frame: Frame) -> Value:
     target = transfer_target(inference, node, frame)
     result = replace(receiver, fresh=False, parameter=False)
     for given in (*node.args[:2], *(k.value for k in node.keywords if k.arg == "dtype")):
@@ -348,7 +345,7 @@ def _to(inference: Inference, receiver: Tensor, node: ast.Call, frame: Frame) ->
     return one(replace(result, place=device_place(target)))
 
 
-def _type(inference: Inference, receiver: Tensor, node: ast.Call, frame: Frame) -> Value:
+def _type(inference: Inferring, receiver: Tensor, node: ast.Call, frame: Frame) -> Value:
     if not node.args:
         return one(Text("")) if not node.keywords else one(replace(receiver, fresh=False))
     results = []
@@ -396,7 +393,7 @@ def tensor_attribute(receiver: Tensor, name: str) -> Value:
     return UNKNOWN
 
 
-def _data_method(inference: Inference, receiver: Batch | Output, name: str, node: ast.Call, frame: Frame) -> Value:
+def _data_method(inference: Inferring, receiver: Batch | Output, name: str, node: ast.Call, frame: Frame) -> Value:
     match name:
         case "to":
             target = transfer_target(inference, node, frame)
@@ -417,7 +414,7 @@ def _data_method(inference: Inference, receiver: Batch | Output, name: str, node
 
 
 def _mapping_method(
-    inference: Inference, items: tuple[tuple[str, Value], ...], rest: Value, name: str, node: ast.Call, frame: Frame
+    inference: Inferring, items: tuple[tuple[str, Value], ...], rest: Value, name: str, node: ast.Call, frame: Frame
 ) -> Value:
     held = join((*(v for _, v in items), rest))
     match name:
@@ -456,7 +453,7 @@ def is_optimizer_name(qualname: str) -> bool:
     return qualname == "torch.optim.Optimizer" or qualname.rpartition(".")[2] in OPTIMIZER_CLASSES
 
 
-def module_method(inference: Inference, receiver: Instance | Object, name: str, node: ast.Call, frame: Frame) -> Value:
+def module_method(inference: Inferring, receiver: Instance | Object, name: str, node: ast.Call, frame: Frame) -> Value:
     """A method that every `torch.nn.Module` has."""
     if name in _MODULE_SELF_METHODS:
         if name == "to":
@@ -480,7 +477,7 @@ def module_method(inference: Inference, receiver: Instance | Object, name: str, 
     return UNKNOWN
 
 
-def _object_method(inference: Inference, receiver: Object, name: str, node: ast.Call, frame: Frame) -> Value:
+def _object_method(inference: Inferring, receiver: Object, name: str, node: ast.Call, frame: Frame) -> Value:
     qualname = receiver.qualname
     if qualname == "numpy.ndarray" or qualname.startswith("pandas."):
         if name in _NUMBER_METHODS:
@@ -515,7 +512,7 @@ def _scaled(alternative: Alternative) -> Value:
     return one(alternative) if isinstance(alternative, (Output, Sequence, Elements)) else UNKNOWN
 
 
-def _launcher_method(inference: Inference, name: str, node: ast.Call, frame: Frame) -> Value:
+def _launcher_method(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
     """`Accelerator.prepare` and Fabric's `setup*` hand back what they are given, placed on their device."""
     if name in ("prepare", "setup", "setup_module", "setup_dataloaders", "setup_optimizers", "prepare_data_loader"):
         values = [inference.infer(a, frame).map(_placed_elsewhere) for a in node.args]
@@ -544,7 +541,7 @@ def object_attribute(receiver: Object, name: str) -> Value:
     return UNKNOWN
 
 
-def call_object(inference: Inference, callee: Object, node: ast.Call, frame: Frame) -> Value:
+def call_object(inference: Inferring, callee: Object, node: ast.Call, frame: Frame) -> Value:
     """Calling an object from outside the project: nearly always a module."""
     if not is_module_name(callee.qualname):
         return UNKNOWN
@@ -589,7 +586,7 @@ def works_in_place(call: ast.Call) -> bool:
 # -- functions -----------------------------------------------------------------------------------------------------------
 
 
-def external(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -> Value:
+def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Value:
     """What calling a function or class from outside the project returns."""
     qualname = canonical(qualname)
     if qualname in PASSING_ITERATORS and node.args:
@@ -625,7 +622,7 @@ def _has_dimension_keyword(node: ast.Call) -> bool:
     return len(node.args) > 1 or any(k.arg == "axis" for k in node.keywords)
 
 
-def _passed(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -> Value:
+def _passed(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Value:
     value = inference.known(node.args[0], frame)
     if value.may_be(Loader) and not qualname.startswith(("builtins.list", "builtins.tuple")):
         return value
@@ -654,7 +651,7 @@ _MOVABLE_SAMPLES = any_layout(
 """Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""
 
 
-def _loader(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -> Loader:
+def _loader(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Loader:
     names = {k.arg for k in node.keywords}
     collate = argument(node, 6, "collate_fn")
     default_collate = qualname in PLAIN_LOADER_CLASSES and None not in names
@@ -673,7 +670,7 @@ def _loader(inference: Inference, qualname: str, node: ast.Call, frame: Frame) -
     return Loader(default_collate, pinned, (frame.scope, node))
 
 
-def _builtin(inference: Inference, name: str, node: ast.Call, frame: Frame) -> Value:
+def _builtin(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
     first = node.args[0] if node.args and not isinstance(node.args[0], ast.Starred) else None
     match name:
         case "enumerate" if first is not None:
@@ -723,7 +720,7 @@ def _builtin(inference: Inference, name: str, node: ast.Call, frame: Frame) -> V
     return one(Object(f"builtins.{name}")) if name.endswith(("Error", "Exception")) else UNKNOWN
 
 
-def _mapped(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _mapped(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     element = inference.element(inference.known(node.args[1], frame), frame.depth)
     callee = inference.infer(node.args[0], frame).single
     if isinstance(callee, FunctionRef) and frame.depth > 0 and callee.receiver is None:
@@ -733,7 +730,7 @@ def _mapped(inference: Inference, node: ast.Call, frame: Frame) -> Value:
     return UNKNOWN
 
 
-def _arithmetic(inference: Inference, name: str, node: ast.Call, frame: Frame) -> Value:
+def _arithmetic(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
     values = [inference.known(a, frame) for a in node.args]
     if name in ("sum", "max", "min") and len(values) == 1:
         values = [inference.element(values[0], frame.depth)]
@@ -749,7 +746,7 @@ def _arithmetic(inference: Inference, name: str, node: ast.Call, frame: Frame) -
 # -- torch ---------------------------------------------------------------------------------------------------------------
 
 
-def _torch(inference: Inference, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
+def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
     if package in ("torch", "torch.cuda", "torch.functional", "torch.nn.functional", "torch.linalg", "torch.special"):
         if last in LEGACY_TENSOR_CLASSES:
             place = Place.CUDA if package == "torch.cuda" else Place.HOST
@@ -799,7 +796,7 @@ def _torch(inference: Inference, qualname: str, package: str, last: str, node: a
     return UNKNOWN
 
 
-def _function(inference: Inference, last: str, node: ast.Call, frame: Frame) -> Value:
+def _function(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> Value:
     """A torch function named like a tensor method: the first tensor argument is the receiver."""
     if last in _OTHER_NUMBERS:
         return UNKNOWN
@@ -847,12 +844,12 @@ def _as_tensor(alternative: Alternative) -> Tensor:
     return alternative if isinstance(alternative, Tensor) else Tensor(place_of(alternative))
 
 
-def _device_keyword(inference: Inference, node: ast.Call, frame: Frame) -> Place | None:
+def _device_keyword(inference: Inferring, node: ast.Call, frame: Frame) -> Place | None:
     device = argument(node, None, "device")
     return device_place(inference.infer(device, frame)) if device is not None else None
 
 
-def _factory(inference: Inference, last: str, node: ast.Call, frame: Frame) -> Tensor:
+def _factory(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> Tensor:
     place = _device_keyword(inference, node, frame) or Place.HOST
     given = argument(node, None, "dtype")
     dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
@@ -870,7 +867,7 @@ def _asks_for_gradient(node: ast.Call) -> bool:
     return given is not None and not (isinstance(given, ast.Constant) and given.value is False)
 
 
-def _tensor_from_data(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _tensor_from_data(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     place = _device_keyword(inference, node, frame) or Place.HOST
     given = argument(node, None, "dtype")
     dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
@@ -890,7 +887,7 @@ def _kind_of(alternative: Alternative) -> str:
     return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
 
 
-def _from_numpy(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _from_numpy(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     if node.args:
         data = inference.infer(node.args[0], frame)
         tensors = [a for a in data.alternatives if isinstance(a, Tensor)]
@@ -899,7 +896,7 @@ def _from_numpy(inference: Inference, node: ast.Call, frame: Frame) -> Value:
     return one(Tensor(_device_keyword(inference, node, frame) or Place.HOST, fresh=False, from_numpy=True))
 
 
-def _device(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     if not node.args and not node.keywords:
         return UNKNOWN
     given = argument(node, 0, "device") or argument(node, 0, "type")
@@ -910,11 +907,11 @@ def _device(inference: Inference, node: ast.Call, frame: Frame) -> Value:
     return join([*places, *([one(Device(Place.ELSEWHERE))] if value.open or not places else [])])
 
 
-def _accelerator_device(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _accelerator_device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     return one(Device(Place.ELSEWHERE))
 
 
-def _parameter(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _parameter(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     if not node.args:
         return one(Tensor(parameter=True))
     return inference.infer(node.args[0], frame).map(
@@ -922,19 +919,19 @@ def _parameter(inference: Inference, node: ast.Call, frame: Frame) -> Value:
     )
 
 
-def _compiled(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _compiled(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     return inference.infer(node.args[0], frame) if node.args else UNKNOWN
 
 
-def _unknown(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _unknown(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     return UNKNOWN
 
 
-def _boolean(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def _boolean(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     return one(Number("bool"))
 
 
-_TORCH_FUNCTIONS: dict[str, Callable[[Inference, ast.Call, Frame], Value]] = {
+_TORCH_FUNCTIONS: dict[str, Callable[[Inferring, ast.Call, Frame], Value]] = {
     "torch.tensor": _tensor_from_data,
     "torch.scalar_tensor": _tensor_from_data,
     "torch.as_tensor": _from_numpy,
@@ -958,7 +955,7 @@ _TORCH_FUNCTIONS: dict[str, Callable[[Inference, ast.Call, Frame], Value]] = {
 # -- command lines -------------------------------------------------------------------------------------------------------
 
 
-def namespace_attribute(inference: Inference, namespace: Object, name: str, depth: int) -> Value:
+def namespace_attribute(inference: Inferring, namespace: Object, name: str, depth: int) -> Value:
     """`args.name` for the result of `ArgumentParser.parse_args`: the declared default, and what a user may type."""
     from perflint.facts.flow import flow_of
 
@@ -989,7 +986,7 @@ def namespace_attribute(inference: Inference, namespace: Object, name: str, dept
     return join(found) if found else UNKNOWN
 
 
-def _option(inference: Inference, call: ast.Call, frame: Frame) -> Value:
+def _option(inference: Inferring, call: ast.Call, frame: Frame) -> Value:
     action = argument(call, None, "action")
     kind = argument(call, None, "type")
     default = argument(call, None, "default")

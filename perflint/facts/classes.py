@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from perflint.facts.api_tables import LOADER_CLASSES, MODULE_BASES
 from perflint.facts.flow import flow_of, path_of
+from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import hinted
 from perflint.facts.values import (
     UNKNOWN,
@@ -26,11 +26,8 @@ from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout
 
-if TYPE_CHECKING:
-    from perflint.facts.inference import Frame, Inference
 
-
-def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
+def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
     """The class itself and what it inherits from, in the order in which Python looks a name up; a class outside the project
     by its qualified name.
     """
@@ -38,7 +35,7 @@ def ancestors(inference: Inference, cls: Class) -> list[Class | str]:
     return inference.solver.solve(("ancestors", cls), lambda: [cls, *_merged(_bases(inference, cls))], nothing)
 
 
-def _bases(inference: Inference, cls: Class) -> list[list[Class | str]]:
+def _bases(inference: Inferring, cls: Class) -> list[list[Class | str]]:
     """The order of each base of a class, and the bases themselves: what Python's method resolution order is merged from."""
     frame = inference.frame(cls.module.top, (), 3)
     bases: list[Class | str] = []
@@ -65,13 +62,13 @@ def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
         orders = [rest for order in orders if (rest := [found for found in order if found != chosen])]
 
 
-def subclasses(inference: Inference, cls: Class) -> list[Class] | None:
+def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     """The classes of the project that inherit from a class; None when too many files import its file to look through them."""
     nothing: list[Class] | None = []
     return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
 
 
-def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
+def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     project = inference.project
     path = cls.module.source.path
     if len(project.importers(path)) > MAX_IMPORTERS:
@@ -89,12 +86,12 @@ def _subclasses(inference: Inference, cls: Class) -> list[Class] | None:
     return found
 
 
-def derives_from(inference: Inference, cls: Class, names: frozenset[str]) -> bool:
+def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
     """Whether a class inherits, as far as is known, from one of some classes outside the project."""
     return any(isinstance(a, str) and a in names for a in ancestors(inference, cls))
 
 
-def is_module(inference: Inference, cls: Class) -> bool:
+def is_module(inference: Inferring, cls: Class) -> bool:
     """Whether a class is a `torch.nn.Module`; an unknown base counts by its name."""
     for ancestor in ancestors(inference, cls):
         if isinstance(ancestor, str):
@@ -104,7 +101,7 @@ def is_module(inference: Inference, cls: Class) -> bool:
     return False
 
 
-def find_method(inference: Inference, cls: Class, name: str) -> Scope | None:
+def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:
     """The method that `instance.name` runs, if the project defines it."""
     for ancestor in ancestors(inference, cls):
         if isinstance(ancestor, Class):
@@ -120,7 +117,7 @@ def is_super_call(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
 
 
-def super_call(inference: Inference, node: ast.Call, frame: Frame) -> Value:
+def super_call(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     """What `super().name(...)` returns."""
     owner = frame.scope.owner
     if owner is None or not isinstance(node.func, ast.Attribute) or not frame.scope.parameters:
@@ -132,19 +129,19 @@ def super_call(inference: Inference, node: ast.Call, frame: Frame) -> Value:
     return UNKNOWN
 
 
-def construct(inference: Inference, cls: Class, node: ast.Call, frame: Frame) -> Value:
+def construct(inference: Inferring, cls: Class, node: ast.Call, frame: Frame) -> Value:
     """What calling a class of the project gives."""
     if derives_from(inference, cls, LOADER_CLASSES):
         return one(Loader(False, None, (frame.scope, node)))
     return one(Instance(cls))
 
 
-def attribute(inference: Inference, base: Instance | ClassRef, name: str, depth: int) -> Value:
+def attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth: int) -> Value:
     """`instance.name`: a method, a property, or the join of everything that the class's methods assign to it."""
     return inference.solve(("attribute", base, name, depth), lambda: _attribute(inference, base, name, depth))
 
 
-def _attribute(inference: Inference, base: Instance | ClassRef, name: str, depth: int) -> Value:
+def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth: int) -> Value:
     cls = base.cls
     method = find_method(inference, cls, name)
     if method is not None:
@@ -165,7 +162,7 @@ def _attribute(inference: Inference, base: Instance | ClassRef, name: str, depth
     return hinted(name)
 
 
-def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: int) -> Iterator[Value]:
+def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:
     """What functions elsewhere put in the place of an attribute: `model.head = nn.Linear(64, 10)`."""
     project = inference.project
     path = cls.module.source.path
@@ -191,7 +188,7 @@ def _assigned_from_outside(inference: Inference, cls: Class, name: str, depth: i
                         yield join(found) if found else UNKNOWN  # `nets[0].head = ...` is followed nowhere
 
 
-def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:
+def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:
     """What one class assigns to an attribute, in its body and in its methods."""
     values: list[Value] = []
     frame = inference.frame(cls.module.top, (), depth - 1)
@@ -215,7 +212,7 @@ def _assigned(inference: Inference, cls: Class, base: Instance | ClassRef, name:
     return values
 
 
-def _evaluate(inference: Inference, node: ast.expr, frame: Frame) -> Value:
+def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:
     """A class-level value. Its nodes are outside every flow, so only constants and calls of globals are understood."""
     if isinstance(node, ast.Constant):
         return inference.infer(node, frame)

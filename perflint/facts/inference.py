@@ -10,13 +10,15 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from perflint.facts import calls, classes
 from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import Callers
+from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.frames import MAX_DEPTH, Frame
 from perflint.facts.names import canonical, hinted, hinted_call
 from perflint.facts.solver import Solver
 from perflint.facts.values import (
@@ -53,29 +55,6 @@ from perflint.project.project import Project
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import words
-
-MAX_DEPTH: Final = 4
-"""How many function borders one question may cross."""
-
-TRANSPARENT_DECORATORS: Final = words(
-    """
-    staticmethod classmethod property cached_property no_grad inference_mode lru_cache cache abstractmethod wraps
-    override record rank_zero_only enable_grad set_grad_enabled autocast
-    """
-)
-"""Decorators that hand on what the function returns."""
-
-
-@dataclass(eq=False, frozen=True)
-class Frame:
-    """A scope with some of its parameters bound; the others come from the call sites."""
-
-    scope: Scope
-    arguments: tuple[tuple[str, Value], ...]
-    depth: int
-
-    def argument(self, name: str) -> Value | None:
-        return next((value for known, value in self.arguments if known == name), None)
 
 
 class Inference:
@@ -639,12 +618,6 @@ class Inference:
 
 
 # -- helpers without state -----------------------------------------------------------------------------------------------
-
-
-def decorator_name(node: ast.expr) -> str:
-    """The last name of a decorator: `no_grad` for `@torch.no_grad()`."""
-    inner = node.func if isinstance(node, ast.Call) else node
-    return (path_of(inner) or "").rpartition(".")[2]
 
 
 def combined(operands: list[Value], dtype: str) -> Value:

@@ -20,9 +20,9 @@ from perflint.facts.api_tables import (
 )
 from perflint.facts.calls import argument, transfer_target, works_in_place
 from perflint.facts.classes import find_method
+from perflint.facts.decorators import decorator_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.inference import decorator_name
 from perflint.facts.loops import is_neural_module
 from perflint.facts.values import (
     Alternative,

@@ -11,10 +11,10 @@ from itertools import chain
 
 from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
 from perflint.facts.classes import ancestors, find_method, is_module
+from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.hidden import hidden_runs, may_intercept
-from perflint.facts.inference import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.values import (
     UNKNOWN,
     Alternative,

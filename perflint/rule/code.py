@@ -12,7 +12,7 @@ from typing import Protocol
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, Loop, flow_of
-from perflint.facts.inference import MAX_DEPTH
+from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
