@@ -86,6 +86,7 @@ from perflint.fix.rewrite import (
 )
 from perflint.rule.code import Code
 from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.obligations import Kind, Obligation
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, keyword, words
@@ -120,6 +121,7 @@ __all__ = [
     "HostRead",
     "Import",
     "Instance",
+    "Kind",
     "Literal",
     "Loader",
     "Loop",
@@ -127,6 +129,7 @@ __all__ = [
     "Mapping",
     "Number",
     "Object",
+    "Obligation",
     "Output",
     "Place",
     "ReadKind",

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from conftest import BAD, Project, in_process
 
+from perflint.rule.obligations import Kind
+
 TRAIN = """\
 import torch
 from torch import nn
@@ -54,6 +56,7 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
             ],
         },
         "missing_proofs": [],
+        "obligations": [],
         "help": "perflint explain no-grad-without-call",
     }
 
@@ -80,7 +83,9 @@ def test_a_safe_or_unsafe_fix_and_its_missing_proofs_are_in_the_record(project: 
     assert {f["fix"]["applicability"] for f in findings if f["fix"]} <= {"safe", "unsafe"}
     for finding in findings:
         if finding["fix"] and finding["fix"]["applicability"] == "unsafe":
-            assert finding["missing_proofs"]
+            assert finding["missing_proofs"] == [o["message"] for o in finding["obligations"]]
+            assert all(Kind(o["kind"]) for o in finding["obligations"])
+            assert finding["obligations"]
 
 
 def test_columns_are_characters_counted_from_1(project: Project) -> None:

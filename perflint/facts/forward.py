@@ -14,6 +14,7 @@ from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import may_run_module
 from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -45,7 +46,7 @@ _COLLECTING = frozenset(("append", "extend", "insert", "add", "update", "setdefa
 _ROUNDS = "has an operation of torch that rounds differently without autograd"
 
 
-def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
+def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
     """Why a forward pass may need or keep the graph that it records, or compute otherwise without: a line for each reason.
 
     Looked at is the text of all that may run: the module's class, and every class and function of the project that is
@@ -63,13 +64,13 @@ def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[str]:
             if isinstance(site, tuple):
                 pending += _built_with(facts, *site)
     if any(isinstance(a, Object) and _FUSED.search(a.qualname.encode()) for v in receivers for a in v.alternatives):
-        yield f"`{name}` {_ROUNDS}"
+        yield Obligation(Kind.EVALUATION_ROUNDING, f"`{name}` {_ROUNDS}")
     if any(isinstance(a, Object) and not _is_understood(a.qualname) for v in receivers for a in v.alternatives):
-        yield f"`{name}` may be any network"
+        yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` may be any network")
     yield from _in_network(facts, name, pending, set())
 
 
-def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set[Class | Scope]) -> Iterator[str]:
+def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set[Class | Scope]) -> Iterator[Obligation]:
     """What a network does with the graph: one reason at most, for the first of its classes and functions that has one."""
     while pending:
         reached = pending.pop()
@@ -77,35 +78,35 @@ def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set
             continue
         seen.add(reached)
         if len(seen) > MAX_REACHED:
-            yield f"`{name}` is too large to be looked through"
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is too large to be looked through")
             return
         for function in reached.methods.values() if isinstance(reached, Class) else [reached]:
             text = function.text
             if _ASKS.search(text):
-                yield f"`{name}` asks for gradients itself"
+                yield Obligation(Kind.GRADIENT, f"`{name}` asks for gradients itself")
                 return
             if function.name != "__init__" and _LOOKS_AT_GRAPH.search(text):
-                yield f"`{name}` looks at what requires gradients"
+                yield Obligation(Kind.GRADIENT, f"`{name}` looks at what requires gradients")
                 return
             if function.name != "__init__" and _keeps(facts, function, isinstance(reached, Class)):
-                yield f"`{name}` keeps something of each forward pass, in `{function.name}`"
+                yield Obligation(Kind.RETENTION, f"`{name}` keeps something of each forward pass, in `{function.name}`")
                 return
             if function.name != "__init__" and (reason := differs_without_graph(facts, function, flow_of(function).order)):
-                yield f"`{function.name}` of `{name}` {reason}"
+                yield Obligation(Kind.GRADIENT, f"`{function.name}` of `{name}` {reason}")
                 return
             if _has_fused(facts, function):
-                yield f"`{name}` {_ROUNDS}"
+                yield Obligation(Kind.EVALUATION_ROUNDING, f"`{name}` {_ROUNDS}")
                 return
             pending += _named(facts, function)
         if isinstance(reached, Class):
             foreign = _foreign_part(facts, reached)
             if foreign is not None:
-                yield f"`{name}` is built with `{foreign}` of another package"
+                yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` is built with `{foreign}` of another package")
                 return
             pending += [a for a in classes.ancestors(facts.inference, reached) if isinstance(a, Class)]
             heirs = classes.subclasses(facts.inference, reached)
             if heirs is None:
-                yield f"`{name}` may be any of the classes that inherit from `{reached.name}`"
+                yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` may be any of the classes that inherit from `{reached.name}`")
                 return
             pending += heirs
             init = reached.methods.get("__init__")
@@ -113,7 +114,7 @@ def _in_network(facts: Facts, name: str, pending: list[Class | Scope], seen: set
                 pending += _built_with(facts, site.scope, site.node)
 
 
-def hidden_graphs(facts: Facts, scope: Scope, statement: ast.stmt | None = None) -> Iterator[str]:
+def hidden_graphs(facts: Facts, scope: Scope, statement: ast.stmt | None = None) -> Iterator[Obligation]:
     """Why a function, or one statement of it, may need a graph or compute otherwise without one: a line for each reason.
 
     Followed are the functions of the project that the code names, calls or hands on, their callees, and all of each
@@ -128,10 +129,10 @@ class _Hidden:
         self.facts, self.inference = facts, facts.inference
         self.seen: set[Class | Scope] = set()
 
-    def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         flow, nodes = flow_of(scope), list(nodes)
         if reason := differs_without_graph(self.facts, scope, nodes):
-            yield f"the code {reason}"
+            yield Obligation(Kind.GRADIENT, f"the code {reason}")
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.function(function)
         for node in nodes:
@@ -143,38 +144,38 @@ class _Hidden:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if node in flow.inner:
                     yield from self.function(flow.inner_scope(node))
 
-    def value(self, scope: Scope, node: ast.expr) -> Iterator[str]:
+    def value(self, scope: Scope, node: ast.expr) -> Iterator[Obligation]:
         for alternative in self.inference.value(scope, node).alternatives:
             if isinstance(alternative, Object) and _FUSED.search(alternative.qualname.encode()):
-                yield f"`{ast.unparse(node)}` {_ROUNDS}"
+                yield Obligation(Kind.EVALUATION_ROUNDING, f"`{ast.unparse(node)}` {_ROUNDS}")
             elif isinstance(alternative, (ClassRef, Instance)):
                 if classes.is_module(self.inference, alternative.cls):
                     yield from _in_network(self.facts, alternative.cls.name, [alternative.cls], self.seen)
                 elif isinstance(alternative, ClassRef):
                     yield from self.function(alternative.cls.methods.get("__init__"))
 
-    def function(self, function: Scope | None) -> Iterator[str]:
+    def function(self, function: Scope | None) -> Iterator[Obligation]:
         """What a function of the project runs."""
         if function is None or function in self.seen:
             return
         self.seen.add(function)
         if len(self.seen) > MAX_REACHED:
-            yield "too much is called to be looked through"
+            yield Obligation(Kind.UNKNOWN_CODE, "too much is called to be looked through")
         elif _ASKS.search(function.text):
-            yield f"`{function.name}` asks for gradients itself"
+            yield Obligation(Kind.GRADIENT, f"`{function.name}` asks for gradients itself")
         elif _LOOKS_AT_GRAPH.search(function.text):
-            yield f"`{function.name}` looks at what requires gradients"
+            yield Obligation(Kind.GRADIENT, f"`{function.name}` looks at what requires gradients")
         elif _has_fused(self.facts, function):
-            yield f"`{function.name}` {_ROUNDS}"
+            yield Obligation(Kind.EVALUATION_ROUNDING, f"`{function.name}` {_ROUNDS}")
         else:
             try:
                 flow = flow_of(function)
             except SyntaxProblem:
-                yield f"`{function.name}` cannot be parsed"
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{function.name}` cannot be parsed")
             else:
                 yield from self.code(function, flow.order)
 
-    def call(self, scope: Scope, call: ast.Call) -> Iterator[str]:
+    def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
         """Whether a call of something that is not known may run a network."""
         if not may_run_module(call) or self.is_known(self.inference.value(scope, call.func)):
             return
@@ -184,7 +185,7 @@ class _Hidden:
                 return
         given = [*call.args, *(k.value for k in call.keywords)]
         if not all(self.inference.value(scope, g).must_be(Number, Literal, Text) for g in given):
-            yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
 
     def is_known(self, value: Value) -> bool:
         """Whether all that a value may be is known, and nothing of it is of a package that is not."""

@@ -44,6 +44,7 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -139,22 +140,22 @@ def _binds(flow: Flow, statements: list[ast.stmt], targets: set[int]) -> bool:
     return False
 
 
-def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST | None = None) -> str | None:
+def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST | None = None) -> Obligation | None:
     """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6), or for good: every use is harmless."""
     flow = flow_of(scope)
     name = definition.name
     if name in flow.outer_names:
-        return f"`{name}` is not a local variable"
+        return Obligation(Kind.NAMES, f"`{name}` is not a local variable")
     if name in flow.inner_names:
-        return f"a function inside reads `{name}`"
+        return Obligation(Kind.NAMES, f"a function inside reads `{name}`")
     if scope.is_module and any(name.encode() in function.text for function in scope.module.functions()):
-        return f"a function may read the global `{name}`"
+        return Obligation(Kind.NAMES, f"a function may read the global `{name}`")
     return _Tampering(facts, scope, last).of(definition)
 
 
-def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> str | None:
+def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> Obligation | None:
     """Whether a tensor is new memory that nothing longer-lived holds (D3)."""
-    shared = f"`{ast.unparse(tensor)}` may share memory with a tensor that lives longer"
+    shared = Obligation(Kind.ALIASING, f"`{ast.unparse(tensor)}` may share memory with a tensor that lives longer")
     if not facts.inference.value(scope, tensor).must(lambda a: isinstance(a, Tensor) and a.fresh):
         return shared
     definitions = flow_of(scope).reaching.get(tensor, frozenset())
@@ -207,13 +208,13 @@ class _Tampering:
         self.tensor: Definition | None = None
         """What is followed; the other definitions are its aliases and views."""
 
-    def of(self, definition: Definition) -> str | None:
+    def of(self, definition: Definition) -> Obligation | None:
         if definition in self.seen:
             return None
         self.tensor = self.tensor or definition
         self.seen.add(definition)
         if definition.name in self.flow.outer_names:
-            return f"`{definition.name}` is not a local variable"
+            return Obligation(Kind.NAMES, f"`{definition.name}` is not a local variable")
         if definition.value is not None and definition.kind in ("assign", "walrus") and not definition.index:
             reason = self._bound_as_well(definition.value)
             if reason is not None:
@@ -238,7 +239,7 @@ class _Tampering:
             id(loop) not in around and self.flow.within(use, loop.block) for loop in last_loop.ancestry()
         )
 
-    def _bound_as_well(self, value: ast.expr) -> str | None:
+    def _bound_as_well(self, value: ast.expr) -> Obligation | None:
         """What happens to the other targets of `a = b = value`, and to the value of `(a := value)`."""
         parent = self.flow.parent.get(value)
         match parent:
@@ -248,7 +249,7 @@ class _Tampering:
                 return self.carried(parent)
         return None
 
-    def carried(self, node: ast.expr) -> str | None:
+    def carried(self, node: ast.expr) -> Obligation | None:
         """What happens to an expression that shares the tensor's memory."""
         parent = self.flow.parent.get(node)
         match parent:
@@ -259,12 +260,12 @@ class _Tampering:
             case ast.keyword(arg=arg):
                 call = self.flow.parent[parent]
                 if arg == "out":
-                    return f"`out=` writes to `{ast.unparse(node)}`"
+                    return Obligation(Kind.WRITE, f"`out=` writes to `{ast.unparse(node)}`")
                 return self._argument(call, node) if isinstance(call, ast.Call) else None
             case ast.Subscript(ctx=ast.Load()) if parent.value is node:
                 return self.carried(parent)
             case ast.Subscript(ctx=ast.Store()) if parent.value is node:
-                return f"an item of `{ast.unparse(node)}` is assigned"
+                return Obligation(Kind.WRITE, f"an item of `{ast.unparse(node)}` is assigned")
             case ast.Subscript(value=container) if parent.slice is node:
                 return self._operated(node, container)
             case ast.Slice():
@@ -272,7 +273,7 @@ class _Tampering:
             case ast.Compare(left=left, comparators=others):
                 return next(filter(None, (self._operated(node, o) for o in (left, *others) if o is not node)), None)
             case ast.AugAssign(target=target) if target is node:
-                return f"`{ast.unparse(node)}` is changed in place"
+                return Obligation(Kind.WRITE, f"`{ast.unparse(node)}` is changed in place")
             case ast.Assign(targets=targets):
                 return self._bound(parent.value, targets, node)
             case ast.AnnAssign(target=target):
@@ -288,56 +289,56 @@ class _Tampering:
             case ast.AugAssign(target=target):
                 return self._operated(node, target)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                return f"`{ast.unparse(node)}` is kept in a container"
+                return Obligation(Kind.RETENTION, f"`{ast.unparse(node)}` is kept in a container")
             case ast.Tuple() | ast.List() | ast.Set() | ast.Dict():
                 return self._contained(parent, node)
             case ast.Yield() | ast.YieldFrom() | ast.Await():
-                return "the function is suspended in between"
+                return Obligation(Kind.CONTROL_FLOW, "the function is suspended in between")
             case ast.For() | ast.comprehension():
-                return f"`{ast.unparse(node)}` is iterated over"
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(node)}` is iterated over")
             case ast.Match():
-                return f"a `match` may give `{ast.unparse(node)}` another name"
+                return Obligation(Kind.NAMES, f"a `match` may give `{ast.unparse(node)}` another name")
         return None
 
-    def _operated(self, node: ast.expr, other: ast.expr) -> str | None:
+    def _operated(self, node: ast.expr, other: ast.expr) -> Obligation | None:
         """What an operator does to one operand: a class of the project may define it for the other one."""
         if self.facts.inference.value(self.scope, other).may_be(Instance):
-            return f"the operator of `{ast.unparse(other)}` may change `{ast.unparse(node)}`"
+            return Obligation(Kind.MUTATION, f"the operator of `{ast.unparse(other)}` may change `{ast.unparse(node)}`")
         return None
 
-    def _member(self, node: ast.Attribute) -> str | None:
+    def _member(self, node: ast.Attribute) -> Obligation | None:
         if isinstance(node.ctx, ast.Store):
-            return f"`{ast.unparse(node)}` is assigned"
+            return Obligation(Kind.WRITE, f"`{ast.unparse(node)}` is assigned")
         call = self.flow.parent.get(node)
         if isinstance(call, ast.Call) and call.func is node:
             if node.attr == "requires_grad_":
                 return self.carried(call)
             if node.attr.endswith("_") and not node.attr.startswith("__"):
-                return f"`{node.attr}` works in place"
+                return Obligation(Kind.WRITE, f"`{node.attr}` works in place")
             if any(k.arg == "out" for k in call.keywords):
-                return "`out=` writes to a tensor"
+                return Obligation(Kind.WRITE, "`out=` writes to a tensor")
             if node.attr in VIEWS or node.attr in MAY_ALIAS or node.attr == "numpy":
                 return self.carried(call)
             if node.attr in HARMLESS_METHODS or node.attr in READING_METHODS:
                 return None
-            return f"`{node.attr}` may change it"
+            return Obligation(Kind.MUTATION, f"`{node.attr}` may change it")
         if node.attr in ("data", "T", "mT", "H", "mH", "real", "imag"):
             return self.carried(node)
         if node.attr.endswith("_") or node.attr in VIEWS or node.attr in MAY_ALIAS:
-            return f"the method `{ast.unparse(node)}` may be called later"
+            return Obligation(Kind.MUTATION, f"the method `{ast.unparse(node)}` may be called later")
         return None
 
-    def _given_to_builtin(self, call: ast.Call, name: str) -> str | None:
+    def _given_to_builtin(self, call: ast.Call, name: str) -> Obligation | None:
         """What a builtin function does to its arguments: `key` is called with them, `sum` and `max` work by operators."""
         others = [part for part in ast.walk(call) if isinstance(part, ast.expr) and part is not call.func]
         runs = any(k.arg in ("key", None) for k in call.keywords) or (
             name in ("sum", "max", "min") and any(self.facts.inference.value(self.scope, p).may_be(Instance) for p in others)
         )
         if runs:
-            return f"`{ast.unparse(call)}` may run code of the project"
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call)}` may run code of the project")
         return self.carried(call) if name in ("max", "min") else None  # they hand out what they are given
 
-    def _argument(self, call: ast.Call, node: ast.expr) -> str | None:
+    def _argument(self, call: ast.Call, node: ast.expr) -> Obligation | None:
         inference = self.facts.inference
         func = call.func
         if isinstance(func, ast.Name) and func.id in _HARMLESS_CALLS:
@@ -347,20 +348,20 @@ class _Tampering:
         if isinstance(callee, External) and callee.qualname.startswith("torch."):
             last = callee.qualname.rpartition(".")[2]
             if callee.qualname.startswith("torch.distributed"):
-                return f"`{ast.unparse(func)}` writes to it"
+                return Obligation(Kind.WRITE, f"`{ast.unparse(func)}` writes to it")
             if last.endswith("_") or works_in_place(call):
-                return f"`{ast.unparse(call)}` works in place"
+                return Obligation(Kind.WRITE, f"`{ast.unparse(call)}` works in place")
             if last in VIEWS | MAY_ALIAS | ALIASING_FUNCTIONS | LEGACY_TENSOR_CLASSES:
                 return self.carried(call)
             if last in COMPUTING_FUNCTIONS:
                 return None
-            return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
+            return Obligation(Kind.MUTATION, f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`")
         if isinstance(callee, Object) and callee.qualname.startswith("torch.nn."):
             if callee.qualname.rpartition(".")[2] in _CONTAINERS:
-                return f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`"
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(func)}` may change `{ast.unparse(node)}`")
             made = callee.site[1] if isinstance(callee.site, tuple) else None
             if isinstance(made, ast.Call) and works_in_place(made):
-                return f"`{ast.unparse(func)}` works in place"
+                return Obligation(Kind.WRITE, f"`{ast.unparse(func)}` works in place")
             return self.carried(call) if callee.qualname.rpartition(".")[2] in ALIASING_MODULES else None
         if isinstance(func, ast.Attribute):
             receiver = inference.value(self.scope, func.value).without(_is_none)
@@ -372,8 +373,8 @@ class _Tampering:
                 return None  # a method that works in place writes to its receiver, and shares memory with it
         return self._project_function(call, node)
 
-    def _project_function(self, call: ast.Call, node: ast.expr) -> str | None:
-        unknown = f"`{ast.unparse(call.func)}` may change `{ast.unparse(node)}`"
+    def _project_function(self, call: ast.Call, node: ast.expr) -> Obligation | None:
+        unknown = Obligation(Kind.MUTATION, f"`{ast.unparse(call.func)}` may change `{ast.unparse(node)}`")
         targets = self.facts.loops.targets(self.scope, call)
         if not targets or self.depth <= 0 or self.facts.loops.may_run_others(self.scope, call):
             return unknown
@@ -392,20 +393,20 @@ class _Tampering:
                     return unknown
         return self.carried(call)  # it may return what it was given
 
-    def _bound(self, value: ast.expr, targets: list[ast.expr], node: ast.expr) -> str | None:
+    def _bound(self, value: ast.expr, targets: list[ast.expr], node: ast.expr) -> Obligation | None:
         for target in targets:
             if isinstance(target, (ast.Attribute, ast.Subscript)):
-                return f"it is stored in `{ast.unparse(target)}`"
+                return Obligation(Kind.RETENTION, f"it is stored in `{ast.unparse(target)}`")
         for definition in self.flow.definitions_from(value):
             if definition.kind in ("assign", "walrus"):
                 if definition.name in self.flow.inner_names:
-                    return f"a function inside reads `{definition.name}`"
+                    return Obligation(Kind.NAMES, f"a function inside reads `{definition.name}`")
                 reason = self.of(definition)
                 if reason is not None:
                     return reason
         return None
 
-    def _contained(self, container: ast.expr, node: ast.expr) -> str | None:
+    def _contained(self, container: ast.expr, node: ast.expr) -> Obligation | None:
         """A tuple or list that holds the tensor: harmless where it is formatted, returned or unpacked at once."""
         parent = self.flow.parent.get(container)
         match parent:
@@ -416,7 +417,7 @@ class _Tampering:
             case ast.Assign(targets=[ast.Tuple(elts=parts) | ast.List(elts=parts)]):
                 if not any(isinstance(part, ast.Starred) for part in parts):
                     return self._bound(node, [], node)
-        return f"`{ast.unparse(node)}` is kept in a container"
+        return Obligation(Kind.RETENTION, f"`{ast.unparse(node)}` is kept in a container")
 
 
 def _given(target: Scope, call: ast.Call, name: str) -> ast.expr | None:
@@ -432,7 +433,7 @@ def _given(target: Scope, call: ast.Call, name: str) -> ast.expr | None:
 class _HostWrites(_Tampering):
     """Looks for a use that may write to host memory. What is on a device is another memory."""
 
-    def carried(self, node: ast.expr) -> str | None:
+    def carried(self, node: ast.expr) -> Obligation | None:
         parent = self.flow.parent.get(node)
         match parent:
             case ast.For() | ast.comprehension() if parent.iter is node:
@@ -445,7 +446,7 @@ class _HostWrites(_Tampering):
                     return None  # binds an item of a dict
         return super().carried(node)
 
-    def _member(self, node: ast.Attribute) -> str | None:
+    def _member(self, node: ast.Attribute) -> Obligation | None:
         call = self.flow.parent.get(node)
         if isinstance(call, ast.Call) and call.func is node and isinstance(node.ctx, ast.Load):
             if node.attr in ("items", "values", "get", "numpy"):
@@ -470,7 +471,7 @@ def _is_text(alternative: Alternative) -> bool:
     return isinstance(alternative, Text) or (isinstance(alternative, Literal) and isinstance(alternative.value, str))
 
 
-def stays_as_is(facts: Facts, scope: Scope, node: ast.expr) -> str | None:
+def stays_as_is(facts: Facts, scope: Scope, node: ast.expr) -> Obligation | None:
     """Whether nobody writes to the host memory of a tensor once an asynchronous copy of it has begun (D10).
 
     All uses of the memory count, also those before the copy: they run again in the next iteration, or made a view.
@@ -485,7 +486,7 @@ class _HostMemory:
         self.facts, self.scope, self.flow, self.depth = facts, scope, flow_of(scope), depth
         self.seen: set[Definition] = set()
 
-    def of(self, node: ast.expr) -> str | None:
+    def of(self, node: ast.expr) -> Obligation | None:
         if self._value(node).may_be(Loader):
             return None  # each batch is new memory
         match node:
@@ -494,7 +495,7 @@ class _HostMemory:
             case ast.Attribute(value=base):
                 if self._value(base).may_be(Tensor, Batch, Output, Mapping, Sequence, Elements):
                     return self.of(base)
-                return f"others may write to `{ast.unparse(node)}`"
+                return Obligation(Kind.MUTATION, f"others may write to `{ast.unparse(node)}`")
             case ast.Name():
                 return self._named(node)
             case ast.Call():
@@ -508,10 +509,10 @@ class _HostMemory:
     def _value(self, node: ast.expr) -> Value:
         return self.facts.inference.value(self.scope, node)
 
-    def _first(self, nodes: Iterable[ast.expr]) -> str | None:
+    def _first(self, nodes: Iterable[ast.expr]) -> Obligation | None:
         return next(filter(None, map(self.of, nodes)), None)
 
-    def _result(self, node: ast.Call) -> str | None:
+    def _result(self, node: ast.Call) -> Obligation | None:
         """The memory of a call's result: that of a tensor that goes in, or memory that only the result holds."""
         value = self._value(node)
         if value.must(lambda a: isinstance(a, Tensor) and a.fresh and not a.guessed):
@@ -522,17 +523,21 @@ class _HostMemory:
                 return self.of(node.func.value)
         if self._value(node.func).must_be(External):
             return self._first(node.args)
-        return f"`{ast.unparse(node)}` may be memory that others write to"
+        return Obligation(Kind.MUTATION, f"`{ast.unparse(node)}` may be memory that others write to")
 
-    def _named(self, node: ast.Name) -> str | None:
+    def _named(self, node: ast.Name) -> Obligation | None:
         definitions = self.flow.reaching.get(node, frozenset())
         if not definitions or node.id in self.flow.outer_names:
-            return None if self._value(node).must_be(FunctionRef) else f"`{node.id}` is not a local variable"
+            return (
+                None
+                if self._value(node).must_be(FunctionRef)
+                else Obligation(Kind.NAMES, f"`{node.id}` is not a local variable")
+            )
         if node.id in self.flow.inner_names:
-            return f"a function inside uses `{node.id}`"
+            return Obligation(Kind.NAMES, f"a function inside uses `{node.id}`")
         return next(filter(None, map(self._defined, sorted(definitions, key=lambda d: d.order))), None)
 
-    def _defined(self, definition: Definition) -> str | None:
+    def _defined(self, definition: Definition) -> Obligation | None:
         if definition in self.seen:
             return None
         self.seen.add(definition)
@@ -542,11 +547,11 @@ class _HostMemory:
         if definition.kind == "parameter":
             return self._argument(definition.name)
         if definition.value is None:
-            return f"`{definition.name}` may be memory that others write to"
+            return Obligation(Kind.MUTATION, f"`{definition.name}` may be memory that others write to")
         return self.of(definition.value)
 
-    def _argument(self, name: str) -> str | None:
-        unknown = f"a caller may write to `{name}`"
+    def _argument(self, name: str) -> Obligation | None:
+        unknown = Obligation(Kind.MUTATION, f"a caller may write to `{name}`")
         found = self.facts.inference.callers.sites(self.scope)
         if not found.sites or not found.complete or self.depth == 0:
             return unknown
@@ -575,15 +580,15 @@ _FILLS_ITS_RECEIVER = frozenset(("zero_", "requires_grad_"))
 _MAKES_TENSORS = frozenset(("zeros", "zeros_like", "new", "new_zeros", "Variable"))
 
 
-def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> str | None:
+def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> Obligation | None:
     """Whether evaluating an expression does nothing but give its value (D6, D12): a call of what is not known may do more."""
     for part in ast.walk(node):
         if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
-            return f"`{ast.unparse(part)}` does more than give a value"
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` does more than give a value")
         if isinstance(part, ast.Call) and not _is_pure(facts, scope, part, depth):
-            return f"`{ast.unparse(part.func)}` may do more than give a value"
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part.func)}` may do more than give a value")
         if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
-            return f"`{ast.unparse(part)}` may run code of the project"
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may run code of the project")
     return None
 
 
@@ -646,23 +651,23 @@ _OWN_TENSORS = any_layout(
 )
 
 
-def plain_tensors(facts: Facts, scope: Scope) -> str | None:
+def plain_tensors(facts: Facts, scope: Scope) -> Obligation | None:
     """Whether the tensors of a program are torch's own: a class derived from it says itself what `item` gives."""
     if facts.project.program_may_hold(scope.module.source.path, _OWN_TENSORS):
-        return "the program has tensors of a class of its own, or looks at each operation"
+        return Obligation(Kind.PLAIN_TENSORS, "the program has tensors of a class of its own, or looks at each operation")
     return None
 
 
-def untimed(calls: Iterable[ast.Call]) -> str | None:
+def untimed(calls: Iterable[ast.Call]) -> Obligation | None:
     """Whether none of the calls between two points reads a clock (D15)."""
     for call in calls:
         name = (path_of(call.func) or "").rpartition(".")[2]
         if name in _TIMING:
-            return f"`{ast.unparse(call)}` measures time in between"
+            return Obligation(Kind.NO_CLOCK, f"`{ast.unparse(call)}` measures time in between")
     return None
 
 
-def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> str | None:
+def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Obligation | None:
     """Whether none of the calls between two points starts an asynchronous copy that only a later wait makes safe.
 
     Such are copies to the host, and copies out of a buffer that the next step may fill again.
@@ -671,9 +676,11 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
         if not isinstance(call.func, ast.Attribute) or not _is_asynchronous(call):
             continue
         if call.func.attr == "copy_" or (call.func.attr == "to" and _may_be_host(facts, scope, call)):
-            return "an asynchronous copy to the host may be started in between"
+            return Obligation(Kind.TRANSFER, "an asynchronous copy to the host may be started in between")
         if call.func.attr in ("to", "cuda") and _outlives_step(flow_of(scope), call.func.value):
-            return f"the next step may write to `{ast.unparse(call.func.value)}` while it is still being copied"
+            return Obligation(
+                Kind.TRANSFER, f"the next step may write to `{ast.unparse(call.func.value)}` while it is still being copied"
+            )
     return None
 
 

@@ -32,6 +32,7 @@ from perflint.facts.values import (
     Text,
     Value,
 )
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -68,7 +69,7 @@ _VALUE_METHODS = (
 )
 
 
-def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> str | None:
+def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> Obligation | None:
     """Why some code may keep a tensor that it sees or makes; None when it does not.
 
     calls: those of the code that tensors take part in. nodes: all of the code, for what runs without a call: properties,
@@ -83,17 +84,17 @@ class _Proof:
         self.facts, self.inference = facts, facts.inference
         self.seen: set[object] = set()
 
-    def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[str]:
+    def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
         if self.facts.project.program_may_hold(scope.module.source.path, _LAZY):
-            yield "the program has layers that make their parameters when they run first"
+            yield Obligation(Kind.NO_LAZY_MODULES, "the program has layers that make their parameters when they run first")
         if may_intercept(self.facts, scope.module.source.path):
-            yield "the program has hooks, or puts methods of its own in the place of torch's"
+            yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
         if scope.module.holds(_WRAPPED):
-            yield "a model of this file is wrapped or compiled"
+            yield Obligation(Kind.PLAIN_MODULES, "a model of this file is wrapped or compiled")
         for call in calls:
             yield from self.call(scope, call)
 
-    def call(self, scope: Scope, call: ast.Call) -> Iterator[str]:
+    def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
         if self._is_method_of_torch(scope, call.func):
             return
         callee = self.inference.value(scope, call.func)
@@ -101,42 +102,42 @@ class _Proof:
             for alternative in callee.alternatives:
                 yield from self.runs(alternative, ast.unparse(call.func))
         elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
-            yield f"`{ast.unparse(call.func)}` is not known"
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known")
 
-    def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         """What code of the project runs without calling it."""
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.scope(function)
 
-    def runs(self, callee: Alternative, name: str) -> Iterator[str]:
+    def runs(self, callee: Alternative, name: str) -> Iterator[Obligation]:
         """What happens when something is called."""
         match callee:
             case FunctionRef(target):
                 yield from self.scope(target)
                 if _is_abstract(target):
-                    yield f"`{name}` is abstract"
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is abstract")
             case Instance(cls):
                 yield from self.cls(cls)
             case ClassRef(cls):
                 yield from self.cls(cls)
             case External(qualname) | Object(qualname) if "Lazy" in qualname:
-                yield f"`{name}` makes its parameters when it runs first"
+                yield Obligation(Kind.NO_LAZY_MODULES, f"`{name}` makes its parameters when it runs first")
             case External(qualname):
                 if (
                     not qualname.startswith(_PURE_PACKAGES)
                     or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
                     or _changes(qualname)
                 ):
-                    yield f"`{name}` is not known"
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
             case Object(qualname):
                 if not qualname.startswith(_PURE_OBJECTS) or qualname == "torch.nn.Module":
-                    yield f"`{name}` may be any module"
+                    yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` may be any module")
             case Tensor() | Number() | Literal() | Text() | Device():
                 pass
             case _:
-                yield f"`{name}` is not known"
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
 
-    def cls(self, cls: Class) -> Iterator[str]:
+    def cls(self, cls: Class) -> Iterator[Obligation]:
         """Everything that the methods of a class may run, its constructor included: it builds the parts."""
         if cls in self.seen:
             return
@@ -144,39 +145,39 @@ class _Proof:
         for ancestor in ancestors(self.inference, cls):
             if isinstance(ancestor, str):
                 if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
-                    yield f"`{cls.name}` inherits from `{ancestor}`, which is not known"
+                    yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
             else:
                 if ancestor.module.holds(_WRAPPED):
-                    yield f"a model of {ancestor.module.name} is wrapped or compiled"
+                    yield Obligation(Kind.PLAIN_MODULES, f"a model of {ancestor.module.name} is wrapped or compiled")
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=method.name == "__init__")
 
-    def scope(self, scope: Scope, constructor: bool = False) -> Iterator[str]:
+    def scope(self, scope: Scope, constructor: bool = False) -> Iterator[Obligation]:
         """What running a function stores, and what it calls."""
         if (scope, constructor) in self.seen:
             return
         self.seen.add((scope, constructor))
         if len(self.seen) > MAX_SCOPES:
-            yield "the model is too large to follow"
+            yield Obligation(Kind.UNKNOWN_CODE, "the model is too large to follow")
             return
         if any("cache" in ast.unparse(d) for d in scope.decorators):
-            yield f"`{scope.name}` caches its results"
+            yield Obligation(Kind.RETENTION, f"`{scope.name}` caches its results")
         if any(decorator_name(d) not in TRANSPARENT_DECORATORS for d in scope.decorators):
-            yield f"`{scope.name}` is wrapped by a decorator"
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` is wrapped by a decorator")
         try:
             flow = flow_of(scope)
         except SyntaxProblem:
-            yield f"`{scope.name}` cannot be parsed"
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` cannot be parsed")
             return
         if flow.outer_names:
-            yield f"`{scope.name}` assigns global variables"
+            yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns global variables")
         if not constructor:
             for store in flow.stores:
                 if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
-                    yield f"`{scope.name}` assigns `{ast.unparse(store)}`"
+                    yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns `{ast.unparse(store)}`")
         for definition in flow.definitions:
             if definition.kind == "augmented" and self._extends_given(scope, flow, definition):
-                yield f"`{scope.name}` may extend `{definition.name}`"
+                yield Obligation(Kind.RETENTION, f"`{scope.name}` may extend `{definition.name}`")
         yield from self.looks(scope)
         for call in flow.calls:
             yield from self._nested_call(scope, flow, call, constructor)
@@ -184,18 +185,18 @@ class _Proof:
         for inner in flow.inner:
             yield from self.scope(flow.inner_scope(inner))
 
-    def looks(self, scope: Scope) -> Iterator[str]:
+    def looks(self, scope: Scope) -> Iterator[Obligation]:
         if _LOOKS.search(scope.text):
-            yield f"`{scope.name}` looks at how tensors were made"
+            yield Obligation(Kind.VALUE, f"`{scope.name}` looks at how tensors were made")
 
-    def _nested_call(self, scope: Scope, flow: Flow, call: ast.Call, constructor: bool) -> Iterator[str]:
+    def _nested_call(self, scope: Scope, flow: Flow, call: ast.Call, constructor: bool) -> Iterator[Obligation]:
         func = call.func
         if isinstance(func, ast.Attribute):
             if isinstance(func.value, ast.Call) and path_of(func.value.func) == "super":
                 return  # the ancestors' methods are looked at on their own
             if func.attr in _COLLECTING and not constructor:
                 if not self._is_local(flow, func.value):
-                    yield f"`{scope.name}` calls `{ast.unparse(func)}`"
+                    yield Obligation(Kind.RETENTION, f"`{scope.name}` calls `{ast.unparse(func)}`")
                 return
         if constructor:
             callee = self.inference.value(scope, func)
@@ -203,9 +204,9 @@ class _Proof:
                 if isinstance(alternative, (ClassRef, FunctionRef)):
                     yield from self.runs(alternative, ast.unparse(func))
                 elif isinstance(alternative, External) and not alternative.qualname.startswith(_PURE_PACKAGES):
-                    yield f"`{ast.unparse(func)}` is not known"
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
             if callee.open and not isinstance(func, ast.Attribute):
-                yield f"`{ast.unparse(func)}` is not known"
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
             return
         yield from self.call(scope, call)
 

@@ -8,6 +8,7 @@ from perflint.facts.calls import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.loops import is_neural_module
 from perflint.facts.values import Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 
 
@@ -29,7 +30,7 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
     return device
 
 
-def no_device(facts: Facts, scope: Scope, device: ast.expr) -> str | None:
+def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None:
     """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
     if facts.inference.value(scope, device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
         return None
@@ -37,4 +38,4 @@ def no_device(facts: Facts, scope: Scope, device: ast.expr) -> str | None:
         owner = facts.inference.value(scope, device.value)
         if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(facts.inference, a)):
             return None
-    return f"`{ast.unparse(device)}` may be no device but a tensor or a type"
+    return Obligation(Kind.VALUE, f"`{ast.unparse(device)}` may be no device but a tensor or a type")

@@ -48,6 +48,7 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
         "cell": None,
         "fix": fix,
         "missing_proofs": list(finding.missing_proofs),
+        "obligations": [{"kind": o.kind.value, "message": o.words} for o in finding.obligations],
         "help": f"perflint explain {finding.rule}",
     }
 

@@ -19,6 +19,7 @@ from perflint.facts.values import External, Value
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.obligations import Obligation
 from perflint.source.source import Source
 from perflint.source.syntax import Scope
 
@@ -144,7 +145,7 @@ class Code:
         node: ast.AST,
         message: str,
         fix: Fix | None = None,
-        missing: Iterable[str | None] = (),
+        missing: Iterable[Obligation | None] = (),
         *,
         waits: Iterable[ast.AST] = (),
     ) -> Finding:
@@ -154,16 +155,16 @@ class Code:
         expressions that make the CPU wait for the device now and no longer do after the fix.
         """
         start, end = self.span(node)
-        reasons = tuple(dict.fromkeys(reason for reason in missing if reason))
+        obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
         offsets = tuple(self.span(wait)[0] for wait in waits)
-        return Finding(self.rule.name, self.rule.severity, self.rule.category, message, start, end, fix, reasons, offsets)
+        return Finding(self.rule.name, self.rule.severity, self.rule.category, message, start, end, fix, obligations, offsets)
 
     def fix(
         self,
         message: str,
         parts: Iterable[Edit | Import],
         *,
-        unless: Iterable[str | None] = (),
+        unless: Iterable[Obligation | None] = (),
         leads_to: tuple[str, ...] = (),
     ) -> Fix | None:
         """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten.

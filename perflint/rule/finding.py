@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from perflint.rule.obligations import Obligation
+
 
 class Severity(Enum):
     """How much a finding matters. Rules of `INFO` run only when they are selected."""
@@ -68,8 +70,8 @@ class Fix:
 class Finding:
     """One flaw at the bytes `start:end`.
 
-    message: one line, what happens on the machine, a semicolon, the cure. missing_proofs: why there is no fix, or why
-    the fix is unsafe. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
+    message: one line, what happens on the machine, a semicolon, the cure. obligations: what a (safe) fix would need and
+    nobody has proved. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
     measured_ms_per_step: what the place costs in a profile, if there is one; rules leave it alone.
     """
 
@@ -80,6 +82,11 @@ class Finding:
     start: int
     end: int
     fix: Fix | None = None
-    missing_proofs: tuple[str, ...] = ()
+    obligations: tuple[Obligation, ...] = ()
     waits: tuple[int, ...] = ()
     measured_ms_per_step: float | None = None
+
+    @property
+    def missing_proofs(self) -> tuple[str, ...]:
+        """Why there is no fix, or why the fix is unsafe: a line each."""
+        return tuple(dict.fromkeys(obligation.words for obligation in self.obligations))

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from perflint.project.project import Project, Stat, text_digest
 from perflint.project.trace import Fact, Question
 from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.obligations import Kind, Obligation
 from perflint.run.outcome import Budget, Checked
 from perflint.source.source import Source, SourceError
 
@@ -761,7 +762,7 @@ def _encoded_finding(found: Finding) -> list[object]:
             [(i.module, i.name) for i in fix.imports],
             fix.leads_to,
         ],
-        found.missing_proofs,
+        [(o.kind.value, o.words, o.path) for o in found.obligations],
         found.waits,
     ]
 
@@ -779,7 +780,7 @@ def _decoded_finding(
     start: int,
     end: int,
     fix: list[Any] | None,
-    missing: list[str],
+    obligations: list[list[Any]],
     waits: list[int],
 ) -> Finding:
     remedy = None
@@ -792,4 +793,5 @@ def _decoded_finding(
             tuple(Import(*wanted) for wanted in imports),
             tuple(leads_to),
         )
-    return Finding(rule, Severity(severity), Category(category), message, start, end, remedy, tuple(missing), tuple(waits))
+    open_ = tuple(Obligation(Kind(kind), words, path) for kind, words, path in obligations)
+    return Finding(rule, Severity(severity), Category(category), message, start, end, remedy, open_, tuple(waits))

@@ -45,7 +45,9 @@ from perflint.api import (
     Edit,
     Finding,
     Heat,
+    Kind,
     Literal,
+    Obligation,
     Output,
     Place,
     Severity,
@@ -235,35 +237,37 @@ def _without_cuda(code: Code, node: ast.AST) -> bool:
     return False
 
 
-def _not_a_tensor(receiver: Value) -> str | None:
+def _not_a_tensor(receiver: Value) -> Obligation | None:
     if receiver.must(lambda a: isinstance(a, Tensor) or (isinstance(a, Batch) and a.default_collate)):
         return None
     if receiver.must(lambda a: isinstance(a, (Tensor, Batch))):
-        return "a batch may be an object whose `to` takes no `non_blocking`"
-    return "the receiver may be no tensor"
+        return Obligation(Kind.PLAIN_BATCHES, "a batch may be an object whose `to` takes no `non_blocking`")
+    return Obligation(Kind.VALUE, "the receiver may be no tensor")
 
 
-def _not_cuda(code: Code, call: ast.Call, target: Place) -> str | None:
+def _not_cuda(code: Code, call: ast.Call, target: Place) -> Obligation | None:
     if target.is_cuda_or_host:
         return None
     given = argument(call, 0, "device")
     name = ast.unparse(given) if given is not None else "the device"
-    return f"`{name}` may be neither a CUDA device nor the CPU"
+    return Obligation(Kind.CUDA_OR_CPU, f"`{name}` may be neither a CUDA device nor the CPU")
 
 
-def _may_be_on_device(receiver: Value) -> str | None:
+def _may_be_on_device(receiver: Value) -> Obligation | None:
     if receiver.must(lambda a: place_of(a) is Place.HOST):
         return None
-    return "the tensor may be on a device already"
+    return Obligation(Kind.VALUE, "the tensor may be on a device already")
 
 
 _SIDE_STREAM = any_layout(rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \(|[^_\w]StreamContext \(")
 
 
-def _other_stream(code: Code) -> str | None:
+def _other_stream(code: Code) -> Obligation | None:
     """Whether another stream than the copy's may read the result: only a blocking copy is over before that."""
     if code.facts.project.program_may_hold(code.source.path, _SIDE_STREAM):
-        return "the program works with several streams, and another one may read before the copy is done"
+        return Obligation(
+            Kind.ONE_STREAM, "the program works with several streams, and another one may read before the copy is done"
+        )
     return None
 
 

@@ -55,6 +55,8 @@ from perflint.api import (
     External,
     Finding,
     Import,
+    Kind,
+    Obligation,
     Severity,
     any_layout,
     argument,
@@ -63,8 +65,8 @@ from perflint.api import (
     rule,
 )
 
-_REASON = "the file must not change after it was indexed"
-_NO_RUNTIME = "the project does not use perflint_runtime (`runtime = true`, or `--runtime`)"
+_UNCHANGED = Obligation(Kind.MUTATION, "the file must not change after it was indexed")
+_NO_RUNTIME = Obligation(Kind.REWRITE, "the project does not use perflint_runtime (`runtime = true`, or `--runtime`)")
 
 
 @rule(
@@ -87,17 +89,17 @@ def check(code: Code) -> Iterator[Finding]:
                 "the whole file is parsed for every item; read it once in `__init__`, or index it with "
                 "`perflint_runtime.CsvRows`",
                 None,
-                ["the file may be another one for each item"],
+                [Obligation(Kind.MUTATION, "the file may be another one for each item")],
             )
 
 
 def _row_finding(code: Code, call: ast.Call) -> Finding:
-    missing = [_REASON]
+    missing = [_UNCHANGED]
     fix = None
     name = (path_of(call.func) or "").rpartition(".")[2]
     chunked = argument(call, None, "chunksize") is not None or argument(call, None, "iterator") is not None
     if name != "read_csv" or chunked or not call.args:
-        missing = ["only a `read_csv` of one row with the path as its first argument is rewritten"]
+        missing = [Obligation(Kind.REWRITE, "only a `read_csv` of one row with the path as its first argument is rewritten")]
     elif not (code.options.runtime or code.facts.has_runtime):
         missing = [_NO_RUNTIME]
     else:

@@ -42,9 +42,11 @@ from perflint.api import (
     FunctionRef,
     Import,
     Instance,
+    Kind,
     Loader,
     Mapping,
     Object,
+    Obligation,
     Scope,
     Sequence,
     Severity,
@@ -63,7 +65,10 @@ _RENAMED = any_layout(rb"DataLoader as\b (\w+)")
 _CUDA = any_layout(rb"\. cuda \(")
 _ALONE = re.compile(rb"DataLoader[ \t]*(?:\n|\Z)")
 _ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$")
-_REASON = "pinned memory is taken from RAM, and a batch type of one's own needs a method `pin_memory`"
+_PINNABLE = (
+    Obligation(Kind.MEMORY_TO_SPARE, "pinned memory is taken from RAM"),
+    Obligation(Kind.PLAIN_BATCHES, "a batch type of one's own needs a method `pin_memory`"),
+)
 
 
 @rule(category=Category.DATA, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
@@ -76,12 +81,12 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if _stays_on_host(code, call) or _arrives_on_device(code, call):
             continue
-        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=[_REASON])
+        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=_PINNABLE)
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`",
             fix,
-            [_REASON],
+            _PINNABLE,
         )
 
 

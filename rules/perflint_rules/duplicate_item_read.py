@@ -55,6 +55,8 @@ from perflint.api import (
     Finding,
     HostRead,
     Import,
+    Kind,
+    Obligation,
     ReadKind,
     Severity,
     Tensor,
@@ -196,24 +198,26 @@ def _changed(code: Code, reads: list[HostRead]) -> bool:
     definitions = step_definitions(code.flow, *_names(reads))
     if not definitions:
         return True
-    reasons = [untouched(code.facts, code.scope, definition, reads[-1].node) or "" for definition in definitions]
-    return any("in place" in reason or "assigned" in reason or "writes" in reason for reason in reasons)
+    missing = [untouched(code.facts, code.scope, definition, reads[-1].node) for definition in definitions]
+    return any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)
 
 
 def _names(reads: list[HostRead]) -> list[ast.expr]:
     return [read.tensor for read in reads]
 
 
-def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
+def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
     """The proofs that a safe merge needs and that do not hold."""
     tensor = reads[0].tensor
     flow = code.flow
     if not isinstance(tensor, ast.Name):
-        yield f"`{ast.unparse(tensor)}` is an attribute or an item, which may be another object at each access"
+        yield Obligation(
+            Kind.VALUE, f"`{ast.unparse(tensor)}` is an attribute or an item, which may be another object at each access"
+        )
     else:
         definitions = step_definitions(flow, *_names(reads))
         if not definitions:
-            yield f"several definitions of `{tensor.id}` reach the reads"
+            yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
         for definition in definitions:
             yield untouched(code.facts, code.scope, definition, reads[-1].node)
         backwarded = all(
@@ -225,17 +229,19 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[str | None]:
         )
         yield unshared(code.facts, code.scope, tensor)
         if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-            yield f"`{tensor.id}` may be no single number"
+            yield Obligation(Kind.VALUE, f"`{tensor.id}` may be no single number")
     if suspends(flow):
-        yield "the function yields or awaits"
+        yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     if _anchor(code, reads) is None:
-        yield "no read runs on every path, so reading once would add a wait to the steps that read nothing"
+        yield Obligation(
+            Kind.CONTROL_FLOW, "no read runs on every path, so reading once would add a wait to the steps that read nothing"
+        )
     between = list(flow.calls_between(reads[0].node, reads[-1].node))
     yield plain_tensors(code.facts, code.scope)
     yield untimed(between)
     yield no_copy_in_flight(code.facts, code.scope, between)
     if free_name(code.scope, _wanted(tensor)) is None:
-        yield "a new variable would be a global, or is visible to `locals()`"
+        yield Obligation(Kind.NAMES, "a new variable would be a global, or is visible to `locals()`")
 
 
 def _wanted(tensor: ast.expr) -> str:

@@ -72,6 +72,8 @@ from perflint.api import (
     GradUse,
     Import,
     Instance,
+    Kind,
+    Obligation,
     Severity,
     any_layout,
     backward_below,
@@ -104,7 +106,9 @@ _EVALUATION = any_layout(
 _MAY_TRAIN = any_layout(rb"backward \(|zero_grad")
 _READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
 _EVAL = any_layout(rb"\. eval \(")
-_REMEMBERED = "an autocast region around it may remember weights without their graph and train with them"
+_REMEMBERED = Obligation(
+    Kind.NO_AUTOCAST, "an autocast region around it may remember weights without their graph and train with them"
+)
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
     ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
@@ -163,7 +167,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if evaluates:
             reported.append(number)
-            missing = [f"{end.note} with its graph" for end in ends]
+            missing = [Obligation(Kind.GRADIENT, f"{end.note} with its graph") for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code)
             missing += [_REMEMBERED] if code.facts.grad_mode.may_be_called_in_autocast(scope) else []
@@ -315,36 +319,36 @@ def _is_for_caller(code: Code, call: ast.Call, ends: list[GradEnd]) -> bool:
     return code.value(call.func).open and not _MEASURE.search(code.scope.name)
 
 
-def _unsafe(code: Code, call: ast.Call) -> Iterator[str]:
+def _unsafe(code: Code, call: ast.Call) -> Iterator[Obligation]:
     if suspends(code.flow):
-        yield "the function is a generator or a coroutine"
+        yield Obligation(Kind.CONTROL_FLOW, "the function is a generator or a coroutine")
     targets = code.facts.loops.targets(code.scope, call)
     yield from needs_graph(code.facts, code.scope, call)
     if may_intercept(code.facts, code.source.path):
-        yield "the program has hooks, or puts methods of its own in the place of torch's"
+        yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
     callee = code.value(call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(code.facts.inference, a))):
-        yield f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself"
+        yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
 
 
-def _other_graphs(code: Code) -> Iterator[str]:
+def _other_graphs(code: Code) -> Iterator[Obligation]:
     """Tensors that no forward pass here computes, but that leave the function and may belong to a graph."""
     for statement in code.flow.returns:
         value = code.value(statement.value) if statement.value is not None else None
         if value is not None and may_record(value):
-            yield "a tensor is returned with its graph"
+            yield Obligation(Kind.GRADIENT, "a tensor is returned with its graph")
     for store in code.flow.stores:
         definitions = [d for d in code.flow.definitions_at(store) if d.value is not None]
         if any(d.value is not None and may_record(code.value(d.value)) for d in definitions):
-            yield f"a tensor is stored in `{ast.unparse(store)}` with its graph"
+            yield Obligation(Kind.GRADIENT, f"a tensor is stored in `{ast.unparse(store)}` with its graph")
     if _PARAMETERS.search(code.scope.text):
         for call in [c for name in ("print", "str", "repr") for c in code.flow.calls_named[name]]:
             if any(may_record(code.value(given)) for given in call.args):
-                yield "a tensor of parameters may be printed with its graph"
+                yield Obligation(Kind.GRADIENT, "a tensor of parameters may be printed with its graph")
     if _GRAD_SWITCH.search(code.scope.text):
-        yield "the function looks at what requires gradients"
+        yield Obligation(Kind.GRADIENT, "the function looks at what requires gradients")
     if _NUMPY.search(code.scope.text) and _CATCHES.search(code.scope.text):
-        yield "`numpy()` raises for a tensor of a graph, which may be caught here"
+        yield Obligation(Kind.GRADIENT, "`numpy()` raises for a tensor of a graph, which may be caught here")
 
 
 _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
@@ -353,7 +357,7 @@ _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
 
-def _not_alone(code: Code, call: ast.Call) -> str | None:
+def _not_alone(code: Code, call: ast.Call) -> Obligation | None:
     """Whether the statement computes anything but this forward pass and what is made of its result."""
     statement = code.flow.statement(call)
     node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
@@ -366,7 +370,7 @@ def _not_alone(code: Code, call: ast.Call) -> str | None:
                 node = inner if all(isinstance(g, (ast.Constant, ast.UnaryOp)) for g in given) else None
             case _:
                 node = None
-    return None if node is call else "the statement computes something else, too"
+    return None if node is call else Obligation(Kind.GRADIENT, "the statement computes something else, too")
 
 
 def _decorated(code: Code) -> Iterator[Edit | Import]:

@@ -45,8 +45,10 @@ from perflint.api import (
     External,
     Finding,
     Import,
+    Kind,
     Literal,
     Number,
+    Obligation,
     Severity,
     add_keyword,
     any_layout,
@@ -96,7 +98,9 @@ def check(code: Code) -> Iterator[Finding]:
         name = factory.func.attr
         random = name in _RANDOM
         missing = [
-            "the device's generator draws other numbers, and the host's draws fewer" if random else None,
+            Obligation(Kind.RANDOMNESS, "the device's generator draws other numbers, and the host's draws fewer")
+            if random
+            else None,
             _inexact(code, factory, name),
             None if device is call else no_device(code.facts, code.scope, device),
             None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device),
@@ -126,7 +130,7 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     return factory
 
 
-def _inexact(code: Code, factory: ast.Call, name: str) -> str | None:
+def _inexact(code: Code, factory: ast.Call, name: str) -> Obligation | None:
     """Whether the device may compute other numbers than the host."""
     if name != "arange":
         return None
@@ -134,10 +138,10 @@ def _inexact(code: Code, factory: ast.Call, name: str) -> str | None:
     step = argument(factory, 2, "step")
     spread = any(isinstance(a, ast.Starred) for a in factory.args)
     if spread or not all(given is None or code.value(given).must(_is_integer) for given in (start, step)):
-        return "`arange` with a start or step that is no integer may round differently on the device"
+        return Obligation(Kind.NUMBERS, "`arange` with a start or step that is no integer may round differently on the device")
     dtype = argument(factory, None, "dtype")
     if dtype is not None and dtype_of(code.value(dtype)) not in _WIDE:
-        return "`arange` in a narrow type may round differently on the device"
+        return Obligation(Kind.NUMBERS, "`arange` in a narrow type may round differently on the device")
     return None
 
 
@@ -171,7 +175,11 @@ def _legacy(code: Code) -> Iterator[Finding]:
                     call,
                     f"{what} on the host and copied to the device in every step; build it there with `device=`",
                     None,
-                    ["the device's generator draws other numbers" if random else "numpy and torch differ in types and shapes"],
+                    [
+                        Obligation(Kind.RANDOMNESS, "the device's generator draws other numbers")
+                        if random
+                        else Obligation(Kind.NUMBERS, "numpy and torch differ in types and shapes")
+                    ],
                     waits=[call],
                 )
 

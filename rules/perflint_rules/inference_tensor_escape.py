@@ -50,6 +50,8 @@ from perflint.api import (
     Finding,
     GradUse,
     Import,
+    Kind,
+    Obligation,
     Output,
     Region,
     Scope,
@@ -89,14 +91,16 @@ _SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
 _CATCHES = re.compile(rb"\bexcept\b")
 
 
-def _missing(code: Code, inside: Region) -> Iterator[str]:
+def _missing(code: Code, inside: Region) -> Iterator[Obligation]:
     if code.facts.project.program_may_hold(code.source.path, _SWITCH):
-        yield "the program switches autograd on again, which `inference_mode` ignores, or asks for the mode"
+        yield Obligation(
+            Kind.GRADIENT, "the program switches autograd on again, which `inference_mode` ignores, or asks for the mode"
+        )
     if any(_creates_module(code, c) or (path_of(c.func) or "").endswith("Parameter") for c in inside.calls):
-        yield "the fixed program trains what is created inside, the original does not"
+        yield Obligation(Kind.GRADIENT, "the fixed program trains what is created inside, the original does not")
     callers = [site.scope for site in code.facts.inference.callers.sites(code.scope).sites]
     if any(_CATCHES.search(scope.text) for scope in (code.scope, *callers)):
-        yield "the error may be caught"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")
 
 
 def _escape(code: Code, inside: Region) -> str | None:

@@ -80,9 +80,11 @@ from perflint.api import (
     Finding,
     HostRead,
     Import,
+    Kind,
     Literal,
     Loop,
     Number,
+    Obligation,
     ReadKind,
     Severity,
     Sink,
@@ -140,7 +142,7 @@ def check(code: Code) -> Iterator[Finding]:
         if sinks == {Sink.RETURN} and code.heat is None:
             continue
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
-        missing: list[str | None] = []
+        missing: list[Obligation | None] = []
         fix = None
         kept = _kept(code, read)
         if kept is not None:
@@ -148,7 +150,7 @@ def check(code: Code) -> Iterator[Finding]:
             try:
                 fix = code.fix(_CURES[first], list(kept.parts()), unless=missing)
             except CannotRewrite as reason:
-                missing.append(str(reason))
+                missing.append(Obligation(Kind.REWRITE, str(reason)))
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}; {_CURES[first]}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
@@ -196,7 +198,7 @@ class _Kept:
         """The places that may see what a step has added."""
         raise NotImplementedError
 
-    def unproven(self) -> Iterator[str | None]:
+    def unproven(self) -> Iterator[Obligation | None]:
         """The proofs that only this form needs and that do not hold."""
         raise NotImplementedError
 
@@ -208,25 +210,28 @@ class _Kept:
         """The step's statement without its read."""
         raise NotImplementedError
 
-    def missing(self) -> Iterator[str | None]:
+    def missing(self) -> Iterator[Obligation | None]:
         """The proofs that a safe fix needs and that do not hold."""
         code, flow = self.code, self.flow
         if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-            yield f"`{ast.unparse(self.read.tensor)}` may be no tensor with a single number"
+            yield Obligation(Kind.VALUE, f"`{ast.unparse(self.read.tensor)}` may be no tensor with a single number")
         if suspends(flow):
-            yield "the function yields or awaits"
+            yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
         if code.scope.is_module:
-            yield f"`{self.name}` is a global variable"
+            yield Obligation(Kind.NAMES, f"`{self.name}` is a global variable")
         if self.name in flow.inner_names | flow.outer_names:
-            yield f"`{self.name}` is used outside of the function"
+            yield Obligation(Kind.NAMES, f"`{self.name}` is used outside of the function")
         if not all(map(code.means_builtin, ("float", "int"))):
-            yield "`float` or `int` means something else here"
+            yield Obligation(Kind.NAMES, "`float` or `int` means something else here")
         if inspects_itself(flow):
-            yield "the function looks at its own variables"
+            yield Obligation(Kind.NAMES, "the function looks at its own variables")
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
-            yield "an error of the device would no longer be handled where it is now"
+            yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         if code.facts.project.program_may_hold(code.source.path, _SWITCHES_INFERENCE_MODE):
-            yield "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it"
+            yield Obligation(
+                Kind.GRADIENT,
+                "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
+            )
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
         yield plain_tensors(code.facts, code.scope)
         yield untimed(calls)
@@ -322,17 +327,17 @@ class _Total(_Kept):
         starts = self._reaching() - self._own()
         return all(isinstance(d.value, ast.Constant) and type(d.value.value) is kind for d in starts)
 
-    def unproven(self) -> Iterator[str | None]:
+    def unproven(self) -> Iterator[Obligation | None]:
         if not self.value.must(lambda a: isinstance(a, Tensor) and ("float" in a.dtype or a.dtype == "int64")):
-            yield f"the type of `{ast.unparse(self.read.tensor)}` is not known"
+            yield Obligation(Kind.VALUE, f"the type of `{ast.unparse(self.read.tensor)}` is not known")
         elif self.value.may(lambda a: isinstance(a, Tensor) and a.dtype == "int64") and not self.counts:
             if not self._starts_as(float):
-                yield f"`{self.name}` may be an integer or a float"
+                yield Obligation(Kind.VALUE, f"`{self.name}` may be an integer or a float")
         if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
-            yield "the device may have no float64 (MPS), or is not known"
+            yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
 
         if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
-            yield "the sum may be too large for an integer of 64 bits"
+            yield Obligation(Kind.NUMBERS, "the sum may be too large for an integer of 64 bits")
 
     def parts(self) -> Iterator[Edit | Import]:
         starts = self._reaching() - self._own()
@@ -370,8 +375,8 @@ class _Listed(_Kept):
     def uses(self) -> list[ast.expr]:
         return [use for d in self.flow.definitions_of(self.name) for use in self.flow.uses[d] if use is not self.target]
 
-    def unproven(self) -> Iterator[str | None]:
-        yield "the list keeps one tensor on the device for each step until the loop ends"
+    def unproven(self) -> Iterator[Obligation | None]:
+        yield Obligation(Kind.MEMORY_TO_SPARE, "the list keeps one tensor on the device for each step until the loop ends")
 
     def parts(self) -> Iterator[Edit | Import]:
         definitions = self.flow.definitions_of(self.name)

@@ -47,7 +47,9 @@ from perflint.api import (
     Finding,
     Flow,
     Import,
+    Kind,
     Loop,
+    Obligation,
     Output,
     Severity,
     Tensor,
@@ -100,16 +102,18 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [
                 None
                 if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
-                else "the tensor may have several dimensions",
-                "the comprehension has a condition" if generator.ifs else None,
+                else Obligation(Kind.VALUE, "the tensor may have several dimensions"),
+                Obligation(Kind.REWRITE, "the comprehension has a condition") if generator.ifs else None,
                 plain_tensors(code.facts, code.scope),
-                None if _keeps_type(code, node.elt, value) else "`float` and `int` change the type of the numbers",
+                None
+                if _keeps_type(code, node.elt, value)
+                else Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers"),
             ]
             fix = None
             if not generator.ifs:
                 fix = code.fix("read all elements at once", _listed(code, node, generator.iter), unless=missing)
         elif value.may(lambda a: isinstance(a, Elements) and a.element.may_be(Tensor)) and not generator.ifs:
-            missing = ["`torch.stack` promotes mixed types and fails on an empty list"]
+            missing = [Obligation(Kind.NUMBERS, "`torch.stack` promotes mixed types and fails on an empty list")]
             fix = code.fix(
                 "stack the scalars and read them at once",
                 _stacked(code, node, generator.iter),
@@ -169,8 +173,8 @@ def _stays(code: Code, tensor: ast.expr, loop: Loop) -> bool:
     if any(ast.unparse(store).startswith(path) for store in code.flow.stores if code.flow.within(store, loop.block)):
         return False
     reaching = code.flow.reaching.get(root, frozenset())
-    reasons = [untouched(code.facts, code.scope, definition, root) or "" for definition in reaching]
-    return not any("in place" in reason or "assigned" in reason or "writes" in reason for reason in reasons)
+    missing = [untouched(code.facts, code.scope, definition, root) for definition in reaching]
+    return not any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)
 
 
 def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
@@ -183,7 +187,7 @@ def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
     return False
 
 
-def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | None]:
+def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligation | None]:
     """The proofs that a safe fix needs and that do not hold."""
     flow = code.flow
     tensors = [item.value for item in map(_read_name, calls) if isinstance(item, ast.Subscript)]
@@ -191,22 +195,22 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[str | N
     name = ast.unparse(tensors[0])
     definition = single_definition(flow, *tensors)
     if not isinstance(tensors[0], ast.Name):
-        yield f"`{name}` is an attribute or an item, which may be another object at each access"
+        yield Obligation(Kind.VALUE, f"`{name}` is an attribute or an item, which may be another object at each access")
     elif definition is None:
-        yield f"several definitions of `{name}` reach the loop"
+        yield Obligation(Kind.VALUE, f"several definitions of `{name}` reach the loop")
     else:
         yield untouched(code.facts, code.scope, definition, calls[-1])
         yield unshared(code.facts, code.scope, tensors[0])
     if not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1):
-        yield "the tensor may have several dimensions"
+        yield Obligation(Kind.VALUE, "the tensor may have several dimensions")
     if not all(_keeps_type(code, call, value) for call in calls):
-        yield "`float` and `int` change the type of the numbers"
+        yield Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers")
     if not _over_length(loop, name):
-        yield f"an index past the end of `{name}` raises with other words"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, f"an index past the end of `{name}` raises with other words")
     if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
-        yield "the loop may read nothing at all"
+        yield Obligation(Kind.CONTROL_FLOW, "the loop may read nothing at all")
     if suspends(flow):
-        yield "the function yields or awaits"
+        yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     inside = [call for call in flow.calls if flow.within(call, loop.block)]
     yield plain_tensors(code.facts, code.scope)
     yield untimed(inside)

@@ -60,10 +60,12 @@ from perflint.api import (
     GradUse,
     Import,
     Instance,
+    Kind,
     Literal,
     Mapping,
     Number,
     Object,
+    Obligation,
     Output,
     Region,
     Sequence,
@@ -138,7 +140,7 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
     oldest = code.facts.versions.get("torch")
     if oldest is not None and oldest < Version("1.9"):
         return
-    missing: list[str] = []
+    missing: list[Obligation] = []
     for reason in _escapes(code, inside):
         if reason is None:
             return
@@ -149,9 +151,9 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
         seeing = [c for c in calls if _sees_tensors(code, c)]
         missing += filter(None, [kept_by(code.facts, code.scope, seeing, inside.nodes)])
     if suspends(flow):
-        missing.append("the function yields or awaits")
+        missing.append(Obligation(Kind.CONTROL_FLOW, "the function yields or awaits"))
     if whole and not _is_of_torch(code, manager):
-        missing.append("the decorator may be another `no_grad` than torch's")
+        missing.append(Obligation(Kind.NAMES, "the decorator may be another `no_grad` than torch's"))
     fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
     message = "`no_grad` still tracks versions and views for this forward pass; `inference_mode` does not"
     yield code.finding(manager, message, fix, missing)
@@ -186,7 +188,7 @@ def _says_why(code: Code, manager: ast.expr) -> bool:
     return any(re.search(r"#.*inference", code.source.line(r)) for r in rows)
 
 
-def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
+def _escapes(code: Code, inside: Region) -> Iterator[Obligation | None]:
     """How tensors get out of the region: a reason each, or None for one that reaches autograd."""
     flow = code.flow
     trains = backward_in(code.facts, code.scope) or _is_part_of_network(code)
@@ -194,9 +196,9 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
         if definition.value is None or definition.kind in ("function", "class"):
             continue
         if definition.name in flow.outer_names and _may_be_tensor(code, definition.value):
-            yield f"`{definition.name}` is a variable of an outer scope"
+            yield Obligation(Kind.NAMES, f"`{definition.name}` is a variable of an outer scope")
         if definition.kind == "augmented" and _extends_given(code, definition):
-            yield f"`{definition.name}` is extended, which its owner sees"
+            yield Obligation(Kind.RETENTION, f"`{definition.name}` is extended, which its owner sees")
         outside = [u for u in flow.uses[definition] if u not in inside]
         added = definition.kind == "augmented"
         if not (outside or code.scope.is_module) or not _holds_tensor(
@@ -204,17 +206,17 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
         ):
             continue
         if _is_read_by_functions(code, definition.name):
-            yield f"a function may read the global `{definition.name}`"
+            yield Obligation(Kind.NAMES, f"a function may read the global `{definition.name}`")
         if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):
             yield None
         elif outside and (reason := untouched(code.facts, code.scope, definition)) is not None:
-            yield f"inference tensors cannot be written to outside: {reason}"
+            yield Obligation(Kind.MUTATION, f"inference tensors cannot be written to outside: {reason}")
     made = [d.value for d in inside.definitions if d.value is not None and d.kind in ("assign", "walrus")]
     roots = dict.fromkeys([*made, *inside.calls])
     for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
         if not (isinstance(end.node, ast.Return) and end.node in inside):
             read = end.use is GradUse.BACKWARD or stored_for_training(code.facts, code.scope, end) is not None
-            yield None if read else end.note
+            yield None if read else Obligation(Kind.RETENTION, end.note)
     for store in inside.stores:
         yield from _stored(code, store, inside, trains)
     for statement in inside.returns:
@@ -222,7 +224,7 @@ def _escapes(code: Code, inside: Region) -> Iterator[str | None]:
             if _caller_differentiates(code):
                 yield None  # also by way of an attribute that training reads
             else:
-                yield "a tensor is returned"
+                yield Obligation(Kind.RETENTION, "a tensor is returned")
 
 
 def _extends_given(code: Code, definition: Definition) -> bool:
@@ -279,7 +281,7 @@ def _in_place(code: Code, use: ast.expr) -> bool:
     return isinstance(parent, ast.Attribute) and parent.attr.endswith("_") and not parent.attr.startswith("_")
 
 
-def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: Region, trains: bool) -> Iterator[str | None]:
+def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: Region, trains: bool) -> Iterator[Obligation | None]:
     root: ast.expr = store
     while isinstance(root, (ast.Attribute, ast.Subscript)):
         root = root.value
@@ -296,7 +298,7 @@ def _stored(code: Code, store: ast.Attribute | ast.Subscript, inside: Region, tr
     if trains:
         yield None
     else:
-        yield f"`{ast.unparse(store)}` is assigned"
+        yield Obligation(Kind.RETENTION, f"`{ast.unparse(store)}` is assigned")
 
 
 def _caller_differentiates(code: Code) -> bool:
@@ -314,12 +316,12 @@ def _sees_tensors(code: Code, call: ast.Call) -> bool:
     return code.value(call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, ClassRef)))
 
 
-def _shares_samples(code: Code, node: ast.AST) -> Iterator[str]:
+def _shares_samples(code: Code, node: ast.AST) -> Iterator[Obligation]:
     """A loader whose batches are not fresh copies: its dataset may keep what it made inside the region."""
     if isinstance(node, (ast.For, ast.AsyncFor)):
         element = code.facts.inference.element(code.value(node.iter))
         if element.may(lambda a: isinstance(a, Batch)) and not element.must(_is_fresh):
-            yield f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps"
+            yield Obligation(Kind.RETENTION, f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps")
 
 
 def _is_fresh(alternative: object) -> bool:
@@ -331,16 +333,18 @@ def _is_fresh(alternative: object) -> bool:
     return isinstance(alternative, (Number, Literal))
 
 
-def _creates(code: Code, call: ast.Call) -> Iterator[str]:
+def _creates(code: Code, call: ast.Call) -> Iterator[Obligation]:
     callee = code.value(call.func)
     if isinstance(call.func, ast.Attribute) and call.func.attr == "step" and code.value(call.func.value).may(is_optimizer):
-        yield "the optimizer's state would be inference tensors"
+        yield Obligation(Kind.RETENTION, "the optimizer's state would be inference tensors")
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "load_state_dict", "export", "backward"):
-        yield f"`{call.func.attr}` is called inside"
+        yield Obligation(Kind.RETENTION, f"`{call.func.attr}` is called inside")
     if code.value(call).may(lambda a: is_neural_module(code.facts.inference, a)) and not _switches_training(call):
-        yield "a module is created, moved or converted inside, whose parameters would be inference tensors"
+        yield Obligation(
+            Kind.RETENTION, "a module is created, moved or converted inside, whose parameters would be inference tensors"
+        )
     if callee.may(lambda a: isinstance(a, External) and a.qualname in ("torch.enable_grad", "torch.set_grad_enabled")):
-        yield "autograd is switched on again inside, which inference_mode ignores"
+        yield Obligation(Kind.GRADIENT, "autograd is switched on again inside, which inference_mode ignores")
 
 
 def _switches_training(call: ast.Call) -> bool:

@@ -43,6 +43,8 @@ from perflint.api import (
     Edit,
     Finding,
     Instance,
+    Kind,
+    Obligation,
     Output,
     Place,
     Severity,
@@ -84,11 +86,11 @@ def check(code: Code) -> Iterator[Finding]:
         )
 
 
-def _not_a_tensor(code: Code, receiver: ast.expr) -> str | None:
+def _not_a_tensor(code: Code, receiver: ast.expr) -> Obligation | None:
     value = code.value(receiver)
     if value.may_be(Tensor, Output, Batch) and not value.may_be(Instance):
         return None
-    return f"`{ast.unparse(receiver)}` may be no tensor, and its method may look at `non_blocking`"
+    return Obligation(Kind.VALUE, f"`{ast.unparse(receiver)}` may be no tensor, and its method may look at `non_blocking`")
 
 
 def _read_of_result(code: Code, call: ast.Call) -> ast.expr | None:

@@ -60,7 +60,9 @@ from perflint.api import (
     Edit,
     Finding,
     Import,
+    Kind,
     Object,
+    Obligation,
     RnnCall,
     Sequence,
     Severity,
@@ -96,7 +98,7 @@ def check(code: Code) -> Iterator[Finding]:
         if made is None or _used_elsewhere(code, call, made):
             continue
         missing = [
-            None if call.certain else "the layer may be no LSTM, GRU or RNN of torch",
+            None if call.certain else Obligation(Kind.VALUE, "the layer may be no LSTM, GRU or RNN of torch"),
             *(untouched(code.facts, code.scope, d, call.node) for d in made),
             *_lost(code, call, made),
         ]
@@ -139,7 +141,7 @@ def _used_elsewhere(code: Code, call: RnnCall, made: list[Definition]) -> bool:
     return False
 
 
-def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
+def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligation]:
     """What the program does by building the state, apart from building it."""
     parts = state_parts(code.facts, code.scope, call.state)
     for source in (call.state, *parts, *(d.value for d in made)):
@@ -147,21 +149,23 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[str]:
         if reason is not None:
             yield reason
     if any(code.value(part).may(_asks_for_gradient) for part in parts):
-        yield "the state asks for a gradient"
+        yield Obligation(Kind.GRADIENT, "the state asks for a gradient")
     sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
     if not any(_sized_by_input(code, source) for source in sources):
-        yield "a batch of another size raises, which it would not do without the state"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "a batch of another size raises, which it would not do without the state")
     cell = code.value(call.node.func).may(lambda a: isinstance(a, Object) and a.qualname.endswith("Cell"))
     if any(code.value(part).may(_is_of_another_type) for part in parts):
-        yield "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
+        yield Obligation(
+            Kind.VALUE, "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
+        )
     if cell and code.facts.project.program_may_hold(code.source.path, _AUTOCAST):
-        yield "with autocast the input of a cell may have another type than the state"
+        yield Obligation(Kind.NO_AUTOCAST, "with autocast the input of a cell may have another type than the state")
     if code.facts.project.program_may_hold(code.source.path, _REPLACED):
-        yield "the program registers hooks or puts layers in the place of others"
+        yield Obligation(Kind.PLAIN_MODULES, "the program registers hooks or puts layers in the place of others")
     if inspects_itself(code.flow):
-        yield "the function asks for its own variables by name"
+        yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
-        yield "a state of a wrong shape raises, which is caught here"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "a state of a wrong shape raises, which is caught here")
 
 
 _AUTOCAST = any_layout(rb"autocast|mixed_precision|\bprecision =")

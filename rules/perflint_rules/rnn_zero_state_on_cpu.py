@@ -61,9 +61,11 @@ from perflint.api import (
     Edit,
     Finding,
     Import,
+    Kind,
     Literal,
     Number,
     Object,
+    Obligation,
     Output,
     Place,
     RnnCall,
@@ -185,7 +187,7 @@ def _is_cuda(made: ast.expr) -> bool:
     return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "cuda"
 
 
-def _no_device(code: Code, made: ast.expr) -> str | None:
+def _no_device(code: Code, made: ast.expr) -> Obligation | None:
     """Whether what `.to` gets is a device: a type or another tensor may stand there too."""
     assert isinstance(made, ast.Call)
     device = argument(made, 0, "device")
@@ -193,7 +195,7 @@ def _no_device(code: Code, made: ast.expr) -> str | None:
         return None
     if code.value(device).must(lambda a: isinstance(a, (Device, Text, Literal, Number))):
         return None
-    return f"`{ast.unparse(device)}` may be no device"
+    return Obligation(Kind.VALUE, f"`{ast.unparse(device)}` may be no device")
 
 
 def _first_tensor(code: Code) -> str:
@@ -206,12 +208,12 @@ def _first_tensor(code: Code) -> str:
     return name
 
 
-def _elsewhere(code: Code, call: RnnCall) -> str | None:
+def _elsewhere(code: Code, call: RnnCall) -> Obligation | None:
     """Whether the layer's input is where the first parameter is: a part of it, or what torch's layers make of it."""
     first = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
     if call.node.args and _follows(code, call.node.args[0], first):
         return None
-    return "the layer's input may be on another device than the first parameter"
+    return Obligation(Kind.VALUE, "the layer's input may be on another device than the first parameter")
 
 
 def _follows(code: Code, node: ast.expr, first: str | None, depth: int = 8) -> bool:

@@ -40,6 +40,8 @@ from perflint.api import (
     Code,
     Edit,
     Finding,
+    Kind,
+    Obligation,
     Place,
     Severity,
     any_layout,
@@ -123,7 +125,7 @@ def _is_literal_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float, bool)
 
 
-def _too_large(code: Code, call: ast.Call) -> str | None:
+def _too_large(code: Code, call: ast.Call) -> Obligation | None:
     """`torch.tensor` makes infinity of a float that its type cannot hold, `torch.full` raises; both raise for integers, each
     with its own words. Without a known type, what every type holds.
     """
@@ -133,16 +135,16 @@ def _too_large(code: Code, call: ast.Call) -> str | None:
         low, high = (-_LARGEST_HALF, _LARGEST_HALF) if isinstance(value, float) else (-_LARGEST_INT64, _LARGEST_INT64)
     else:
         low, high = _RANGES.get(dtype_of(code.value(dtype)), (0, 127))
-    return None if low <= value <= high else "the number may be too large for its type"
+    return None if low <= value <= high else Obligation(Kind.VALUE, "the number may be too large for its type")
 
 
-def _scripts_differently(call: ast.Call) -> str | None:
+def _scripts_differently(call: ast.Call) -> Obligation | None:
     """What TorchScript makes of `torch.full` that it does not make of `torch.tensor`: who scripts a function is not known."""
     if argument(call, None, "requires_grad") is not None:
-        return "TorchScript's `torch.full` takes no `requires_grad`"
+        return Obligation(Kind.PLAIN_MODULES, "TorchScript's `torch.full` takes no `requires_grad`")
     boolean = isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, bool)
     if boolean and argument(call, None, "dtype") is None:
-        return "TorchScript's `torch.full` makes an integer of a bool"
+        return Obligation(Kind.PLAIN_MODULES, "TorchScript's `torch.full` makes an integer of a bool")
     return None
 
 

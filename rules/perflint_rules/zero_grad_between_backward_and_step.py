@@ -42,6 +42,8 @@ from perflint.api import (
     Edit,
     Finding,
     Import,
+    Kind,
+    Obligation,
     Severity,
     any_layout,
     delete_statement,
@@ -50,7 +52,7 @@ from perflint.api import (
     rule,
 )
 
-_REASON = "the fixed program trains, the original does not"
+_TRAINS = Obligation(Kind.GRADIENT, "the fixed program trains, the original does not")
 
 
 @rule(category=Category.OPTIMIZER, severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True)
@@ -66,12 +68,12 @@ def check(code: Code) -> Iterator[Finding]:
         between = list(flow.calls_between(zero, step))
         if any(_may_set_gradients(code, call) for call in between) or _sets_grad(code, zero, step):
             continue
-        fix = code.fix("clear the gradients after the step", _moved(code, zero, step), unless=[_REASON])
+        fix = code.fix("clear the gradients after the step", _moved(code, zero, step), unless=[_TRAINS])
         message = (
             f"the gradients of the backward pass are cleared before `{ast.unparse(step)}` uses them, so nothing is learned; "
             "clear them after the step"
         )
-        yield code.finding(zero, message, fix, [_REASON])
+        yield code.finding(zero, message, fix, [_TRAINS])
 
 
 def _step_after(code: Code, zero: ast.Call) -> ast.Call | None:

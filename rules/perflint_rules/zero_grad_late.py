@@ -54,11 +54,13 @@ from perflint.api import (
     Finding,
     FunctionRef,
     Instance,
+    Kind,
     Literal,
     Loop,
     Mapping,
     Number,
     Object,
+    Obligation,
     Output,
     Scope,
     Sequence,
@@ -204,54 +206,54 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
 _NO_FORWARD = re.compile(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
 
 
-def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[str | None]:
+def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligation | None]:
     flow = code.flow
     assert isinstance(zero.func, ast.Attribute)
     receiver = path_of(zero.func.value)
     low, high = flow.order[forward], flow.order[zero]
     for node in flow.block:
         if isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise)) and low <= flow.order.get(node, -1) <= high:
-            yield f"line {node.lineno} may leave the step in between"
+            yield Obligation(Kind.CONTROL_FLOW, f"line {node.lineno} may leave the step in between")
     if receiver is None:
-        yield "the optimizer is not a variable"
+        yield Obligation(Kind.NAMES, "the optimizer is not a variable")
     elif _is_assigned(code, receiver, forward, zero):
-        yield f"`{receiver}` is assigned in between"
+        yield Obligation(Kind.NAMES, f"`{receiver}` is assigned in between")
     if _READS_GRADIENTS.search(code.scope.text):
-        yield "the function reads gradients"
+        yield Obligation(Kind.GRADIENT, "the function reads gradients")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, _READS_GRADIENTS):
-        yield "gradients that are filled with zeros may be held elsewhere"
+        yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
     if may_intercept(code.facts, code.source.path):
-        yield "the program has hooks, or puts methods of its own in the place of torch's"
+        yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
     if suspends(flow):
-        yield "the function is suspended in between, and others may read gradients"
+        yield Obligation(Kind.CONTROL_FLOW, "the function is suspended in between, and others may read gradients")
     for block in flow.block[zero].ancestry():
         if block.kind == "try" and getattr(block.node, "handlers", []):
-            yield "an exception in between is caught, and old gradients may be used then"
+            yield Obligation(Kind.ERRORS_ARE_BUGS, "an exception in between is caught, and old gradients may be used then")
     if _caught_by_caller(code, code.scope):
-        yield "a caller handles errors and goes on, with gradients that may be old ones then"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "a caller handles errors and goes on, with gradients that may be old ones then")
     if not code.value(zero.func.value).must(_has_plain_zero_grad):
-        yield f"`{ast.unparse(zero.func.value)}` may do more than clear gradients"
+        yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(zero.func.value)}` may do more than clear gradients")
     for call in flow.calls:
         if not low <= flow.order[call] < high:
             continue
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if "grad" in name and name not in ("no_grad", "enable_grad", "set_grad_enabled"):
-            yield f"`{ast.unparse(call.func)}` works on gradients in between"
+            yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}` works on gradients in between")
         elif name in ("backward", "step", "closure", "unscale_"):
-            yield f"`{ast.unparse(call.func)}` stands in between"
+            yield Obligation(Kind.CONTROL_FLOW, f"`{ast.unparse(call.func)}` stands in between")
         elif _uses_gradients(code, code.scope, call):
-            yield f"`{ast.unparse(call.func)}` may run a backward pass or read gradients"
+            yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}` may run a backward pass or read gradients")
     between = [node for node in flow.order if low <= flow.order[node] < high]
     if any(isinstance(node, ast.ClassDef) for node in between):
-        yield "a class is defined in between, and its body may read gradients"
+        yield Obligation(Kind.GRADIENT, "a class is defined in between, and its body may read gradients")
     for function in dict.fromkeys(hidden_runs(code.facts, code.scope, between)):
         if _reaches_gradients(code, function, 4):
-            yield f"`{function.name}` may run in between, and run a backward pass or read gradients"
+            yield Obligation(Kind.GRADIENT, f"`{function.name}` may run in between, and run a backward pass or read gradients")
     if flow.calls_named["step"] and not any(_steps(code, zero, s) for s in flow.calls_named["step"]):
-        yield "the step of this optimizer is conditional or elsewhere"
+        yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is conditional or elsewhere")
     loop: Loop | None = flow.loop(zero)
     if loop is None and not flow.calls_named["step"]:
-        yield "the step of this optimizer is elsewhere"
+        yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is elsewhere")
 
 
 def _caught_by_caller(code: Code, scope: Scope, depth: int = 3) -> bool:

@@ -32,9 +32,23 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import CannotRewrite, Category, Code, Edit, Finding, Import, Severity, argument, remove_keyword, replace, rule
+from perflint.api import (
+    CannotRewrite,
+    Category,
+    Code,
+    Edit,
+    Finding,
+    Import,
+    Kind,
+    Obligation,
+    Severity,
+    argument,
+    remove_keyword,
+    replace,
+    rule,
+)
 
-_REASON = "optimizers skip a parameter whose gradient is `None`, but step on a zero gradient"
+_SKIPPED = Obligation(Kind.NUMBERS, "optimizers skip a parameter whose gradient is `None`, but step on a zero gradient")
 
 
 @rule(category=Category.OPTIMIZER, severity=Severity.WARNING, needs=[("zero_grad",), ("False",)], fixes=True)
@@ -43,8 +57,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls("zero_grad"):
         given = argument(call, 0, "set_to_none")
         if isinstance(given, ast.Constant) and given.value is False:
-            fix = code.fix("drop the gradients", _dropped(code, call, given), unless=[_REASON])
-            yield code.finding(call, "gradients are filled with zeros; drop them with `set_to_none=True`", fix, [_REASON])
+            fix = code.fix("drop the gradients", _dropped(code, call, given), unless=[_SKIPPED])
+            yield code.finding(call, "gradients are filled with zeros; drop them with `set_to_none=True`", fix, [_SKIPPED])
 
 
 def _dropped(code: Code, call: ast.Call, given: ast.expr) -> Iterator[Edit | Import]:
