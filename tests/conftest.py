@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, settings
+from progress import Progress
 
 from perflint.cli import cli, run_for_tests
 
@@ -26,11 +28,24 @@ BAD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
 GOOD = BAD.replace("no_grad:", "no_grad():")
 """The same file after the fix."""
 
+HANG_S = 1200.0
+"""After this long a process that a test waits for is taken to hang. Nothing is measured by it: no busy machine takes as long."""
 
-def pytest_configure() -> None:
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's last bits and its speed are then the same on any number of cores
+settings.register_profile(
+    "reproducible", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("reproducible")
+
+
+@pytest.hookimpl(trylast=True)  # the reporter of pytest is there then
+def pytest_configure(config: pytest.Config) -> None:
     """Take Ctrl-C even if the tests were started in the background, where shells switch it off for all that they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and config.get_verbosity() < 0 and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(terminal))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,4 +124,4 @@ def in_subprocess(
     command = [sys.executable, "-m", "perflint", *arguments] if code is None else [sys.executable, "-c", code, *arguments]
     paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "probe", ROOT / "rules", ROOT / "runtime"))
     environment = {**os.environ, "PYTHONPATH": paths}
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, timeout=HANG_S, check=False)

@@ -44,6 +44,7 @@ def copied(package: str, target: Path) -> dict[Path, bytes]:
     return copies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", SAMPLE)
 def test_installed_packages_are_checked_and_fixed_without_harm(package: str, tmp_path: Path) -> None:
     before = copied(package, tmp_path)
@@ -58,6 +59,7 @@ def test_installed_packages_are_checked_and_fixed_without_harm(package: str, tmp
     assert not {name: what for name, what in damaged.items() if what}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", SAMPLE)
 def test_one_report_whatever_the_jobs_and_the_cache(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copied(package, tmp_path / "code")

@@ -97,6 +97,7 @@ def test_an_archive_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.rglob("*.py")) == []
 
 
+@pytest.mark.slow
 def test_a_package_is_counted_and_compared_with_what_was_accepted(package: Path) -> None:
     found = corpus_run.examined(package, None)
     assert (found["files"], found["files_changed"], found["problems"]) == (1, 1, [])
@@ -126,6 +127,7 @@ def test_what_a_bad_fixer_does_is_seen(package: Path, tmp_path: Path) -> None:
     assert (package / "train.py").read_text(encoding="utf-8") == TRAIN
 
 
+@pytest.mark.slow
 def test_tests_that_fixes_break_are_seen(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("coverage")
     test = (

@@ -122,7 +122,7 @@ PATHS = st.builds(
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500)
 @given(patterns=PATTERNS, paths=st.lists(PATHS, min_size=1, max_size=5))
 @example(patterns=["*.py[cod]", "a/", "!b"], paths=["a/b", "x.pyc", "x.py", "b/"])
 @example(patterns=["[b-a]"], paths=["a"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FIXTURES, ROOT
+from conftest import FIXTURES, HANG_S, ROOT
 
 from perflint.cli import run_for_tests
 from perflint.report.explain import Measured
@@ -121,12 +121,13 @@ def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(str(ROOT / name) for name in ("", "rules", "runtime", "probe"))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANG_S, check=False)
 
 
 SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", "output")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EXPECTED)
 def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
     original, changed = runs[rule]["original"], runs[rule]["changed"]
@@ -137,6 +138,7 @@ def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
     assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "expected"), [(rule, expected) for rule, expected in EXPECTED.items() if expected])
 def test_what_the_rule_is_about_becomes_less(rule: str, expected: Expected, runs: Runs) -> None:
     before, after = (count(runs[rule][version], expected.counter) for version in ("original", "changed"))
@@ -147,6 +149,7 @@ def test_what_the_rule_is_about_becomes_less(rule: str, expected: Expected, runs
         assert (before, after) == (expected.before, expected.after)
 
 
+@pytest.mark.slow
 def test_a_network_learns_when_its_gradients_are_kept(runs: Runs) -> None:
     original, changed = (losses(runs["zero-grad-between-backward-and-step"][version]) for version in ("original", "changed"))
     assert set(original) == {original[0]}
@@ -154,6 +157,7 @@ def test_a_network_learns_when_its_gradients_are_kept(runs: Runs) -> None:
     assert changed[-1] < changed[0]
 
 
+@pytest.mark.slow
 def test_no_grad_works_with_parentheses(runs: Runs) -> None:
     original, changed = (runs["no-grad-without-call"][version] for version in ("original", "changed"))
     assert "TypeError" in original["failed"]
@@ -201,6 +205,7 @@ def test_an_interval_that_holds_one_is_no_effect(weak: dict[str, float]) -> None
     assert "no measurable effect" in found.sentence
 
 
+@pytest.mark.slow
 def test_a_measurement_records_what_it_needs_to_be_judged(tmp_path: Path, runs: Runs) -> None:
     options = ["--device", "cpu", "--steps", "4", "--repeats", "2", "--regime", "launch", "--output", str(tmp_path)]
     measured = python("fixtures/measure.py", "zero-grad-to-zeros", *options)

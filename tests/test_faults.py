@@ -33,6 +33,7 @@ def here(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_no_file_is_torn_or_lost(kind: str) -> None:
     counts = injected(kind, count=2, seed=1)

@@ -338,7 +338,7 @@ def comments(data: bytes) -> Counter[str]:
     return Counter(text for text in texts if "perflint:" not in text)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(programs())
 def test_a_fixed_program_parses_keeps_its_comments_and_is_stable(
     tmp_path_factory: pytest.TempPathFactory, program: str

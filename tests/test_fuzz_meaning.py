@@ -819,6 +819,7 @@ def test_trap_in_another_file(name: str) -> None:
     assert changes({"main.py": HEAD + "from helper import *\n" + main, "helper.py": HELPERS[name]})[0] == []
 
 
+@pytest.mark.slow
 def test_random_programs() -> None:
     begin = time.monotonic()
     changed, fixed = {}, 0

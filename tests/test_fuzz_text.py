@@ -22,6 +22,7 @@ from perflint.source.syntax import Module
 TEXTS = Texts(repository_sources())
 
 
+@pytest.mark.slow
 def test_random_texts() -> None:
     tally = tried(range(36), TEXTS)
     assert tally.failed == {}
@@ -191,6 +192,7 @@ def test_layout_changes_no_finding(one: str, other: str) -> None:
 CASES = sorted((Path(__file__).parent.parent / "fixtures").glob("*/cases.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inside", "outside"), [("\n ", " "), (" \\\n", " \\\n ")])
 @pytest.mark.parametrize("cases", CASES, ids=[path.parent.name for path in CASES])
 def test_white_space_around_each_dot_and_bracket_changes_no_finding(cases: Path, inside: str, outside: str) -> None:

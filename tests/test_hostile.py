@@ -279,7 +279,7 @@ SEGMENTS = st.lists(st.sampled_from(["*", "a", "b", "?", "[ab]", "/", "**/", "."
 PATHS = st.text("ab./*", min_size=1, max_size=12).map(lambda path: path.strip("/")).filter(bool)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(SEGMENTS, PATHS)
 def test_patterns_mean_what_they_meant(pattern: str, path: str) -> None:
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BAD, FIXTURES, ROOT, Project, in_process, in_subprocess
+from conftest import BAD, FIXTURES, HANG_S, ROOT, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,7 +203,10 @@ main()
 RAISES = """if name in ("f2", "f5"): raise ValueError(name)"""
 KILLS = """if name in ("f2", "f5") and os.getpid() != parent: os.kill(os.getpid(), signal.SIGKILL)"""
 KILLS_ALL = """if os.getpid() != parent: os.kill(os.getpid(), signal.SIGKILL)"""
-SLEEPS = """pathlib.Path(str(os.getpid()) + ".worker").touch(); time.sleep(60)"""
+MARKS = """pathlib.Path(str(os.getpid()) + ".worker").touch()"""
+SLEEPS = f"""{MARKS}; time.sleep({HANG_S})"""
+WORKS_UNTIL_ITS_PARENT_IS_GONE = f"""{MARKS}
+    while os.getppid() == parent: time.sleep(0.01)"""
 
 
 @pytest.fixture
@@ -247,7 +250,7 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(eight: Project, whole_gro
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=HANG_S)
         assert (stdout, stderr.strip()) == (b"", b"")
     assert process.returncode == 130
     assert not any(Path(f"/proc/{mark.stem}").exists() for mark in eight.root.glob("*.worker"))
@@ -255,7 +258,7 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(eight: Project, whole_gro
 
 @forks
 def test_workers_do_not_outlive_a_killed_run(eight: Project) -> None:
-    with started(SLEEPS.replace("60", "0.2"), eight, "-j", "3") as process:
+    with started(WORKS_UNTIL_ITS_PARENT_IS_GONE, eight, "-j", "3") as process:
         wait_until(lambda: len(list(eight.root.glob("*.worker"))) == 3)
         process.kill()
         process.wait()
@@ -277,11 +280,10 @@ def started(body: str, project: Project, *arguments: str) -> subprocess.Popen[by
 
 def wait_until(holds: Callable[[], bool]) -> None:
     """Wait for something that other processes bring about."""
-    for _ in range(600):
-        if holds():
-            return
+    begin = time.monotonic()
+    while not holds():
+        assert time.monotonic() - begin < HANG_S, "it did not come about"
         time.sleep(0.05)
-    raise AssertionError("it did not come about")
 
 
 # -- executors -----------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ def total(loss):
     return value
 """
 TRAINING_LOOP_ROWS = range(10, 19)
+SLEEP_MS = 29  # and not 30: clocks differ
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +86,15 @@ def test_the_costliest_statement_leads(made: tuple[dict[str, Any], str]) -> None
     record, printed = made
     sleep = at(record, "helper.py", 5)
     assert sleep["last_line"] == 7
-    assert sleep["own_ms"] >= 29
-    assert sleep["own_ms"] > 0.5 * record["unit_ms"]
-    first = printed.splitlines()[3]
-    assert "helper.py:5  time.sleep(" in first
+    assert sleep["own_ms"] >= SLEEP_MS
+    costs = {row["own_ms"]: f"{file}:{row['line']}" for file, about in record["files"].items() for row in about["statements"]}
+    assert f"{costs[max(costs)]}  " in printed.splitlines()[3]
+    assert "helper.py:5  time.sleep(" in printed
 
 
 def test_time_in_own_functions_counts_for_their_lines(made: tuple[dict[str, Any], str]) -> None:
     call = at(made[0], "train.py", 11)
-    assert call["whole_ms"] >= 29
-    assert call["own_ms"] < 15
+    assert call["whole_ms"] - call["own_ms"] >= SLEEP_MS
 
 
 def test_warm_up_steps_and_set_up_do_not_count(made: tuple[dict[str, Any], str]) -> None:

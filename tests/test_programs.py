@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import FIXTURES, ROOT, in_subprocess
+from conftest import FIXTURES, HANG_S, ROOT, in_subprocess
 
 PROGRAMS = FIXTURES / "programs"
 EXPERTS = FIXTURES / "experts"
@@ -156,7 +156,7 @@ def run(folder: Path) -> tuple[bytes, bytes]:
         "CUDA_VISIBLE_DEVICES": "",
     }
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, env=environment, capture_output=True, timeout=300, check=False
+        [sys.executable, "train.py"], cwd=folder, env=environment, capture_output=True, timeout=HANG_S, check=False
     )
     return done.stdout, done.stderr if done.returncode else b""
 
@@ -194,6 +194,7 @@ def test_the_expected_rules_fire_in_each_file() -> None:
     assert found == EXPECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fixed_program_prints_the_same(name: str, runs: Runs) -> None:
     before, errors = runs(name, "original")
@@ -208,6 +209,7 @@ def test_a_fixed_program_prints_the_same(name: str, runs: Runs) -> None:
     assert sources(runs.folder / f"{name}-safe") != sources(PROGRAMS / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_unsafe_fixes_do_what_their_pages_say(name: str, runs: Runs) -> None:
     before, _ = runs(name, "original")
@@ -231,6 +233,7 @@ def test_an_expert_is_given_the_same_settings_and_data(name: str) -> None:
         assert filecmp.cmp(EXPERTS / name / copied, PROGRAMS / name / copied, shallow=False), copied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TUNED)
 def test_an_expert_prints_the_same_but_for_rounding(name: str, runs: Runs) -> None:
     naive, errors = runs(name, "original")

@@ -26,6 +26,7 @@ def as_program(text: str) -> str:
     return f"{PRELUDE}\ntorch.manual_seed(0); np.random.seed(0); random.seed(0)\n{text}\nprint(repr(r))\n"
 
 
+@pytest.mark.slow
 def test_every_careless_fix_is_told_from_the_original() -> None:
     """The 101 traps: what a careless fixer makes of them computes something else, and `verify` says so."""
     missed = []
@@ -265,7 +266,7 @@ if __name__ == "__main__":
 
 
 def test_a_run_that_takes_too_long_is_given_up(scripts: Project) -> None:
-    scripts.write({"train.py": "import time\ntime.sleep(60)\n"})
+    scripts.write({"train.py": "import time\ntime.sleep(1200)\n"})
     done = verify(scripts, "train.py", "--against", "other", "--timeout", "1")
     assert done.returncode == 2
     assert b"ran for more than 1 s" in done.stderr
@@ -312,6 +313,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], message: bytes, script
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_is_fixed_and_verified_and_the_users_files_stay(project: Project) -> None:
     """With torch, from the command line to the record: slow, so that one test sees it all."""
     lines = NAIVE.strip().splitlines()

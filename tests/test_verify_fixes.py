@@ -124,6 +124,7 @@ def test_a_copy_is_fixed_as_one_project_and_stays_without_a_repository(tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
 
 
+@pytest.mark.slow
 def test_the_command_names_the_guilty_fix(project: Project) -> None:
     project.write({"train.py": PROGRAM, "pyproject.toml": ""})
     arguments = ["--unsafe-fixes", "--select", "zero-grad-to-zeros,duplicate-item-read", "--bisect", "--repeats", "2"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ask import Program
 from conftest import FIXTURES, ROOT
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflint.facts.facts import Facts
@@ -324,7 +324,7 @@ def tangles(draw: st.DrawFn) -> str:
     return text + body("")
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(text=tangles())
 def test_order_does_not_matter_in_a_tangle(text: str) -> None:
     assert_order_does_not_matter({"main.py": text}, seeds=2)

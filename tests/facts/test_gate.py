@@ -31,7 +31,7 @@ def cut(texts: list[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
     return b"".join(texts), spans
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(texts=TEXTS, gates=st.lists(GATES, min_size=1, max_size=3))
 @example(texts=[b"", b"a", b"b"], gates=[Gate.of([["ab"]])])
 @example(texts=[b"", b"a", b"", b"a", b""], gates=[Gate.of([["a"]])])
@@ -57,7 +57,7 @@ def gate_of_one(needle: bytes | re.Pattern[bytes]) -> Gate:
     return Gate.of([[needle]])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(text=TEXTS.map(b"".join), gate=GATES)
 def test_a_file_opens_what_its_text_passes(text: bytes, gate: Gate) -> None:
     opens = Needles(text).opens(gate)

@@ -394,7 +394,7 @@ def statements(draw: st.DrawFn, depth: int = 3, in_function: bool = False) -> st
     return "\n".join(rows)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(text=statements(), end=st.sampled_from(["\n", "\r\n"]), final=st.booleans())
 @example(text="x = '''\\\n'''\ndef f(a, b=1, *c):\n    x = 1", end="\n", final=False)
 def test_random_files(text: str, end: str, final: bool) -> None:
@@ -407,7 +407,7 @@ def test_random_files(text: str, end: str, final: bool) -> None:
 
 
 @given(text=st.text(st.sampled_from("def f(x):@\n '\"#\\,\t\f\r=1[]"), max_size=60))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 def test_any_text_is_cut_without_losing_a_byte(text: str) -> None:
     source = Source.decode("file.py", text.encode())
     chunks = split(source)

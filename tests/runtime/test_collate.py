@@ -111,7 +111,7 @@ def test_a_pad_value_that_the_dtype_cannot_hold(dtype: torch.dtype, value: float
         pad_collate(samples, pad_values={"a": value})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(1, 99), max_size=12), min_size=1, max_size=8), st.integers(1, 9), st.booleans())
 def test_the_mask_gives_back_the_samples(samples: list[list[int]], multiple: int, left: bool) -> None:
     side = "left" if left else "right"
@@ -196,7 +196,7 @@ def test_what_cannot_be_packed(samples: list[dict[str, object]], text: str) -> N
         packed_collate(samples)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=20), st.integers(10, 30))
 def test_no_token_is_lost_split_or_moved(lengths: list[int], max_length: int) -> None:
     samples = [{"input_ids": [100 * number + place for place in range(length)]} for number, length in enumerate(lengths, 1)]

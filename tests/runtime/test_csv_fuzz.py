@@ -123,6 +123,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
 
 
+@pytest.mark.slow
 @RUN
 @given(data=files(), dialect=DIALECTS, block_bytes=st.sampled_from([64, 128, 1 << 18]))
 def test_every_row_is_the_one_that_pandas_finds(

@@ -143,7 +143,7 @@ csv_sidecar.SMALLEST_BYTES = 1
 if sys.argv[2] == "hang":
     def hang(descriptor):
         print("writing", flush=True)
-        time.sleep(60)
+        time.sleep(1200)
     csv_sidecar.os.fsync = hang
 for _ in range(20):
     index = csv_sidecar.line_index(RangeFile(sys.argv[1]), Dialect())

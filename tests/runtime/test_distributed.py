@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import HANG_S, ROOT
 from torch.utils.data import DataLoader, Subset
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -25,7 +25,7 @@ def torchrun(*arguments: object, expect: int = 0) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", PROGRAM, *arguments]
     path = os.pathsep.join(filter(None, [str(ROOT / "runtime"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=180)
+    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=HANG_S)
     assert (done.returncode == 0) == (expect == 0), done.stderr[-4000:]
 
 
@@ -66,6 +66,7 @@ def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
         assert a == pytest.approx(b, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_two_processes_train_like_one_and_go_on_exactly_after_an_end(strategy: str, tmp_path: Path) -> None:
     torchrun(strategy, tmp_path / "whole")

@@ -172,6 +172,7 @@ def test_checkpoints_at_the_ends_of_epochs_and_fp16_go_on_exactly(tmp_path: Path
     assert_same(outcome(tmp_path / "killed", run(tmp_path / "killed", 0, **changes)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a forked process")
 def test_random_kills_during_training_and_saving(tmp_path: Path) -> None:
     torch.set_num_threads(1)

@@ -119,7 +119,7 @@ def test_ranks_have_the_same_number_of_batches_of_the_same_sizes(how: dict[str, 
         assert max(longest) - min(longest) < 100
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     lengths=st.lists(st.integers(0, 50), max_size=120),
     max_tokens=st.none() | st.integers(50, 300),
