@@ -29,7 +29,7 @@ GOOD = BAD.replace("no_grad:", "no_grad():")
 """The same file after the fix."""
 
 HANG_S = 1200.0
-"""After this long a process that a test waits for is taken to hang. Nothing is measured by it: no busy machine takes as long."""
+"""After this long a process that a test waits for is taken to hang. It measures nothing: no busy machine takes as long."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's last bits and its speed are then the same on any number of cores
 settings.register_profile(
