@@ -30,6 +30,58 @@ _ONE_BYTE = frozenset(
 """Encodings of one byte a character with ASCII in its place: what looks like a line break or a quote is one."""
 
 
+_UNDERSTOOD = frozenset(
+    {
+        "cache_dates",
+        "comment",
+        "compression",
+        "converters",
+        "date_format",
+        "date_parser",
+        "dayfirst",
+        "decimal",
+        "delimiter",
+        "doublequote",
+        "dtype",
+        "dtype_backend",
+        "encoding",
+        "encoding_errors",
+        "engine",
+        "escapechar",
+        "false_values",
+        "float_precision",
+        "header",
+        "index_col",
+        "infer_datetime_format",
+        "keep_date_col",
+        "keep_default_na",
+        "low_memory",
+        "na_filter",
+        "na_values",
+        "names",
+        "nrows",
+        "on_bad_lines",
+        "parse_dates",
+        "quotechar",
+        "quoting",
+        "sep",
+        "skip_blank_lines",
+        "skipinitialspace",
+        "skiprows",
+        "storage_options",
+        "thousands",
+        "true_values",
+        "usecols",
+    }
+)
+"""Arguments that `layout_of` reads, or that concern fields and not where lines end (pandas 2.1 to 3.1)."""
+_UNDERSTOOD_IF_OFF = frozenset(
+    {"chunksize", "delim_whitespace", "dialect", "iterator", "lineterminator", "memory_map", "skipfooter", "verbose"}
+)
+_BYTES_BY_DEFAULT = (3, 1)
+"""From this version of pandas on, a path without `encoding` is parsed as bytes; before, all that is read is decoded."""
+
+
 class NotIndexable(Exception):
     """Why pandas has to read the whole file."""
 
@@ -49,10 +101,8 @@ def layout_of(arguments: Mapping[str, object]) -> Layout:
     engine = arguments.get("engine")
     if engine not in (None, "c"):
         raise NotIndexable(f"engine={engine!r}")
-    if arguments.get("skipfooter"):
-        raise NotIndexable("skipfooter")
-    for name in ("lineterminator", "dialect", "memory_map"):
-        if arguments.get(name):
+    for name, value in arguments.items():
+        if name not in _UNDERSTOOD and (name not in _UNDERSTOOD_IF_OFF or value):
             raise NotIndexable(name)
     bad_lines = arguments.get("on_bad_lines", "error")
     if callable(bad_lines) or bad_lines == "warn":
@@ -91,8 +141,10 @@ def layout_of(arguments: Mapping[str, object]) -> Layout:
 
 def _codec(encoding: object, errors: object) -> tuple[str | None, bool]:
     """How the parser's bytes come from the file's, and whether it takes a byte order mark away."""
-    if encoding is None or encoding == _UTF8:
+    if encoding == _UTF8 or (encoding is None and _pandas_version() >= _BYTES_BY_DEFAULT):
         return None, True
+    if encoding is None:
+        encoding = _UTF8
     if not isinstance(encoding, str) or errors not in (None, "strict"):
         raise NotIndexable(f"encoding={encoding!r}, encoding_errors={errors!r}")
     try:
@@ -106,6 +158,13 @@ def _codec(encoding: object, errors: object) -> tuple[str | None, bool]:
     raise NotIndexable(f"encoding={encoding!r}")
 
 
+def _pandas_version() -> tuple[int, int]:
+    import pandas as pd
+
+    major, minor = pd.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
 class LineSource:
     """What pandas reads in place of the file: pieces of it, one for each call of `read`.
 
@@ -116,19 +175,17 @@ class LineSource:
     def __init__(self, pieces: Iterator[bytes], codec: str | None) -> None:
         self._pieces = pieces
         self._decoder = None if codec is None else codecs.getincrementaldecoder(codec)()
-        self._started = False
+        self._mark = codecs.BOM_UTF8 if codec in (None, _UTF8) else None
 
     def read(self, _count: int = -1) -> bytes | str:
         """The next piece; empty at the end."""
         for piece in self._pieces:
-            if piece:
-                if self._started and piece.startswith(codecs.BOM_UTF8):
-                    raise NotIndexable("a byte order mark within the file")  # the parser may drop it at the start of a piece
-                self._started = True
-                if self._decoder is None:
-                    return piece
-                if text := self._decoder.decode(piece):
-                    return text
+            if piece and self._mark is not None and piece.startswith(self._mark):
+                raise NotIndexable("a byte order mark within the file")  # the parser may drop it at the start of a piece
+            if piece and self._decoder is None:
+                return piece
+            if piece and self._decoder is not None and (text := self._decoder.decode(piece)):
+                return text
         return b"" if self._decoder is None else self._decoder.decode(b"", final=True)
 
     def __iter__(self) -> "LineSource":

@@ -104,6 +104,16 @@ class CsvDataset:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
         return rows if self.transform is None else [self.transform(row) for row in rows]
 
+    def close(self) -> None:
+        """Close the file; no more rows can be read. May be called again."""
+        self._records.file.close()
+
+    def __enter__(self) -> "CsvDataset":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
     def _row(self, i: int) -> Sample:
         records = self._records
         line = records.line(i)

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,7 +57,11 @@ class RangeFile:
         self.path = path
         self._lock = threading.Lock() if not hasattr(os, "pread") else None
         self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        self.version = Version.of(os.fstat(self._descriptor))
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        stat = os.fstat(self._descriptor)
+        self.version = Version.of(stat)
+        self.ctime_ns = stat.st_ctime_ns
+        """When content or attributes changed last: nobody can set it back, but a new link or mode changes it, too."""
 
     def __getstate__(self) -> tuple[str, Version]:
         return self.path, self.version
@@ -67,18 +72,21 @@ class RangeFile:
         if self.version != version:
             raise changed(path, version, self.version)
 
-    def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
-            os.close(self._descriptor)
+    def close(self) -> None:
+        """Close the file; it cannot be read any more. May be called again."""
+        self._descriptor = -1
+        self._close()
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the content is not the one that was opened."""
+        """Raise `RuntimeError` if the content is not the one that was opened, `ValueError` if the file was closed."""
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path} was closed; open it again to read from it")
         stat = os.fstat(self._descriptor)
         if stat.st_mtime_ns != self.version.mtime_ns or stat.st_size != self.version.size_bytes:
             raise changed(self.path, self.version, Version.of(stat))
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` up to `stop`. Raises `RuntimeError` if the file changed."""
+        """The bytes from `start` up to `stop`. Raises `RuntimeError` if the file changed, `ValueError` if it was closed."""
         data = self._pread(stop - start, start)
         self.check()
         if len(data) < stop - start:
@@ -99,6 +107,8 @@ class RangeFile:
         return data
 
     def _pread(self, count: int, start: int) -> bytes:
+        if self._descriptor < 0:
+            self.check()
         if self._lock is None:
             return os.pread(self._descriptor, count, start)
         with self._lock:  # Windows has no pread, and no fork that would share the position
@@ -122,6 +132,9 @@ class RemoteFile:
         self.filesystem, self.key = found
         about = self.filesystem.info(self.key)
         self.version = Version(int(about["size"]), 0, str(self.filesystem.ukey(self.key)))
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
     def check(self) -> None:
         """Asking the store at each read would cost a round trip."""

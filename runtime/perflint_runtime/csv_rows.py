@@ -9,6 +9,7 @@ import numpy as np
 
 from perflint_runtime.csv_arguments import LineSource, NotIndexable, layout_of, read_csv
 from perflint_runtime.csv_file import is_remote, open_ranges, refuse_compressed
+from perflint_runtime.csv_index import UTF8_BOM
 from perflint_runtime.csv_records import Records
 from perflint_runtime.csv_sidecar import line_index
 from perflint_runtime.csv_skiprows import CsvReader, reader_of
@@ -30,10 +31,15 @@ class CsvRows:
     numbers where only reading the files goes at 4,200 and 3,500; `benchmarks/csv_rows.py`, pandas 3.1, numpy 2.4). It is kept
     beside files over 8 MiB, see `sidecar`. Records are found as pandas' C
     parser finds them: line breaks in quotes, escapes, comments, blank lines, any line end. What cannot be indexed exactly
-    (`engine="python"`, UTF-16, separators of several characters ...) is read whole and kept in memory, with a warning; dtypes
-    are then those of whole columns.
+    (`engine="python"`, UTF-16, separators of several characters, any argument that is not known to concern fields only ...) is
+    read whole and kept in memory, with a warning; dtypes are then those of whole columns.
 
-    Safe in forked and spawned workers and in threads: there is no seek position. Picklable: the index goes along.
+    A file that changes while it is open is an error at the next read, told by its size and time of modification. The index
+    on disk is believed only if the time of change, which nobody can set back, is the same, too; `sidecar=False` does not
+    rely on either and reads the whole file.
+
+    Safe in forked and spawned workers and in threads: there is no seek position. Picklable: the index goes along. The file is
+    closed with the object, by `close()`, or at the end of a `with` block.
     """
 
     def __init__(
@@ -56,9 +62,12 @@ class CsvRows:
             raise ValueError(f"CsvRows takes skiprows as an integer, not {skip!r}")
         options: Any = read_csv_kwargs.get("storage_options")
         self._frame: pd.DataFrame | None = None
+        self._labelled = False
         try:
             layout = layout_of(read_csv_kwargs)
             file = open_ranges(self.path, options)
+            if file.read(0, min(6, file.version.size_bytes)) == UTF8_BOM + UTF8_BOM:
+                raise NotIndexable("two byte order marks, of which pandas drops one or both")
             index = line_index(file, layout.dialect, strip_bom=layout.strip_bom, sidecar=sidecar)
             if index.ambiguous:
                 raise NotIndexable("a delimiter follows a lone carriage return")
@@ -76,6 +85,7 @@ class CsvRows:
             )
             self._records = None
             self._frame = read_csv(self.path, read_csv_kwargs)
+            self._labelled = _has_labels(self.path, read_csv_kwargs)
 
     @staticmethod
     def of(path: object) -> CsvReader:
@@ -98,19 +108,18 @@ class CsvRows:
         return (self.row(i) for i in range(len(self)))
 
     def row(self, i: int) -> "pd.DataFrame":
-        """Row i as a frame of one row, parsed alone. Raises `IndexError`, and `RuntimeError` if the file changed."""
+        """Row i as a frame of one row, parsed alone. Raises as `rows`."""
         return self.rows([i])
 
     def rows(self, indices: Sequence[int]) -> "pd.DataFrame":
         """Some rows as one frame, in the order of `indices`; dtypes are inferred over these rows.
 
-        Raises `IndexError`, `RuntimeError` if the file changed, and what pandas raises for a record that it cannot parse.
+        Raises `IndexError`, `RuntimeError` if the file changed, `ValueError` if it was closed, and what pandas raises for a
+        record that it cannot parse.
         """
         if self._frame is not None:
-            import pandas as pd
-
             some: pd.DataFrame = self._frame.iloc[list(indices)]
-            return some.reset_index(drop=True) if isinstance(self._frame.index, pd.RangeIndex) else some
+            return some if self._labelled else some.reset_index(drop=True)
         records = self._required()
         pieces = [records.header, *records.read(indices)]
         count = len(records)
@@ -121,13 +130,45 @@ class CsvRows:
                 pieces[place] += b"\n"
         if pieces[0].endswith(b"\r"):
             pieces[0] += b"\n"
-        source = LineSource(iter([b"".join(pieces)]), self._codec)
+        data = b"".join(pieces)
         arguments = {name: value for name, value in self.arguments.items() if name not in ("skiprows", "storage_options")}
-        return read_csv(source, arguments)
+        if data.startswith(UTF8_BOM):  # not the file's own: the parser takes away only what its first line begins with
+            data, arguments["skiprows"] = b"\n" + data, 1
+        return read_csv(LineSource(iter([data]), self._codec), arguments)
+
+    def close(self) -> None:
+        """Close the file; no more rows can be read. May be called again."""
+        self._frame = None
+        if self._records is not None:
+            self._records.file.close()
+
+    def __enter__(self) -> "CsvRows":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def _required(self) -> Records:
-        assert self._records is not None
+        if self._records is None:
+            raise ValueError(f"{self.path} was closed; open it again to read from it")
         return self._records
+
+
+def _has_labels(path: str, arguments: dict[str, Any]) -> bool:
+    """Whether the index of a frame comes from the file, and is more than the rows' numbers.
+
+    pandas 3 makes a `RangeIndex` of labels that ascend evenly, but not of a single one.
+    """
+    import pandas as pd
+
+    if arguments.get("index_col") not in (None, False):
+        return True
+    if arguments.get("engine") == "pyarrow":
+        return False  # it takes no nrows, and its rows have no more fields than the header
+    try:
+        return not isinstance(read_csv(path, {**arguments, "nrows": 1}).index, pd.RangeIndex)
+    except Exception:  # pandas reads more than one row of it only: in doubt, nothing is dropped
+        return True
 
 
 def _last_header_line(header: object, names: object) -> int:

@@ -20,7 +20,7 @@ from perflint_runtime.csv_file import RangeFile, RemoteFile, Version, changed
 from perflint_runtime.csv_index import LineIndex, index_lines
 from perflint_runtime.csv_scan import Dialect, State
 
-FORMAT = 1
+FORMAT = 2
 SMALLEST_BYTES = 8 << 20
 """Files below this size are indexed in a few milliseconds (8 MiB at 1,000 MB/s) and get no sidecar."""
 
@@ -78,6 +78,7 @@ def _about(file: RangeFile | RemoteFile, dialect: Dialect, strip_bom: bool) -> d
         "format": FORMAT,
         "size_bytes": size,
         "mtime_ns": file.version.mtime_ns,
+        "ctime_ns": file.ctime_ns if isinstance(file, RangeFile) else 0,
         "sample": sample.hexdigest(),
         "dialect": asdict(dialect),
         "strip_bom": strip_bom,

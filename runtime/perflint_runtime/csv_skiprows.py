@@ -64,6 +64,16 @@ class CsvReader:
         self.handed_over += 1
         return read_csv(self.path, arguments)
 
+    def close(self) -> None:
+        """Close the file and forget its index; the next read opens it again."""
+        self._opened = None  # the file is closed when no other thread reads from it any more
+
+    def __enter__(self) -> "CsvReader":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
     def _source(self, skip: object, count: int, arguments: dict[str, Any]) -> LineSource:
         path = self._local_path(arguments)
         layout = layout_of(arguments)
@@ -106,8 +116,8 @@ class CsvReader:
         return path
 
     def _index(self, path: str, layout: Layout) -> tuple[RangeFile, LineIndex]:
-        opened = self._opened
-        if opened is None or opened.file.version != Version.of(os.stat(path)):
+        opened, now = self._opened, os.stat(path)
+        if opened is None or opened.file.version != Version.of(now) or opened.file.ctime_ns != now.st_ctime_ns:
             opened = self._opened = _Opened(RangeFile(path))
         if layout.codec not in opened.decodes:
             opened.decodes[layout.codec] = _decodes(opened.file, layout.codec)
@@ -242,7 +252,9 @@ def _decodes(file: RangeFile, codec: str | None) -> bool:
     decoder = codecs.getincrementaldecoder(codec)()
     try:
         for at in range(0, file.version.size_bytes, _PIECE_BYTES):
-            decoder.decode(file.read(at, min(file.version.size_bytes, at + _PIECE_BYTES)))
+            piece = file.read(at, min(file.version.size_bytes, at + _PIECE_BYTES))
+            if not piece.isascii() or decoder.getstate()[0]:  # each of these codecs reads ASCII as it is
+                decoder.decode(piece)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False
