@@ -47,7 +47,7 @@ from perflint.cli import cli  # noqa: E402
 from perflint.fix.fixer import is_fixable  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
-from perflint.rule.finding import Category, Finding  # noqa: E402
+from perflint.rule.finding import ENGINE, Finding  # noqa: E402
 from perflint.rule.registry import all_rules  # noqa: E402
 from perflint.rule.selection import UNUSED_SUPPRESSION  # noqa: E402
 from perflint.rule.suppress import without_suppression  # noqa: E402
@@ -165,7 +165,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
     begin = time.process_time()
     source, findings = checked(data)
     tally.times.append((time.process_time() - begin, data.count(b"\n") + data.count(b"\r") + 1, len(data), number))
-    tally.with_findings += any(f.category is not Category.ENGINE for f in findings)
+    tally.with_findings += any(f.category != ENGINE for f in findings)
     tree = parsed(data)
     tally.parsed += tree is not None
     if source is None:
@@ -200,7 +200,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
 def reported_as_broken(data: bytes) -> bool:
     """Whether a text is said to be no Python, unless a comment in it silences that."""
     return any(
-        f.category is Category.ENGINE
+        f.category == ENGINE
         for text in (data, data.replace(b"perflint:", b""))
         for f in checked(text)[1]
         if f.rule != UNUSED_SUPPRESSION

@@ -85,7 +85,7 @@ from perflint.fix.rewrite import (
     wrap_statement,
 )
 from perflint.rule.code import Code
-from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
@@ -103,9 +103,9 @@ __all__ = [
     "Block",
     "CallSite",
     "CannotRewrite",
-    "Category",
     "ClassRef",
     "Code",
+    "Cost",
     "Definition",
     "Device",
     "Edit",
@@ -132,6 +132,7 @@ __all__ = [
     "Obligation",
     "Output",
     "Place",
+    "Rate",
     "ReadKind",
     "Region",
     "RnnCall",

@@ -528,13 +528,14 @@ class _Invocation:
     def _add_ignores(self, found: Found, result: Result) -> int:
         from perflint.fix.fixer import WriteError, write
         from perflint.report.text import printable
+        from perflint.rule.finding import ENGINE
         from perflint.rule.suppress import with_ignores
         from perflint.run.run import shown
 
         paths = {shown(path): path for path in found.files}
         added = 0
         for checked in result.checked:
-            findings = [f for f in checked.findings if f.category.value != "perflint"]
+            findings = [f for f in checked.findings if f.category != ENGINE]
             if checked.source is None or not findings:
                 continue
             path = paths[checked.path]

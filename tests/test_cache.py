@@ -318,9 +318,9 @@ def test_an_editor_may_give_one_run_text_after_text(project, tmp_path: Path) -> 
 
 
 PACK = """
-from perflint.api import Category, Severity, rule
+from perflint.api import Severity, rule
 
-@rule(category=Category.SYNC, severity=Severity.WARNING, needs=[("torch",)])
+@rule(category="device-sync", severity=Severity.WARNING, needs=[("torch",)])
 def check(code):
     \"\"\"Report the first statement.\"\"\"
     if code.scope.is_module:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from perflint.fix.fixer import WriteError, add_imports, apply_edits, fix_text, write
 from perflint.fix.rewrite import add_keyword, delete_statement, wrap_statement
-from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Edit, Finding, Fix, Import, Severity
 from perflint.source.source import Source
 
 ONLY = ("--isolated", "--select", "no-grad-without-call")
@@ -116,7 +116,7 @@ def test_a_keyword_is_added_in_the_style_of_the_call(before: str, after: str) ->
 def finding(*edits: Edit, leads_to: tuple[str, ...] = (), rule: str = "some-rule") -> Finding:
     """A finding at the start of a file, with a safe fix."""
     fix = Fix(Applicability.SAFE, "do it", edits, (), leads_to)
-    return Finding(rule, Severity.WARNING, Category.SYNC, "message", 0, 1, fix)
+    return Finding(rule, Severity.WARNING, "device-sync", "message", 0, 1, fix)
 
 
 def outcome(text: str, found: Finding, left: list[Finding]) -> str:

@@ -184,11 +184,11 @@ WITH_RULE = """
 import os, pathlib, signal, sys, time
 from dataclasses import replace
 import perflint.rule.registry, perflint.run.workers
-from perflint.api import Category, Severity, rule
+from perflint.api import Severity, rule
 
 rules, parent = perflint.rule.registry.all_rules(), os.getpid()
 
-@rule(category=Category.SYNC, severity=Severity.WARNING, needs=[("torch",)])
+@rule(category="device-sync", severity=Severity.WARNING, needs=[("torch",)])
 def check(code):
     name = pathlib.Path(code.source.path).stem
     BODY

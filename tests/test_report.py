@@ -55,6 +55,8 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
                 }
             ],
         },
+        "costs": None,
+        "rate": "unknown",
         "missing_proofs": [],
         "obligations": [],
         "help": "perflint explain no-grad-without-call",

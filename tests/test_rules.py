@@ -96,3 +96,9 @@ def test_fixes_are_the_blessed_ones(rule: str, tmp_path: Path, bless: bool) -> N
     before = {path: path.read_bytes() for path in copy.rglob("*.py")}
     run_for_tests(run)
     assert before == {path: path.read_bytes() for path in copy.rglob("*.py")}, "a second run changes something"
+
+
+def test_every_category_is_one_that_the_pack_names() -> None:
+    import perflint_rules
+
+    assert {rule.category for rule in all_rules()} == set(perflint_rules.CATEGORIES)

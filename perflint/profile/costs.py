@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.finding import ENGINE, Finding, Severity
 
 THRESHOLD = 0.001
 """The part of a step below which a finding does not matter."""
-COST_ELSEWHERE = {Category.OPTIMIZER, Category.DATA}
-"""Not at the finding's line: gradients that live too long cost memory; a loader costs time where its batches are used."""
 
 
 class ProfileError(Exception):
@@ -79,6 +77,8 @@ class Costs:
 
     def matters(self, finding: Finding, cost: Cost | None) -> bool:
         """Whether a finding is worth to be shown: if nothing is known of its cost, or it is an error, too."""
-        if cost is None or finding.severity is Severity.ERROR or finding.category in COST_ELSEWHERE | {Category.ENGINE}:
+        if cost is None or finding.severity is Severity.ERROR or finding.category == ENGINE:
+            return True
+        if finding.costs is not None and not finding.costs.is_at_its_line:
             return True
         return cost.most_ms >= self.threshold * self.unit_ms

@@ -39,8 +39,10 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
         }
     return {
         "rule": finding.rule,
-        "category": finding.category.value,
+        "category": finding.category,
         "severity": finding.severity.value,
+        "costs": finding.costs.value if finding.costs is not None else None,
+        "rate": finding.rate.value,
         "message": finding.message,
         "filename": checked.path,
         "location": _location(checked.source, finding.start),

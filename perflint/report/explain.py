@@ -36,7 +36,7 @@ ENGINE_PAGES = {
 def page(rule: Rule) -> str:
     """A rule's documentation as Markdown."""
     fix = "offers a fix" if rule.fixes else "has no fix"
-    head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category.value}, {rule.severity.value}; {fix}.\n"
+    head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category}, {rule.severity.value}; {fix}.\n"
     body = "\n".join(rule.page.strip().splitlines()[1:]).strip()
     return f"{head}\n{body}\n\n## Measured effect\n{effect(rule)}"
 
@@ -125,7 +125,7 @@ def as_json(rule: Rule) -> str:
 
 def listing(rules: Iterable[Rule]) -> str:
     """One line per rule: name, severity, group, whether it has a fix, summary."""
-    rows = [(r.name, r.severity.value, r.category.value, "fix" if r.fixes else "", r.summary) for r in rules]
+    rows = [(r.name, r.severity.value, r.category, "fix" if r.fixes else "", r.summary) for r in rules]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
         "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
@@ -140,7 +140,7 @@ def listing_json(rules: Iterable[Rule]) -> str:
 def _entry(rule: Rule) -> dict[str, object]:
     return {
         "name": rule.name,
-        "category": rule.category.value,
+        "category": rule.category,
         "severity": rule.severity.value,
         "default": rule.severity.value != "info",
         "fixes": rule.fixes,

@@ -14,12 +14,14 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, Loop, flow_of
 from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.loops import Heat, LoopKind, is_guard
+from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
-from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Severity
 from perflint.rule.obligations import Obligation
+from perflint.source.renaming import renamed
 from perflint.source.source import Source
 from perflint.source.syntax import Scope
 
@@ -30,9 +32,11 @@ class Heading(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def category(self) -> Category: ...
+    def category(self) -> str: ...
     @property
     def severity(self) -> Severity: ...
+    @property
+    def costs(self) -> Cost | None: ...
 
 
 class Code:
@@ -57,6 +61,18 @@ class Code:
         found = [call for name in names for call in self.flow.calls_named[name]]
         found.sort(key=self.flow.order.__getitem__)
         return found
+
+    def calls_to(self, *qualnames: str) -> list[ast.Call]:
+        """The calls of functions and classes outside of the project, whatever the code names them, in evaluation order.
+
+        qualnames: as in `torch.cuda.empty_cache`; `calls=` of `@rule` makes sure that the rule sees a scope that holds one.
+        """
+        last = {qualname.rpartition(".")[2] for qualname in qualnames}
+        return [call for call in self.calls(*last, *renamed(self.source, last)) if self.is_external(call.func, *qualnames)]
+
+    def at(self, scope: Scope) -> Code:
+        """The same for another scope: a function that this one calls, say."""
+        return Code(self.rule, scope, self.facts, self.options)
 
     def text(self, node: ast.AST) -> str:
         """The source text of a node."""
@@ -157,7 +173,10 @@ class Code:
         start, end = self.span(node)
         obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
         offsets = tuple(self.span(wait)[0] for wait in waits)
-        return Finding(self.rule.name, self.rule.severity, self.rule.category, message, start, end, fix, obligations, offsets)
+        rule, rate = self.rule, rate_of(self.facts, self.scope, node)
+        return Finding(
+            rule.name, rule.severity, rule.category, message, start, end, fix, obligations, offsets, rule.costs, rate
+        )
 
     def fix(
         self,

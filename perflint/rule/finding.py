@@ -16,16 +16,41 @@ class Severity(Enum):
     INFO = "info"
 
 
-class Category(Enum):
-    """What a rule is about; also a name to select a group of rules by."""
+ENGINE = "perflint"
+"""The category of what perflint reports without a rule. The categories of rules are those that their packs name."""
 
-    SYNC = "device-sync"
-    TRANSFER = "transfer"
-    DATA = "data-loading"
-    OPTIMIZER = "optimizer"
-    AUTOGRAD = "autograd"
-    STATE = "hidden-state"
-    ENGINE = "perflint"
+
+class Cost(Enum):
+    """What a flaw costs, from what usually costs most to what costs least."""
+
+    DISK = "disk"
+    LOADING = "loading"
+    WAIT = "wait"
+    COPY = "copy"
+    MEMORY = "memory"
+    ALLOCATION = "allocation"
+    LAUNCH = "launch"
+
+    @property
+    def is_at_its_line(self) -> bool:
+        """Whether time is lost where the finding is: gradients that live on cost memory, a slow loader delays who uses it."""
+        return self not in (Cost.MEMORY, Cost.LOADING, Cost.DISK)
+
+
+class Rate(Enum):
+    """How often code runs, from the most to the least often; what is not known comes last."""
+
+    PER_PARAMETER = "per parameter"
+    PER_SAMPLE = "per sample"
+    PER_STEP = "per step"
+    PER_INTERVAL = "per logging interval"
+    PER_EPOCH = "per epoch"
+    UNKNOWN = "unknown"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order: 0 is the most often."""
+        return list(Rate).index(self)
 
 
 class Applicability(Enum):
@@ -72,19 +97,28 @@ class Finding:
 
     message: one line, what happens on the machine, a semicolon, the cure. obligations: what a (safe) fix would need and
     nobody has proved. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
-    measured_ms_per_step: what the place costs in a profile, if there is one; rules leave it alone.
+    costs: what the flaw costs, None for an error. rate: how often. measured_ms_per_step: what the place costs in a profile, if
+    there is one; rules leave it alone.
     """
 
     rule: str
     severity: Severity
-    category: Category
+    category: str
     message: str
     start: int
     end: int
     fix: Fix | None = None
     obligations: tuple[Obligation, ...] = ()
     waits: tuple[int, ...] = ()
+    costs: Cost | None = None
+    rate: Rate = Rate.UNKNOWN
     measured_ms_per_step: float | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What to say first: errors, then what runs most often, then what costs most each time."""
+        costs = list(Cost).index(self.costs) if self.costs is not None else -1
+        return list(Severity).index(self.severity) if self.severity is Severity.ERROR else 1, self.rate.rank, costs
 
     @property
     def missing_proofs(self) -> tuple[str, ...]:

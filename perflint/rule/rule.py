@@ -2,7 +2,7 @@
 
 A rule is one function over a scope, declared once:
 
-    @rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[(".to(", ".cuda(")])
+    @rule(category="transfer", severity=Severity.WARNING, needs=[(".to(", ".cuda(")])
     def check(code: Code) -> Iterator[Finding]: ...
 
 `needs` is a conjunction of alternatives: a scope is parsed and shown to the rule only if its text holds, for each
@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.finding import Cost, Finding, Severity
 from perflint.source.gate import Gate, Needles, Word
+from perflint.source.renaming import renamed
+from perflint.source.source import Source
 
 if TYPE_CHECKING:
     from perflint.rule.code import Code
@@ -34,7 +36,7 @@ class Rule:
     """A rule with its metadata. `module` is where it is declared."""
 
     name: str
-    category: Category
+    category: str
     severity: Severity
     needs: Gate
     in_file: Gate
@@ -43,6 +45,13 @@ class Rule:
     module: str
     fixes: bool = False
     steps: bool = False
+    costs: Cost | None = None
+    calls: tuple[str, ...] = ()
+
+    def gate_in(self, source: Source) -> Gate:
+        """`needs`, with what else the file calls the functions that the rule is about."""
+        others = renamed(source, self.calls) if self.calls else ()
+        return self.needs.widened(self.calls, others) if others else self.needs
 
     @property
     def page(self) -> str:
@@ -54,10 +63,6 @@ class Rule:
         """The page's first line."""
         return self.page.strip().splitlines()[0].rstrip(".")
 
-    def wants(self, text: bytes) -> bool:
-        """Whether a scope's text holds the words without which the rule cannot fire there."""
-        return self.needs.passes(text)
-
     def wants_file(self, needles: Needles) -> bool:
         """Whether a file holds the words without which the rule cannot fire in it."""
         return needles.opens(self.in_file) and needles.opens(self.needs)
@@ -65,16 +70,22 @@ class Rule:
 
 def rule(
     *,
-    category: Category,
+    category: str,
     severity: Severity,
-    needs: Iterable[Iterable[Word]],
+    needs: Iterable[Iterable[Word]] = (),
+    calls: Iterable[str] = (),
     in_file: Iterable[Iterable[Word]] = (("torch",),),
     near: Iterable[Iterable[Word]] = (),
     fixes: bool = False,
     steps: bool = False,
+    costs: Cost | None = None,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
+    category: what it is about, also a name to select it by; a pack names its own.
+    costs: what the flaw costs; None for what is an error.
+    calls: qualified names of functions and classes; the rule cannot fire in a scope that calls none of them, by whatever name.
+    `code.calls_to` finds these calls.
     needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
     near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
     fixes: whether the rule ever offers a fix.
@@ -83,7 +94,8 @@ def rule(
 
     def declare(check: Check) -> Rule:
         name = check.__module__.rpartition(".")[2].replace("_", "-")
-        gates = (Gate.of(needs), Gate.of(in_file), Gate.of(near))
-        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps)
+        last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
+        gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
+        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps, costs, last)
 
     return declare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from perflint.project.config import Config, ConfigError, nearest
-from perflint.rule.finding import Category, Severity
+from perflint.rule.finding import ENGINE, Severity
 from perflint.rule.rule import Rule
 
 UNUSED_SUPPRESSION = "unused-suppression"
@@ -22,7 +22,7 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
         ConfigError: a name that is neither a rule nor a group.
 
     """
-    groups = {category.value for category in Category} | {"all"}
+    groups = {rule.category for rule in rules} | {ENGINE, "all"}
     names = {rule.name for rule in rules} | groups | {UNUSED_SUPPRESSION}
     given = (*config.select, *config.extend_select, *config.ignore, *(n for v in config.per_file_ignores.values() for n in v))
     for name in given:
@@ -30,13 +30,13 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
             require_known(name, names)
         except ConfigError as error:
             raise ConfigError(f"{config.path}: {error}" if config.path is not None else str(error)) from None
-    chosen = [r for r in rules if _chosen((r.name, r.category.value, "all"), r.severity is not Severity.INFO, config)]
+    chosen = [r for r in rules if _chosen((r.name, r.category, "all"), r.severity is not Severity.INFO, config)]
     return sorted(chosen, key=lambda rule: rule.name)
 
 
 def reports_unused_suppressions(config: Config) -> bool:
     """Whether suppressions that silence nothing are reported."""
-    return _chosen((UNUSED_SUPPRESSION, Category.ENGINE.value, "all"), True, config)
+    return _chosen((UNUSED_SUPPRESSION, ENGINE, "all"), True, config)
 
 
 def _chosen(names: tuple[str, ...], by_default: bool, config: Config) -> bool:

@@ -7,7 +7,7 @@ import tokenize
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Severity
+from perflint.rule.finding import ENGINE, Applicability, Edit, Finding, Fix, Severity
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.source.source import Source, tokens
 
@@ -162,7 +162,7 @@ def _unused(source: Source, suppression: Suppression, ran: Ran) -> Finding | Non
     else:
         message = "the suppression silences nothing; remove it"
     fix = Fix(Applicability.SAFE, "remove what is not used", (_without(source, suppression, unused),))
-    return Finding(UNUSED_SUPPRESSION, Severity.WARNING, Category.ENGINE, message, suppression.start, suppression.end, fix)
+    return Finding(UNUSED_SUPPRESSION, Severity.WARNING, ENGINE, message, suppression.start, suppression.end, fix)
 
 
 def _listed(names: list[str]) -> str:

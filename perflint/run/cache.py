@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from perflint.project.project import Project, Stat, text_digest
 from perflint.project.trace import Fact, Question
-from perflint.rule.finding import Applicability, Category, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
 from perflint.run.outcome import Budget, Checked
 from perflint.source.source import Source, SourceError
@@ -750,7 +750,7 @@ def _encoded_finding(found: Finding) -> list[object]:
     return [
         found.rule,
         found.severity.value,
-        found.category.value,
+        found.category,
         found.message,
         found.start,
         found.end,
@@ -764,6 +764,8 @@ def _encoded_finding(found: Finding) -> list[object]:
         ],
         [(o.kind.value, o.words, o.path) for o in found.obligations],
         found.waits,
+        found.costs and found.costs.value,
+        found.rate.value,
     ]
 
 
@@ -782,6 +784,8 @@ def _decoded_finding(
     fix: list[Any] | None,
     obligations: list[list[Any]],
     waits: list[int],
+    costs: str | None,
+    rate: str,
 ) -> Finding:
     remedy = None
     if fix is not None:
@@ -794,4 +798,5 @@ def _decoded_finding(
             tuple(leads_to),
         )
     open_ = tuple(Obligation(Kind(kind), words, path) for kind, words, path in obligations)
-    return Finding(rule, Severity(severity), Category(category), message, start, end, remedy, open_, tuple(waits))
+    cost = Cost(costs) if costs is not None else None
+    return Finding(rule, Severity(severity), category, message, start, end, remedy, open_, tuple(waits), cost, Rate(rate))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.project.project import text_digest
-from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.finding import Cost, Finding, Severity
 from perflint.rule.registry import announced
 from perflint.rule.rule import Rule
 from perflint.run.cache import Store, code_digest, sealed, unsealed
@@ -82,9 +82,21 @@ def _prune(connection: sqlite3.Connection) -> None:
 
 def _encoded(rule: Rule) -> list[object]:
     gates = [gate.words for gate in (rule.needs, rule.in_file, rule.near)]
-    return [rule.name, rule.category.value, rule.severity.value, gates, rule.module, rule.fixes, rule.steps]
+    costs = rule.costs and rule.costs.value
+    return [rule.name, rule.category, rule.severity.value, gates, rule.module, rule.fixes, rule.steps, costs, rule.calls]
 
 
-def _decoded(name: str, category: str, severity: str, gates: list[list[str]], module: str, fixes: bool, steps: bool) -> Rule:
+def _decoded(
+    name: str,
+    category: str,
+    severity: str,
+    gates: list[list[str]],
+    module: str,
+    fixes: bool,
+    steps: bool,
+    costs: str | None,
+    calls: list[str],
+) -> Rule:
     needs, in_file, near = (Gate(tuple(words)) for words in gates)
-    return Rule(name, Category(category), Severity(severity), needs, in_file, near, _Deferred(module), module, fixes, steps)
+    check, cost = _Deferred(module), Cost(costs) if costs is not None else None
+    return Rule(name, category, Severity(severity), needs, in_file, near, check, module, fixes, steps, cost, tuple(calls))

@@ -10,13 +10,13 @@ from perflint.facts.loops import EVALUATION
 from perflint.facts.solver import TooExpensive
 from perflint.project.project import why_unreadable
 from perflint.rule.code import Code
-from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
 from perflint.run.budget import budgets
 from perflint.run.outcome import Budget, Checked, Item
 from perflint.run.session import Session
-from perflint.source.gate import Needles
+from perflint.source.gate import Gate, Needles
 from perflint.source.source import Source, SourceError
 from perflint.source.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
 
@@ -94,7 +94,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     except TooExpensive:
         session.start_anew(module)
         return Checked(shown, source, [_problem(UNREADABLE_FILE, TOO_EXPENSIVE)])
-    if always_parse and not any(f.category is Category.ENGINE for f in findings):
+    if always_parse and not any(f.category == ENGINE for f in findings):
         findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
     budget = _budgets(session, module, shown, findings) if wanted.possible else []
@@ -111,6 +111,7 @@ class _Wanted:
     def __init__(self, needles: Needles, rules: Sequence[Rule], near_training: bool) -> None:
         self._needles, self._near = needles, near_training
         self._rules = [rule for rule in rules if near_training or not rule.steps or needles.opens(EVALUATION)]
+        self._gates: dict[str, Gate] = {}
         self._texts: dict[str, int] = {}
         self._index: dict[int, int] = {}
 
@@ -124,7 +125,8 @@ class _Wanted:
         self._needles.cut([(chunk.start, chunk.end) for chunk in module.chunks])
         self._index = {chunk.start: index for index, chunk in enumerate(module.chunks, 1)}
         for rule in self._rules:
-            texts = self._needles.texts(rule.needs)
+            gate = self._gates[rule.name] = rule.gate_in(module.source)
+            texts = self._needles.texts(gate)
             if rule.steps and not self._near:
                 texts &= self._needles.texts(EVALUATION)
             self._texts[rule.name] = texts
@@ -137,7 +139,8 @@ class _Wanted:
             index = self._index[chunk.start]
             return [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
         text = scope.text
-        return [rule for rule in self._rules if rule.wants(text) and (self._near or not rule.steps or EVALUATION.passes(text))]
+        rules = [rule for rule in self._rules if self._gates[rule.name].passes(text)]
+        return [rule for rule in rules if self._near or not rule.steps or EVALUATION.passes(text)]
 
 
 def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
@@ -202,7 +205,7 @@ def _syntax_of_bodies(source: Source) -> list[Finding]:
 
 
 def _problem(name: str, message: str, start: int = 0, end: int = 0) -> Finding:
-    return Finding(name, Severity.ERROR, Category.ENGINE, message, start, end)
+    return Finding(name, Severity.ERROR, ENGINE, message, start, end)
 
 
 def _syntax_problem(source: Source, problem: SyntaxProblem) -> Finding:

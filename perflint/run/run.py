@@ -14,7 +14,7 @@ from perflint.project.discover import Found, Roots, find_files, walk
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
 from perflint.project.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
-from perflint.rule.finding import Category, Finding, Severity
+from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import ENGINE_FINDINGS, UNUSED_SUPPRESSION, reports_unused_suppressions, selected
 from perflint.run.cache import FOLDER, ProjectCache, Store, code_digest, settled, stat_of
@@ -244,7 +244,7 @@ class Run:
             problem = Finding(
                 "unreadable-file",
                 Severity.ERROR,
-                Category.ENGINE,
+                ENGINE,
                 f"a fix does not fit the encoding {source.encoding}: {error}",
                 0,
                 0,
@@ -261,7 +261,7 @@ class Run:
             try:
                 write(path, before, after)
             except WriteError as error:
-                problem = Finding("unreadable-file", Severity.ERROR, Category.ENGINE, str(error), 0, 0)
+                problem = Finding("unreadable-file", Severity.ERROR, ENGINE, str(error), 0, 0)
                 return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
         else:
             self._unsaved[path] = after
@@ -506,7 +506,7 @@ def _common_root(files: Sequence[str]) -> str:
 
 def _expanded(ignores: Mapping[str, Sequence[str]], rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
     """Per-file ignores with groups replaced by their rules."""
-    groups = {rule.name: rule.category.value for rule in rules} | {UNUSED_SUPPRESSION: Category.ENGINE.value}
+    groups = {rule.name: rule.category for rule in rules} | {UNUSED_SUPPRESSION: ENGINE}
     return {
         pattern: frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
         for pattern, names in ignores.items()

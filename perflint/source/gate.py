@@ -94,6 +94,17 @@ class Gate:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Gate) and self.words == other.words
 
+    def widened(self, group: Iterable[str], others: Iterable[str]) -> Gate:
+        """The gate with further words for one of its groups of words."""
+        wanted = tuple(word.encode() for word in group)
+        return Gate.of(
+            [
+                *(needle.decode() if isinstance(needle, bytes) else needle for needle in held),
+                *(sorted(others) if held == wanted else ()),
+            ]
+            for held in self.groups
+        )
+
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
         return all(any(_holds(text, needle) for needle in group) for group in self.groups)

@@ -1,1 +1,11 @@
 """The built-in rule pack: one module, one rule. Nothing is registered; perflint finds every module here that has a `check`."""
+
+CATEGORIES = {
+    "device-sync": "The CPU waits for the device",
+    "transfer": "Copies between host and device",
+    "data-loading": "How samples are read and made into batches",
+    "optimizer": "Gradients and the optimizer's step",
+    "autograd": "Graphs that nobody uses, and tensors without one where it is needed",
+    "hidden-state": "States of recurrent layers",
+}
+"""What the rules here are about; also names to select them by."""

@@ -40,8 +40,8 @@ from collections.abc import Iterator
 
 from perflint.api import (
     Batch,
-    Category,
     Code,
+    Cost,
     Edit,
     Finding,
     Heat,
@@ -73,7 +73,8 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
 
 @rule(
-    category=Category.TRANSFER,
+    category="transfer",
+    costs=Cost.COPY,
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type("),

@@ -49,8 +49,8 @@ from collections.abc import Iterator
 
 from perflint.api import (
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     External,
     Finding,
@@ -70,7 +70,8 @@ _NO_RUNTIME = Obligation(Kind.REWRITE, "the project does not use perflint_runtim
 
 
 @rule(
-    category=Category.DATA,
+    category="data-loading",
+    costs=Cost.DISK,
     severity=Severity.WARNING,
     needs=[("read_csv", "read_parquet", "read_table")],
     in_file=[("pandas",)],

@@ -34,8 +34,8 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    Category,
     Code,
+    Cost,
     Edit,
     Elements,
     Finding,
@@ -71,7 +71,7 @@ _PINNABLE = (
 )
 
 
-@rule(category=Category.DATA, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
+@rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
     for call in code.calls("DataLoader", *_other_names(code)):

@@ -49,8 +49,8 @@ from collections.abc import Iterable, Iterator
 from perflint.api import (
     Block,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     Finding,
     HostRead,
@@ -78,7 +78,8 @@ from perflint.api import (
 
 
 @rule(
-    category=Category.SYNC,
+    category="device-sync",
+    costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],

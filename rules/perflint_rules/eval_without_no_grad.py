@@ -64,8 +64,8 @@ from perflint.api import (
     NETWORK_CALL,
     CallSite,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     Finding,
     GradEnd,
@@ -121,7 +121,8 @@ _FORWARD_METHODS = words(
 
 
 @rule(
-    category=Category.AUTOGRAD,
+    category="autograd",
+    costs=Cost.MEMORY,
     severity=Severity.WARNING,
     needs=[
         (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),

@@ -39,8 +39,8 @@ from collections.abc import Iterator
 from perflint.api import (
     Alternative,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     External,
     Finding,
@@ -79,7 +79,8 @@ _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 
 
 @rule(
-    category=Category.TRANSFER,
+    category="transfer",
+    costs=Cost.COPY,
     severity=Severity.WARNING,
     needs=[(".to(", ".cuda(", _FROM_NUMPY), (_MOVED_FACTORY, _FROM_NUMPY)],
     fixes=True,

@@ -44,7 +44,6 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    Category,
     Code,
     Edit,
     Finding,
@@ -68,7 +67,7 @@ from perflint.api import (
 )
 
 
-@rule(category=Category.AUTOGRAD, severity=Severity.ERROR, needs=[("inference_mode",)], fixes=True)
+@rule(category="autograd", severity=Severity.ERROR, needs=[("inference_mode",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `inference_mode` block whose tensors meet autograd later."""
     for node in list(code.flow.order):

@@ -73,8 +73,8 @@ from perflint.api import (
     IDLE_SINKS,
     Block,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Definition,
     Edit,
     Finding,
@@ -121,7 +121,8 @@ _CURES = {
 
 
 @rule(
-    category=Category.SYNC,
+    category="device-sync",
+    costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],

@@ -40,8 +40,8 @@ from collections.abc import Iterator
 from perflint.api import (
     Batch,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     Elements,
     Finding,
@@ -79,7 +79,8 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:\) )*for\b (?:\( )*\w+ (?:\) )*in\
 
 
 @rule(
-    category=Category.SYNC,
+    category="device-sync",
+    costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED)],
     in_file=[("torch", ".item(")],

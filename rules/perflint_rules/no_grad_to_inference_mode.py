@@ -48,9 +48,9 @@ from packaging.version import Version
 from perflint.api import (
     NETWORK_CALL,
     Batch,
-    Category,
     ClassRef,
     Code,
+    Cost,
     Definition,
     Edit,
     Elements,
@@ -92,7 +92,8 @@ _OWN_CALL = any_layout(rb"self\w*(?: \. \w+)? \(")
 
 
 @rule(
-    category=Category.AUTOGRAD,
+    category="autograd",
+    costs=Cost.LAUNCH,
     severity=Severity.WARNING,
     needs=[("no_grad",), (NETWORK_CALL, _OWN_CALL), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
     fixes=True,

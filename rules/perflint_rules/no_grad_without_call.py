@@ -30,7 +30,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    Category,
     Code,
     Edit,
     Finding,
@@ -46,7 +45,7 @@ _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 
 @rule(
-    category=Category.AUTOGRAD,
+    category="autograd",
     severity=Severity.ERROR,
     needs=[("no_grad", "enable_grad", "inference_mode"), keyword("with"), (_ENTERED,)],
     fixes=True,

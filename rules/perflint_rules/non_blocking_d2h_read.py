@@ -38,7 +38,6 @@ from collections.abc import Iterator
 
 from perflint.api import (
     Batch,
-    Category,
     Code,
     Edit,
     Finding,
@@ -66,7 +65,7 @@ _READS = words(
 )
 
 
-@rule(category=Category.TRANSFER, severity=Severity.ERROR, needs=[("non_blocking",), ("cpu", "copy_(")], fixes=True)
+@rule(category="transfer", severity=Severity.ERROR, needs=[("non_blocking",), ("cpu", "copy_(")], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each asynchronous copy to the host that is read too early."""
     for call in code.calls("to", "copy_"):

@@ -50,8 +50,8 @@ from collections.abc import Iterator
 from perflint.api import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
-    Category,
     Code,
+    Cost,
     Finding,
     Severity,
     path_of,
@@ -61,7 +61,13 @@ from perflint.api import (
 )
 
 
-@rule(category=Category.STATE, severity=Severity.INFO, needs=[("zero_", "fill_", "[:"), RECURRENT_CALL], near=[RECURRENT_LAYER])
+@rule(
+    category="hidden-state",
+    costs=Cost.LAUNCH,
+    severity=Severity.INFO,
+    needs=[("zero_", "fill_", "[:"), RECURRENT_CALL],
+    near=[RECURRENT_LAYER],
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call whose state is a reused buffer."""
     zeroed = {

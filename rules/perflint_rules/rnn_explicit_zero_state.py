@@ -54,8 +54,8 @@ from perflint.api import (
     RECURRENT_LAYER,
     Alternative,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Definition,
     Edit,
     Finding,
@@ -82,7 +82,8 @@ from perflint.api import (
 
 
 @rule(
-    category=Category.STATE,
+    category="hidden-state",
+    costs=Cost.ALLOCATION,
     severity=Severity.WARNING,
     needs=[("zeros", "zero_", "hidden", "state"), RECURRENT_CALL],
     near=[RECURRENT_LAYER],

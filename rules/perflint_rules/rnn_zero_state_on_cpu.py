@@ -54,8 +54,8 @@ from perflint.api import (
     RECURRENT_LAYER,
     Batch,
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Definition,
     Device,
     Edit,
@@ -90,7 +90,8 @@ from perflint.api import (
 
 
 @rule(
-    category=Category.STATE,
+    category="hidden-state",
+    costs=Cost.COPY,
     severity=Severity.WARNING,
     needs=[("zeros(",), RECURRENT_CALL],
     near=[RECURRENT_LAYER],

@@ -39,11 +39,12 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Category, Code, Finding, ReadKind, Severity, Sink, keyword, rule
+from perflint.api import Code, Cost, Finding, ReadKind, Severity, Sink, keyword, rule
 
 
 @rule(
-    category=Category.SYNC,
+    category="device-sync",
+    costs=Cost.WAIT,
     severity=Severity.INFO,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert")),

@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from perflint.api import (
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     Finding,
     Kind,
@@ -69,7 +69,7 @@ _LITERAL = any_layout(_NUMBER + rb"[^()]*,[^()]*\bdevice\b")
 _MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
 
 
-@rule(category=Category.TRANSFER, severity=Severity.WARNING, needs=[("tensor(",), (_LITERAL, _MOVED)], fixes=True)
+@rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("tensor(",), (_LITERAL, _MOVED)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
     yield from _moved(code)

@@ -37,7 +37,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    Category,
     Code,
     Edit,
     Finding,
@@ -55,7 +54,7 @@ from perflint.api import (
 _TRAINS = Obligation(Kind.GRADIENT, "the fixed program trains, the original does not")
 
 
-@rule(category=Category.OPTIMIZER, severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True)
+@rule(category="optimizer", severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes between backward and step."""
     flow = code.flow

@@ -46,8 +46,8 @@ from perflint.api import (
     TENSOR_METHODS,
     Alternative,
     Batch,
-    Category,
     Code,
+    Cost,
     Edit,
     Elements,
     External,
@@ -83,7 +83,7 @@ from perflint.api import (
 )
 
 
-@rule(category=Category.OPTIMIZER, severity=Severity.WARNING, needs=[("zero_grad",), ("backward",)], fixes=True)
+@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.WARNING, needs=[("zero_grad",), ("backward",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes after the forward pass."""
     flow = code.flow

@@ -34,8 +34,8 @@ from packaging.version import Version
 
 from perflint.api import (
     CannotRewrite,
-    Category,
     Code,
+    Cost,
     Edit,
     Finding,
     Import,
@@ -51,7 +51,7 @@ from perflint.api import (
 _SKIPPED = Obligation(Kind.NUMBERS, "optimizers skip a parameter whose gradient is `None`, but step on a zero gradient")
 
 
-@rule(category=Category.OPTIMIZER, severity=Severity.WARNING, needs=[("zero_grad",), ("False",)], fixes=True)
+@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.WARNING, needs=[("zero_grad",), ("False",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that asks for zeros."""
     for call in code.calls("zero_grad"):
