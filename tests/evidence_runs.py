@@ -101,6 +101,8 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         self._counts["fills with zeros"] += func in ZEROING
+        self._counts["operations"] += 1
+        self._counts[str(func.overloadpacket)] += 1
         return func(*args, **(kwargs or {}))
 
 

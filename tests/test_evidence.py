@@ -24,53 +24,38 @@ from perflint.cli import run_for_tests
 from perflint.report.explain import Measured
 from perflint.rule.registry import all_rules
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 RULES = {rule.name: rule for rule in all_rules()}
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What becomes less: a counter, and its counts in a run of 12 steps before and after the fix.
+class Evidence:
+    """What a rule's evidence.toml says: see fixtures/README.md."""
 
-    A float is a fraction of what was counted before, for bytes that depend on the machine.
-    """
+    counter: str = ""
+    before: int | None = None
+    after: int = 0
+    at_most: float = 0.0
+    safe: bool = True
+    nothing_less: str = ""
+    changes_the_result: str = ""
 
-    counter: str
-    before: int | None
-    after: int | float
+    @classmethod
+    def of(cls, rule: str) -> Evidence:
+        """The settings in a rule's folder."""
+        path = FIXTURES / rule / "evidence.toml"
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: say there what the fix makes less; fixtures/README.md says how")
+        return cls(**{key.replace("-", "_"): value for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items()})
 
 
-EXPECTED: dict[str, Expected | None] = {
-    "blocking-h2d-in-loop": Expected("blocking transfers", 40, 16),  # 16 are the model's parameters, before the loop
-    "csv-row-by-skiprows": Expected("bytes read from files", None, 0.1),
-    "dataloader-no-pin-memory": Expected("epochs from pageable memory", 1, 0),
-    "duplicate-item-read": Expected("reads", 25, 12),
-    "eval-without-no-grad": Expected("bytes saved for backward", 1_658_880, 104_448),
-    "factory-then-transfer": Expected("blocking transfers", 216, 24),
-    "inference-tensor-escape": Expected("inference tensors in autograd", 12, 0),
-    "item-every-step": Expected("reads", 24, 1),
-    "item-in-python-loop": Expected("reads", 6144, 12),
-    "no-grad-to-inference-mode": Expected("tensors with a version counter, without autograd", 1174, 214),
-    "non-blocking-d2h-read": Expected("non-blocking transfers", 12, 0),
-    "preallocated-state": None,  # the layer fills as much as the buffer did: it does not pay, as the page says
-    "rnn-explicit-zero-state": Expected("blocking transfers", 46, 22),
-    "rnn-zero-state-on-cpu": Expected("blocking transfers", 54, 18),
-    "sync-branch-on-tensor": Expected("reads", 13, 2),
-    "tensor-const-to-device": Expected("constants copied", 60, 0),
-    "zero-grad-late": Expected("gradient bytes in forward passes", 1_464_320, 0),
-    "zero-grad-to-zeros": Expected("fills with zeros", 176, 0),
-}
-"""By rule: every one whose original runs and trains."""
-
-CHANGES_THE_RESULT = {"no-grad-without-call", "zero-grad-between-backward-and-step"}
-"""Rules about errors, as their pages say: the original fails, or does not train."""
-
-UNSAFE = {
-    "csv-row-by-skiprows",
-    "dataloader-no-pin-memory",
-    "zero-grad-between-backward-and-step",
-    "zero-grad-to-zeros",
-}
-"""Rules that offer unsafe fixes only."""
+EVIDENCE = {rule: Evidence.of(rule) for rule in sorted(RULES)}
+SAME_RESULT = [rule for rule, evidence in EVIDENCE.items() if not evidence.changes_the_result]
+"""Every rule whose original runs and trains."""
 
 
 def fixed(rule: str, folder: Path, *arguments: str) -> str:
@@ -93,24 +78,28 @@ def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: b
         blessed.write_text(text, encoding="utf-8")
     assert text != (FIXTURES / rule / "train.py").read_text(encoding="utf-8"), "no fix applies"
     assert text == blessed.read_text(encoding="utf-8")
-    assert (fixed(rule, tmp_path) == text) is (rule not in UNSAFE)
+    assert (fixed(rule, tmp_path) == text) is EVIDENCE[rule].safe
 
 
-def test_every_rule_has_an_expectation() -> None:
-    assert set(RULES) == set(EXPECTED) | CHANGES_THE_RESULT
+def test_every_rule_says_what_it_makes_less_or_why_nothing() -> None:
+    for rule, evidence in EVIDENCE.items():
+        assert [bool(evidence.counter), bool(evidence.nothing_less), bool(evidence.changes_the_result)].count(True) == 1, rule
 
 
 Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def runs() -> Runs:
-    """The record of each script's run, by rule and version."""
+def runs(request: pytest.FixtureRequest) -> Runs:
+    """The record of each script's run, by rule and version: of the rules that the tests to be run ask for."""
     for module in ("torch", "pandas"):
         pytest.importorskip(module)
     if not hasattr(os, "fork"):
         pytest.skip("runs are forks")
-    done = python("tests/evidence_runs.py", *EXPECTED, *CHANGES_THE_RESULT)
+    items = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    asked = {item.callspec.params.get("rule", "") for item in items if hasattr(item, "callspec")} & RULES.keys()
+    asked |= {rule for rule, evidence in EVIDENCE.items() if evidence.changes_the_result}
+    done = python("tests/evidence_runs.py", *sorted(asked))
     assert done.returncode == 0, done.stderr
     records: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout)
     return records
@@ -128,7 +117,7 @@ SAME = ("roots", "parameters", "optimizer_state", "buffers", "random", "steps", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", EXPECTED)
+@pytest.mark.parametrize("rule", SAME_RESULT)
 def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
     original, changed = runs[rule]["original"], runs[rule]["changed"]
     assert "failed" not in original, original["failed"]
@@ -139,14 +128,15 @@ def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "expected"), [(rule, expected) for rule, expected in EXPECTED.items() if expected])
-def test_what_the_rule_is_about_becomes_less(rule: str, expected: Expected, runs: Runs) -> None:
-    before, after = (count(runs[rule][version], expected.counter) for version in ("original", "changed"))
+@pytest.mark.parametrize("rule", [rule for rule, evidence in EVIDENCE.items() if evidence.counter])
+def test_what_the_rule_is_about_becomes_less(rule: str, runs: Runs) -> None:
+    evidence = EVIDENCE[rule]
+    before, after = (count(runs[rule][version], evidence.counter) for version in ("original", "changed"))
     assert after < before
-    if expected.before is None:
-        assert after <= expected.after * before
+    if evidence.before is None:
+        assert after <= evidence.at_most * before
     else:
-        assert (before, after) == (expected.before, expected.after)
+        assert (before, after) == (evidence.before, evidence.after)
 
 
 @pytest.mark.slow
