@@ -1,19 +1,22 @@
 """Going on when a batch does not fit into the card's memory.
 
 `MicroBatchBackward` keeps the batch, and splits its backward pass into micro-batches whose gradients add up to the gradient of
-the whole. `find_executable_batch_size` (accelerate's) starts the training function again with a smaller batch, which is another
-training run: with another number of steps per epoch and another best learning rate.
+the whole. `find_executable_batch_size` starts the training function again with a smaller batch, which is another training run:
+with another number of steps per epoch and another best learning rate.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -44,7 +47,8 @@ class MicroBatchBackward(Generic[Batch]):
     samples, so the gradients add up to the whole batch's; equal but for rounding, and to the last bit while nothing is
     split. Where the mean is over something else than samples, `count` says over how much: `count=lambda batch:
     (batch["labels"] != -100).sum()` for tokens (a number, or a tensor on the device: no wait). Counts of parts must add up to
-    that of the whole; a part that counts 0 gets no backward pass if the count is a number.
+    that of the whole; a part that counts 0 gets no backward pass if the count is a number. If it is a tensor, the part's loss
+    counts for nothing, but its gradient has to be finite (as that of `cross_entropy` over ignored labels only).
 
     Gradients that were there before (accumulation) are kept aside while the batch runs and added to at the end: no failure
     leaves a part of a batch in them. They cost their memory once more. `size`, the micro-batch that fits, is remembered; set
@@ -71,9 +75,9 @@ class MicroBatchBackward(Generic[Batch]):
     ) -> None:
         """`models` hold all parameters that get gradients.
 
-        `split(batch, start, stop)` cuts samples out (default: all tensors along dim 0, and lists as long; in dicts, lists,
-        tuples). `backward` is for `lambda loss: scaler.scale(loss).backward()` or `accelerator.backward`. Raises ValueError
-        without a model, or if `size` is below 1.
+        `split(batch, start, stop)` cuts samples out (default: all tensors along dim 0, and arrays and lists as long; in
+        mappings, lists, tuples). `backward` is for `lambda loss: scaler.scale(loss).backward()` or `accelerator.backward`.
+        Raises ValueError without a model, or if `size` is below 1.
         """
         if not models:
             raise ValueError("MicroBatchBackward needs the model whose gradients it keeps whole")
@@ -144,9 +148,12 @@ class MicroBatchBackward(Generic[Batch]):
             if not isinstance(counted, Tensor) and counted == 0:
                 continue
             loss = self._loss_fn(part)
-            loss = loss * _share(counted, whole, loss.dtype)
-            self._backward(loss)
-            total = loss.detach() if total is None else total + loss.detach()
+            share = _share(counted, whole, loss.dtype)
+            self._backward(loss * share)
+            shared = loss.detach() * share
+            if isinstance(share, Tensor):
+                shared = torch.where(share > 0, shared, 0.0)  # a mean over nothing is nan, and counts for nothing
+            total = shared if total is None else total + shared
             del loss, part
         if total is None:
             raise ValueError("count() is 0 for each part of the batch: it has no mean loss")
@@ -185,10 +192,10 @@ def _share(part: int | Tensor, whole: int | Tensor, dtype: torch.dtype) -> float
 
 
 def split_batch(batch: Batch, start: int, stop: int) -> Batch:
-    """Samples `start` to `stop` of a batch: tensors along dim 0, inside of dicts, lists and tuples; views, no copies.
+    """Samples `start` to `stop` of a batch: tensors along dim 0, inside of mappings, lists and tuples; views, no copies.
 
-    Numbers, strings and 0-d tensors are handed on as they are, lists and tuples without tensors cut if they are as long as the
-    batch. Raises ValueError if the tensors' lengths differ.
+    Numbers, strings and 0-d tensors are handed on as they are; arrays, lists and tuples without tensors are cut if they are as
+    long as the batch. Raises ValueError if the tensors' lengths differ, TypeError for any other object in the batch.
     """
     return cast(Batch, _cut(batch, start, stop, batch_length(batch)))
 
@@ -206,7 +213,7 @@ def batch_length(batch: object) -> int:
 def _tensors(tree: object) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, dict):
+    elif isinstance(tree, Mapping):
         for value in tree.values():
             yield from _tensors(value)
     elif isinstance(tree, (list, tuple)):
@@ -217,15 +224,30 @@ def _tensors(tree: object) -> Iterator[Tensor]:
 def _cut(tree: Any, start: int, stop: int, length: int) -> Any:
     if isinstance(tree, Tensor):
         return tree[start:stop] if tree.dim() else tree
-    if isinstance(tree, dict):
-        parts = {key: _cut(value, start, stop, length) for key, value in tree.items()}
-        return parts if type(tree) is dict else type(tree)(parts)
+    if isinstance(tree, Mapping):
+        return _like(tree, {key: _cut(value, start, stop, length) for key, value in tree.items()})
     if isinstance(tree, (list, tuple)):
         if next(_tensors(tree), None) is None:
             return tree[start:stop] if len(tree) == length else tree
         values = [_cut(value, start, stop, length) for value in tree]
         return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
-    return tree
+    if isinstance(tree, np.ndarray):
+        return tree[start:stop] if tree.ndim and len(tree) == length else tree
+    if tree is None or isinstance(tree, (bool, int, float, complex, str, bytes, np.generic, torch.dtype, torch.device)):
+        return tree
+    raise TypeError(f"a {type(tree).__name__} in the batch may belong to its samples: pass split= to say how it is cut")
+
+
+def _like(mapping: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
+    """The parts in a mapping of the same type: a default dict keeps its factory, a BatchEncoding its attributes."""
+    if type(mapping) is dict:
+        return parts
+    if not isinstance(mapping, MutableMapping):
+        return type(mapping)(parts)  # type: ignore[call-arg]  # as such types are made
+    same = copy.copy(mapping)
+    for key, part in parts.items():
+        same[key] = part
+    return same
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -247,10 +269,30 @@ def free_memory() -> None:
         torch.xpu.empty_cache()
 
 
+@overload
 def find_executable_batch_size(
-    starting_batch_size: int = 128, reduce: Callable[[int], int] = lambda size: size // 2
-) -> Callable[[Callable[Concatenate[int, P], Result]], Callable[P, Result]]:
-    """Call a training function with smaller and smaller batches until one fits; accelerate's decorator.
+    function: Callable[Concatenate[int, P], Result],
+    /,
+    *,
+    starting_batch_size: int = 128,
+    reduce: Callable[[int], int] = lambda size: size // 2,
+) -> Callable[P, Result]: ...
+@overload
+def find_executable_batch_size(
+    function: None = None,
+    /,
+    *,
+    starting_batch_size: int = 128,
+    reduce: Callable[[int], int] = lambda size: size // 2,
+) -> Callable[[Callable[Concatenate[int, P], Result]], Callable[P, Result]]: ...
+def find_executable_batch_size(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    starting_batch_size: int = 128,
+    reduce: Callable[[int], int] = lambda size: size // 2,
+) -> Callable[..., Any]:
+    """Call a training function with smaller and smaller batches until one fits: a decorator, to be used as accelerate's.
 
         @find_executable_batch_size(starting_batch_size=256)
         def train(batch_size, epochs):
@@ -259,52 +301,50 @@ def find_executable_batch_size(
         train(epochs=3)
 
     The size goes in as the first argument; later calls start from the size that worked. Sizes are halved (accelerate: times
-    0.9), or as `reduce` says. Raises ValueError if `starting_batch_size` is below 1 or `reduce` does not reduce; ImportError
-    without accelerate and torch.OutOfMemoryError if a batch of one sample does not fit, when called.
+    0.9), or as `reduce` says. What counts as out of memory is the same as for `MicroBatchBackward`. Raises ValueError if
+    `starting_batch_size` is below 1 or `reduce` does not reduce, TypeError if the function takes no batch size, and
+    torch.OutOfMemoryError if a batch of one sample does not fit.
     """
+    if function is not None and not callable(function):
+        raise TypeError(f"find_executable_batch_size({function!r}): write starting_batch_size={function!r}")
     if starting_batch_size < 1:
         raise ValueError(f"starting_batch_size={starting_batch_size}: a batch holds at least one sample")
 
-    def decorate(function: Callable[Concatenate[int, P], Result]) -> Callable[P, Result]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         name = getattr(function, "__name__", "the function")
+        _refuse_without_batch_size(function, name)
         size = starting_batch_size
-        failure = ""
-
-        def smaller() -> int:
-            nonlocal size
-            if not 0 <= reduce(size) < size:
-                raise ValueError(f"reduce({size}) gave {reduce(size)}: it has to give a smaller batch size")
-            size = reduce(size)
-            log.warning("%s ran out of memory, going on with batch size %d", name, size)
-            return size
-
-        @functools.wraps(function)  # accelerate reads the signature
-        def noting_failures(batch_size: int, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-            nonlocal failure
-            try:
-                return function(batch_size, *args, **kwargs)
-            except RuntimeError as error:
-                failure = str(error)
-                raise
-
-        @functools.lru_cache(maxsize=1)
-        def searching() -> Callable[P, Result]:
-            from accelerate.utils import find_executable_batch_size as search
-
-            return cast(
-                Callable[P, Result],
-                search(noting_failures, starting_batch_size=starting_batch_size, reduce_batch_size_fn=smaller),
-            )
 
         @functools.wraps(function)
-        def train(*args: P.args, **kwargs: P.kwargs) -> Result:
-            try:
-                return searching()(*args, **kwargs)
-            except RuntimeError as error:
-                if size == 0 and "No executable batch size" in str(error):
-                    raise torch.OutOfMemoryError(f"{name} does not fit with one sample per batch: {failure}") from error
-                raise
+        def train(*args: Any, **kwargs: Any) -> Any:
+            nonlocal size
+            while True:
+                try:
+                    return function(size, *args, **kwargs)
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    smaller = reduce(size)
+                    if not 0 <= smaller < size:
+                        raise ValueError(f"reduce({size}) gave {smaller}: it has to give a smaller batch size") from error
+                    if smaller == 0:
+                        raise torch.OutOfMemoryError(
+                            f"{name} does not fit with {'one sample' if size == 1 else f'{size} samples'} per batch: {error}"
+                        ) from error
+                size = smaller
+                free_memory()  # outside of `except`: until here the error's traceback kept the failed run's tensors alive
+                log.warning("%s ran out of memory, going on with batch size %d", name, size)
 
         return train
 
-    return decorate
+    return decorate if function is None else decorate(function)
+
+
+def _refuse_without_batch_size(function: Callable[..., Any], name: str) -> None:
+    """Raise TypeError for a function that cannot be called with a batch size."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return  # some functions in C have no signature
+    if not any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
+        raise TypeError(f"{name}() takes no batch size: it has to be its first argument, as in def {name}(batch_size, ...)")

@@ -6,13 +6,20 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections import UserDict, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from perflint_runtime import CsvDataset, CsvRows
+import torch
+from perflint_runtime import CsvDataset, CsvRows, MicroBatchBackward, find_executable_batch_size
 from perflint_runtime.csv_arguments import _UNDERSTOOD, _UNDERSTOOD_IF_OFF
+from perflint_runtime.oom import split_batch
+from torch import Tensor, nn
+from torch.nn import functional
 
 pd = pytest.importorskip("pandas")
 
@@ -177,6 +184,92 @@ def test_nothing_is_printed_at_shutdown(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+class LittleMemory(nn.Module):
+    """A layer that runs out of memory above some samples."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.most = nn.Linear(5, 3).double(), most
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        scores: Tensor = self.layer(x)
+        return scores
+
+
+X = torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def batch_encoding(data: dict[str, Any]) -> Any:
+    """What tokenizers of transformers return."""
+    return pytest.importorskip("transformers").BatchEncoding(data)
+
+
+@pytest.mark.parametrize("kind", [UserDict, batch_encoding, lambda data: defaultdict(list, data)])
+def test_micro_batches_of_other_mappings_than_dicts(kind: Callable[[dict[str, Any]], Any]) -> None:
+    model, whole = LittleMemory(2), LittleMemory(5)
+    batch = kind({"x": X, "ids": list(range(5)), "rows": np.arange(5), "name": "five"})
+    part = split_batch(batch, 1, 3)
+    assert type(part) is type(batch)
+    assert (part["ids"], part["rows"].tolist(), part["name"]) == ([1, 2], [1, 2], "five")
+    loss = MicroBatchBackward(model, loss_fn=lambda batch: model(batch["x"]).mean())(batch)
+    expected = whole(X).mean()
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(model.layer.weight.grad, whole.layer.weight.grad)
+
+
+def test_objects_that_may_hold_samples_are_not_handed_on_whole() -> None:
+    with pytest.raises(TypeError, match="a SimpleNamespace in the batch may belong to its samples: pass split="):
+        split_batch((X, SimpleNamespace(y=X)), 0, 2)
+
+
+def test_a_micro_batch_without_counted_labels_has_no_loss() -> None:
+    model, whole = LittleMemory(2), LittleMemory(5)
+    labels = torch.tensor([-100, -100, 1, 2])
+    backward = MicroBatchBackward(
+        model,
+        loss_fn=lambda batch: functional.cross_entropy(model(batch[0]), batch[1]),
+        count=lambda batch: (batch[1] != -100).sum(),
+    )
+    expected = functional.cross_entropy(whole(X[:4]), labels)
+    expected.backward()
+    torch.testing.assert_close(backward((X[:4], labels)), expected.detach())
+    torch.testing.assert_close(model.layer.weight.grad, whole.layer.weight.grad)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8 GB, other allocations: 1 GB, max allowed: 9 GB)"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    ],
+)
+def test_all_errors_of_memory_make_the_batch_smaller(error: Exception) -> None:
+    @find_executable_batch_size
+    def train(batch_size: int) -> int:
+        if batch_size > 9:
+            raise error
+        return batch_size
+
+    assert train() == 8
+
+
+def test_what_find_executable_batch_size_cannot_call() -> None:
+    with pytest.raises(TypeError, match=r"write starting_batch_size=64"):
+        find_executable_batch_size(64)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"train\(\) takes no batch size: it has to be its first argument"):
+
+        @find_executable_batch_size  # type: ignore[arg-type]
+        def train(*, epochs: int) -> None:
+            """Nothing."""
+
+    assert find_executable_batch_size(None, starting_batch_size=8)(lambda size: size)() == 8
 
 
 def outcome(read: Any) -> Any:

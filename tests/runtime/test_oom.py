@@ -303,12 +303,6 @@ def test_torchs_own_allocator_says_so() -> None:
     assert oom.is_out_of_memory(caught.value)
 
 
-@pytest.fixture
-def _accelerate() -> None:
-    pytest.importorskip("accelerate")
-
-
-@pytest.mark.usefixtures("_accelerate")
 def test_a_function_runs_with_the_batch_size_that_fits() -> None:
     tried = []
 
@@ -326,7 +320,6 @@ def test_a_function_runs_with_the_batch_size_that_fits() -> None:
     assert tried == [100, 50, 25, 25]
 
 
-@pytest.mark.usefixtures("_accelerate")
 def test_when_no_batch_size_fits_the_error_says_what_failed() -> None:
     @find_executable_batch_size(starting_batch_size=4)
     def train(batch_size: int) -> None:
@@ -336,7 +329,6 @@ def test_when_no_batch_size_fits_the_error_says_what_failed() -> None:
         train()
 
 
-@pytest.mark.usefixtures("_accelerate")
 def test_errors_of_the_function_pass_through() -> None:
     @find_executable_batch_size()
     def train(batch_size: int) -> None:
@@ -345,9 +337,9 @@ def test_errors_of_the_function_pass_through() -> None:
     with pytest.raises(RuntimeError, match="shapes differ"):
         train()
     with pytest.raises(ValueError, match="starting_batch_size=0"):
-        find_executable_batch_size(0)
+        find_executable_batch_size(starting_batch_size=0)
 
-    @find_executable_batch_size(8, reduce=lambda size: size)
+    @find_executable_batch_size(starting_batch_size=8, reduce=lambda size: size)
     def grows(batch_size: int) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
