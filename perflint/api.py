@@ -9,6 +9,7 @@ from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs, may_intercept
+from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.loops import (
     Heat,
     LoopKind,
@@ -92,6 +93,7 @@ from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, keyword, words
 
 __all__ = [
+    "DATA_LOADER",
     "IDLE_SINKS",
     "NETWORK_CALL",
     "RECURRENT_CALL",
@@ -106,6 +108,7 @@ __all__ = [
     "ClassRef",
     "Code",
     "Cost",
+    "Dataset",
     "Definition",
     "Device",
     "Edit",
@@ -124,6 +127,7 @@ __all__ = [
     "Kind",
     "Literal",
     "Loader",
+    "LoaderCall",
     "Loop",
     "LoopKind",
     "Mapping",

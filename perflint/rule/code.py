@@ -13,6 +13,7 @@ from typing import Protocol
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, Loop, flow_of
 from perflint.facts.frames import MAX_DEPTH
+from perflint.facts.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, Sink, device_value
@@ -69,6 +70,10 @@ class Code:
         """
         last = {qualname.rpartition(".")[2] for qualname in qualnames}
         return [call for call in self.calls(*last, *renamed(self.source, last)) if self.is_external(call.func, *qualnames)]
+
+    def loaders(self) -> list[LoaderCall]:
+        """The loaders that the scope makes by torch's own class; a rule that asks has `calls=[DATA_LOADER]`."""
+        return [LoaderCall(self.facts, self.scope, call) for call in self.calls_to(DATA_LOADER)]
 
     def at(self, scope: Scope) -> Code:
         """The same for another scope: a function that this one calls, say."""

@@ -30,10 +30,10 @@ and a dataset that returns device tensors raises.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    DATA_LOADER,
     Code,
     Cost,
     Edit,
@@ -61,23 +61,19 @@ from perflint.api import (
     rule,
 )
 
-_RENAMED = any_layout(rb"DataLoader as\b (\w+)")
 _CUDA = any_layout(rb"\. cuda \(")
-_ALONE = re.compile(rb"DataLoader[ \t]*(?:\n|\Z)")
-_ASSIGNED = re.compile(rb"(\w+)[ \t]*=[ \t]*[\w.]*DataLoader[ \t]*$")
 _PINNABLE = (
     Obligation(Kind.MEMORY_TO_SPARE, "pinned memory is taken from RAM"),
     Obligation(Kind.PLAIN_BATCHES, "a batch type of one's own needs a method `pin_memory`"),
 )
 
 
-@rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, needs=[("DataLoader",)], fixes=True)
+@rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, calls=[DATA_LOADER], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
-    for call in code.calls("DataLoader", *_other_names(code)):
-        if not code.is_external(call.func, "torch.utils.data.DataLoader") or _is_given(code, call):
-            continue
-        if not code.facts.project.uses_accelerator(code.source.path):
+    for loader in code.loaders():
+        call = loader.call
+        if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):
             continue
         if _stays_on_host(code, call) or _arrives_on_device(code, call):
             continue
@@ -90,49 +86,10 @@ def check(code: Code) -> Iterator[Finding]:
         )
 
 
-def _other_names(code: Code) -> Iterator[str]:
-    """What else the file calls the class."""
-    body = code.source.body
-    for name in _RENAMED.findall(body):
-        yield name.decode()
-    for alone in _ALONE.finditer(body):
-        for name in _ASSIGNED.findall(body, body.rfind(b"\n", 0, alone.start()) + 1, alone.end()):
-            yield name.decode()
-
-
 def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     torch, imports = code.name_for("torch")
     yield from imports
     yield add_keyword(code.source, call, "pin_memory", f"{torch}.cuda.is_available()")
-
-
-def _is_given(code: Code, call: ast.Call) -> bool:
-    """Whether `pin_memory` is, or may be, among the arguments."""
-    if argument(call, 7, "pin_memory") is not None:
-        return True
-    for keyword in call.keywords:
-        if keyword.arg is None and not _lacks(code, keyword.value, "pin_memory"):
-            return True
-    return any(isinstance(a, ast.Starred) for a in call.args)
-
-
-def _lacks(code: Code, node: ast.expr, key: str) -> bool:
-    """Whether a mapping has, without doubt, no such key."""
-    value = code.value(node)
-    if not value.must(lambda a: isinstance(a, Mapping) and not a.rest.open and key not in dict(a.items)):
-        return False
-    path = path_of(node)
-    if path is None:
-        return isinstance(node, ast.Dict)
-    stored = any(d.name == f"{path}[{key!r}]" for d in code.flow.definitions)
-    updated = any(
-        isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path for c in code.calls("update", "setdefault")
-    )
-    return not stored and not updated and isinstance(node, ast.Name) and not _escapes(code, node.id)
-
-
-def _escapes(code: Code, name: str) -> bool:
-    return any(d.kind == "parameter" for d in code.flow.definitions_of(name)) or not code.flow.definitions_of(name)
 
 
 def _stays_on_host(code: Code, call: ast.Call) -> bool:
