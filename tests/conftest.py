@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -60,8 +61,13 @@ def bless(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees results that another one left behind."""
+    """No test sees results that another one left behind, or random numbers that go on from another one's."""
     monkeypatch.setenv("PERFLINT_NO_CACHE", "1")
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(0)
 
 
 class Project:

@@ -168,6 +168,7 @@ sys.exit(0)
 """
 
 
+@pytest.mark.slow
 def test_a_program_with_workers_and_without_steps_is_timed_by_batches(tmp_path: Path) -> None:
     (tmp_path / "evaluate.py").write_text(BATCHES)
     done = in_subprocess("profile", "evaluate.py", "--root", ".", "-q", "--json", "../p.json", cwd=tmp_path)

@@ -84,6 +84,7 @@ def test_two_processes_train_like_one_and_go_on_exactly_after_an_end(strategy: s
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_two_processes_is_refused_by_one(tmp_path: Path) -> None:
     torchrun("ddp", tmp_path)
     model = Layers().double()
