@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -17,6 +17,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+log = logging.getLogger(__name__)
+
+_UNFINISHED = ".unfinished-"
 ABANDONED_AFTER_S = 24 * 3600
 """Unfinished folders that are older are left over from killed processes and are removed when something is written."""
 
@@ -35,17 +38,30 @@ class FeatureCache:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def key(self, **parts: str) -> str:
-        """Hash what a result depends on; any other part gives another key."""
-        return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=20).hexdigest()
-
     def get(self, key: str) -> npt.NDArray[np.generic] | None:
-        """Map the array of a key into memory, read-only; None if there is none."""
-        path = self.folder / key / "features.npy"
+        """Map the array of a key into memory, read-only; None if there is none, or only a damaged one, which is removed.
+
+        Raises:
+            OSError: a damaged one cannot be removed.
+
+        """
+        final = self.folder / key
+        path = final / "features.npy"
         if not path.exists():
             return None
-        mapped: npt.NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return mapped
+        try:
+            about = json.loads((final / "about.json").read_text(encoding="utf-8"))
+            mapped: npt.NDArray[np.generic] = np.load(path, mmap_mode="r", allow_pickle=False)
+            if len(mapped) == about["rows"] and path.stat().st_size == about["bytes"]:
+                return mapped
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            pass  # truncated, or not ours
+        log.warning("%s is damaged; it is removed and computed again", final)
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            damaged = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
+            final.rename(damaged / "damaged")
+            shutil.rmtree(damaged, ignore_errors=True)
+        return None
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[FeatureFile]:
@@ -57,13 +73,14 @@ class FeatureCache:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove_abandoned()
-        scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=self.folder))
+        scratch = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.folder))
         try:
             with (scratch / "features.npy").open("w+b") as stream:
                 file = FeatureFile(stream)
                 yield file
                 file.finish()
-            about = {"rows": file.rows, "written_at": time.time()}
+            size_bytes = (scratch / "features.npy").stat().st_size
+            about = {"rows": file.rows, "bytes": size_bytes, "written_at": time.time()}
             with (scratch / "about.json").open("w", encoding="utf-8") as text:
                 json.dump(about, text)
                 text.flush()
@@ -84,7 +101,7 @@ class FeatureCache:
         _fsync_folder(self.folder)
 
     def _remove_abandoned(self) -> None:
-        for leftover in self.folder.glob(".unfinished-*"):
+        for leftover in self.folder.glob(_UNFINISHED + "*"):
             with contextlib.suppress(OSError):
                 last_written = max(path.stat().st_mtime for path in (leftover, *leftover.iterdir()))
                 if time.time() - last_written > ABANDONED_AFTER_S:

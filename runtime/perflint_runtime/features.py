@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from perflint_runtime.feature_cache import FeatureCache, FeatureFile
-from perflint_runtime.fingerprint import fingerprint_data, fingerprint_function, fingerprint_model
+from perflint_runtime.fingerprint import CannotBeSeen, fingerprint, fingerprint_data, fingerprint_visible, switches
 from perflint_runtime.prefetch import DevicePrefetcher
 from perflint_runtime.state import inference
 
@@ -31,7 +32,7 @@ def extract_features(
     pooling: Pooling = "mean",
     forward: Callable[[nn.Module, object], object] | None = None,
     cache: FeatureCache | str | Path | None = None,
-    data_key: str | None = None,
+    key: str | None = None,
     device: torch.device | str | None = None,
 ) -> npt.NDArray[np.generic]:
     """Run a model over a loader in eval and inference mode and return one row of features per sample, in data order.
@@ -51,19 +52,20 @@ def extract_features(
             takes the first token, a function of (hidden, attention_mask) does what it does. Outputs of two dimensions
             stay as they are, all do with None.
         forward: `forward(model, batch)` instead of the calls above.
-        cache: a folder, or a `FeatureCache`. The result is read from it, or written to it, under a key made of the model
-            (weights, buffers, dtypes, structure, attributes, code of its own classes), the data and these arguments.
-        data_key: names the data, and how it is read and transformed, for the cache. Needed where that cannot be worked
-            out: it can be for in-memory tensors and for Hugging Face datasets, with torch's own collate or `pad_collate`.
-            Change it when the data changes.
+        cache: a folder, or a `FeatureCache`. The result is read from it, or written to it, under a key made of the data, these
+            arguments, the model (weights, buffers, attributes, hooks, and the program's code and values that it can reach),
+            the device, autocast, and torch's other switches for numbers.
+        key: names, for the cache, what cannot be worked out; change it when that changes. Without it a `ValueError` says what
+            it is. Data can be worked out for in-memory tensors and for Hugging Face datasets, with torch's own collate or
+            `pad_collate`; not for data sets with code of their own. What can be worked out counts beside the name.
         device: where to run; default that of the model.
 
     Returns:
         An array (N, ...); a read-only memory map if there is a cache.
 
     Raises:
-        ValueError: a shuffling loader, one that drops samples, a cache with data that cannot be fingerprinted, a function
-            with a state that cannot be, outputs of different shapes, no samples.
+        ValueError: a shuffling loader, one that drops samples, a cache without `key` for what cannot be fingerprinted,
+            outputs of different shapes, no samples.
         TypeError: an output that has nothing of the kind that `mode` asks for.
 
     """
@@ -82,17 +84,13 @@ def extract_features(
         _refuse_other_shapes(chunks)
         return np.concatenate(chunks)
     store = cache if isinstance(cache, FeatureCache) else FeatureCache(cache)
-    key = store.key(
-        model=fingerprint_model(model),
-        data=data_key if data_key is not None else fingerprint_data(loader),
-        **settings.fingerprint(),
-    )
-    found = store.get(key)
+    entry = _entry(model, loader, settings, target, key)
+    found = store.get(entry)
     if found is not None:
         return found
-    with store.writing(key) as file, inference(model, mode="no_grad"):
+    with store.writing(entry) as file, inference(model, mode="no_grad"):
         _write(file, _features(model, loader, settings, target))
-    written = store.get(key)
+    written = store.get(entry)
     assert written is not None
     return written
 
@@ -103,10 +101,20 @@ class _Settings:
     pooling: Pooling
     forward: Callable[[nn.Module, object], object] | None
 
-    def fingerprint(self) -> dict[str, str]:
-        pooling = fingerprint_function(self.pooling, "pooling") if callable(self.pooling) else str(self.pooling)
-        forward = "" if self.forward is None else fingerprint_function(self.forward, "forward")
-        return {"mode": self.mode, "pooling": pooling, "forward": forward}
+
+def _entry(model: nn.Module, loader: object, settings: _Settings, device: torch.device, key: str | None) -> str:
+    """Where a result stands in a cache: a hash of all that it depends on."""
+    parts = {"model": model, **vars(settings), "switches": switches(device)}
+    if key is None:
+        try:
+            return fingerprint(**parts, data=fingerprint_data(loader))
+        except CannotBeSeen as error:
+            raise ValueError(
+                f"{error}; pass key='...', a name for what the features are computed from, and change it when that changes"
+            ) from None
+    with contextlib.suppress(CannotBeSeen):
+        parts["data"] = fingerprint_data(loader)
+    return fingerprint_visible(**parts, key=key)
 
 
 def _write(file: FeatureFile, chunks: Iterator[npt.NDArray[np.generic]]) -> None:

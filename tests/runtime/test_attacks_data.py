@@ -8,6 +8,9 @@ import sys
 import warnings
 from collections import UserDict, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,11 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import CsvDataset, CsvRows, MicroBatchBackward, find_executable_batch_size
+from perflint_runtime import CsvDataset, CsvRows, MicroBatchBackward, extract_features, find_executable_batch_size
 from perflint_runtime.csv_arguments import _UNDERSTOOD, _UNDERSTOOD_IF_OFF
 from perflint_runtime.oom import split_batch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 pd = pytest.importorskip("pandas")
 
@@ -270,6 +274,275 @@ def test_what_find_executable_batch_size_cannot_call() -> None:
             """Nothing."""
 
     assert find_executable_batch_size(None, starting_batch_size=8)(lambda size: size)() == 8
+
+
+# ------------------------------------------------------------------------------------------------------ cache of features
+SAMPLES = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
+SCALES = {"scale": 1.0}
+SCALE = 1.0
+
+
+@dataclass
+class Config:
+    """The settings of a network."""
+
+    scale: float
+
+
+class Lambda(nn.Module):
+    """A network with an attribute that it calls."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Attribute(nn.Module):
+    """A network with an attribute that says what it computes."""
+
+    def __init__(self, value: Any, use: Callable[[Tensor, Any], Tensor]) -> None:
+        super().__init__()
+        self.value, self.use = value, use
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.use(x, self.value)
+
+
+class OfGlobals(nn.Module):
+    """A network that uses a dict of its module."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * SCALES["scale"]
+
+
+class OfHelper(nn.Module):
+    """A network that uses a number behind a function of its module."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return scaled(x)
+
+
+def scaled(x: Tensor) -> Tensor:
+    """The number."""
+    return x * SCALE
+
+
+class Parent(nn.Module):
+    """A network that calls a method of its child, which the child does not name."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.child.of_parent(x)
+        return result
+
+
+class Computed(nn.Module):
+    """A network that looks up an attribute by a computed name."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.scale_1 = value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float(getattr(self, f"scale_{len(x) // len(x)}"))
+
+
+def linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
+
+
+def hooked(value: float) -> nn.Module:
+    model = linear()
+    model.register_forward_hook(lambda module, inputs, output: output * value)
+    return model
+
+
+def overridden(value: float) -> nn.Module:
+    model = linear()
+    model.forward = lambda x: x * value  # type: ignore[method-assign]
+    return model
+
+
+def unregistered(value: float) -> nn.Module:
+    inside = linear()
+    nn.init.constant_(inside.weight, value)
+    return Attribute([inside], lambda x, modules: modules[0](x))
+
+
+def of_method(value: float) -> nn.Module:
+    kind = type("Child", (nn.Module,), {"of_parent": lambda self, x: x * self.scale, "scale": value})
+    return Parent(kind())
+
+
+def set_globals(value: float) -> nn.Module:
+    SCALES["scale"] = value
+    return OfGlobals()
+
+
+def set_helper(value: float) -> nn.Module:
+    globals()["SCALE"] = value
+    return OfHelper()
+
+
+MODELS: dict[str, Callable[[float], nn.Module]] = {
+    "closure": lambda value: Lambda(lambda x: x * value),
+    "partial": lambda value: Lambda(partial(functional.leaky_relu, negative_slope=value)),
+    "bound method": lambda value: Lambda(Attribute(value, lambda x, factor: x * factor).forward),
+    "dataclass": lambda value: Attribute(Config(value), lambda x, config: x * config.scale),
+    "namespace": lambda value: Attribute(SimpleNamespace(scale=value), lambda x, config: x * config.scale),
+    "nested": lambda value: Attribute([{"a": [{"b": value}]}], lambda x, nested: x * nested[0]["a"][0]["b"]),
+    "set": lambda value: Attribute({int(value)}, lambda x, columns: x[:, sorted(columns)]),
+    "complex": lambda value: Attribute(complex(value, 0), lambda x, number: (x * number).real),
+    "numpy scalar": lambda value: Attribute(np.float32(value), lambda x, number: x * float(number)),
+    "hook": hooked,
+    "forward of the object": overridden,
+    "modules in a list": unregistered,
+    "global dict": set_globals,
+    "global behind a helper": set_helper,
+    "method that the parent names": of_method,
+    "computed name": Computed,
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_a_cache_gives_the_features_of_this_model(tmp_path: Path, make: Callable[[float], nn.Module]) -> None:
+    loader = DataLoader(TensorDataset(SAMPLES), 4)
+    fresh = []
+    for value in (2.0, 3.0):
+        model = make(value)
+        cached = extract_features(model, loader, cache=tmp_path)
+        fresh.append(extract_features(model, loader))
+        assert np.array_equal(cached, fresh[-1])
+        assert np.array_equal(extract_features(make(value), loader, cache=tmp_path), cached)
+    assert not np.array_equal(*fresh)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        lambda: torch.backends.mkldnn.flags(enabled=False),
+        lambda: default_dtype(torch.float64),
+        lambda: global_hook(lambda module, inputs, output: output * 2),
+    ],
+    ids=["autocast", "mkldnn", "default dtype", "global hook"],
+)
+def test_a_switch_of_torch_is_another_entry(tmp_path: Path, switch: Callable[[], AbstractContextManager[Any]]) -> None:
+    loader = DataLoader(TensorDataset(SAMPLES), 4)
+    extract_features(linear(), loader, cache=tmp_path)
+    with switch():
+        model = linear().float()
+        assert np.array_equal(extract_features(model, loader, cache=tmp_path), extract_features(model, loader))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def global_hook(hook: Any) -> Iterator[None]:
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+class Normed(TensorDataset):
+    """A data set that changes what it is made of."""
+
+    def __init__(self, x: Tensor, value: float) -> None:
+        super().__init__(x)
+        self.value = value
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return (super().__getitem__(index)[0] / self.value,)
+
+
+class Reading(nn.Module):
+    """A network that depends on a file."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with open("scale.txt") as stream:
+            return x * float(stream.read())
+
+
+class OfEnvironment(nn.Module):
+    """A network that depends on the environment."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float(os.environ.get("SCALE", 1))
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "reason"),
+    [
+        (linear(), Normed(SAMPLES, 2.0), "a Normed has no fingerprint"),
+        (linear(), Subset(Normed(SAMPLES, 2.0), [0]), "a Normed has no fingerprint"),
+        (linear(), list(SAMPLES), "a list has no fingerprint"),
+        (Reading(), TensorDataset(SAMPLES), r"model\..*: what Reading\.forward gets from `open` cannot be seen"),
+        (OfEnvironment(), TensorDataset(SAMPLES), "gets from `environ` cannot be seen"),
+        (Attribute(iter([1.0]), lambda x, numbers: x), TensorDataset(SAMPLES), None),
+        (Attribute((n for n in [1]), lambda x, numbers: x), TensorDataset(SAMPLES), r"model\.value: a generator has a state"),
+        (torch.jit.script(linear()), TensorDataset(SAMPLES), "compiled by torch.jit"),
+    ],
+)
+def test_what_has_no_fingerprint_needs_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: nn.Module, dataset: Any, reason: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scale.txt").write_text("2")
+    loader = DataLoader(dataset, 4)
+    if reason is None:
+        extract_features(model, loader, cache=tmp_path / "cache")
+        return
+    with pytest.raises(ValueError, match=f"{reason}.*; pass key='...', a name for what the features are computed from"):
+        extract_features(model, loader, cache=tmp_path / "cache")
+    expected = extract_features(model, loader)
+    for _ in range(2):
+        assert np.array_equal(extract_features(model, loader, cache=tmp_path / "cache", key="v1"), expected)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    extract_features(model, loader, cache=tmp_path / "cache", key="v2")
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "longer", "empty", "no about.json", "no JSON"])
+def test_a_damaged_entry_is_computed_again(tmp_path: Path, damage: str) -> None:
+    loader = DataLoader(TensorDataset(SAMPLES), 4)
+    expected = extract_features(linear(), loader, cache=tmp_path).copy()
+    (entry,) = tmp_path.iterdir()
+    file, about = entry / "features.npy", entry / "about.json"
+    data = file.read_bytes()
+    match damage:
+        case "truncated":
+            file.write_bytes(data[:-8])
+        case "longer":
+            file.write_bytes(data + b"x")
+        case "empty":
+            file.write_bytes(b"")
+        case "no about.json":
+            about.unlink()
+        case _:
+            about.write_text("{")
+    for _ in range(2):
+        assert np.array_equal(extract_features(linear(), loader, cache=tmp_path), expected)
+    assert list(tmp_path.iterdir()) == [entry]
+    assert file.read_bytes() == data
 
 
 def outcome(read: Any) -> Any:

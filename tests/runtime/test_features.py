@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from perflint_runtime import (
     pad_collate,
 )
 from perflint_runtime.feature_cache import FeatureFile
-from perflint_runtime.fingerprint import fingerprint_data, fingerprint_function, fingerprint_model
+from perflint_runtime.fingerprint import fingerprint, fingerprint_data
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
@@ -193,7 +194,6 @@ class Counting(nn.Module):
         self.activation = torch.relu
 
     def forward(self, x: Tensor) -> Tensor:
-        calls.append(len(x))
         return self.activation(x * self.weight + self.shift) ** self.power
 
 
@@ -201,8 +201,14 @@ calls: list[int] = []
 
 
 @pytest.fixture(autouse=True)
-def _no_calls_yet() -> None:
+def _count_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted(model: nn.Module, batch: Any, settings: Any) -> Tensor:
+        calls.append(len(batch[0]) if isinstance(batch, list) else 0)
+        return pooled(model, batch, settings)
+
     calls.clear()
+    pooled = features._pooled
+    monkeypatch.setattr(features, "_pooled", counted)
 
 
 def loader(x: Tensor = X, batch_size: int = 8) -> DataLoader[object]:
@@ -240,19 +246,19 @@ def changed(name: str) -> Counting:
 
 @pytest.mark.parametrize("name", ["weight", "buffer", "dtype", "attribute", "function", "hook"])
 def test_a_change_of_the_model_is_another_key(tmp_path: Path, name: str) -> None:
-    assert fingerprint_model(Counting()) == fingerprint_model(Counting())
-    assert fingerprint_model(changed(name)) != fingerprint_model(Counting())
+    assert fingerprint(model=Counting()) == fingerprint(model=Counting())
+    assert fingerprint(model=changed(name)) != fingerprint(model=Counting())
 
 
 def test_the_training_flag_and_the_process_do_not_change_the_key() -> None:
     code = textwrap.dedent("""
         import torch
         from torch import nn
-        from perflint_runtime.fingerprint import fingerprint_model
+        from perflint_runtime.fingerprint import fingerprint
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(8, 2, 16)
         layer.register_forward_hook(print)
-        print(fingerprint_model(nn.Sequential(layer, nn.Linear(8, 3).eval())))
+        print(fingerprint(model=nn.Sequential(layer, nn.Linear(8, 3).eval())))
     """)
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout
@@ -265,8 +271,8 @@ def test_a_change_of_a_class_is_another_key() -> None:
         exec(f"class Net(nn.Module):\n    def forward(self, x):\n        return {line}\n", names)
         return names["Net"]()
 
-    assert fingerprint_model(model("x + 1")) == fingerprint_model(model("x + 1"))
-    assert fingerprint_model(model("x + 1")) != fingerprint_model(model("x + 2"))
+    assert fingerprint(model=model("x + 1")) == fingerprint(model=model("x + 1"))
+    assert fingerprint(model=model("x + 1")) != fingerprint(model=model("x + 2"))
 
 
 def test_data_and_arguments_are_in_the_key(tmp_path: Path) -> None:
@@ -278,19 +284,19 @@ def test_data_and_arguments_are_in_the_key(tmp_path: Path) -> None:
     extract_features(Counting(), loader(), mode="logits", cache=cache)
     extract_features(Counting(), loader(), pooling="cls", cache=cache)
     extract_features(Counting(), BatchedTensorLoader(X, batch_size=8), cache=cache)
-    extract_features(Counting(), loader(), data_key="mine", cache=cache)
+    extract_features(Counting(), loader(), key="mine", cache=cache)
     assert len(list(tmp_path.iterdir())) == 8
 
 
 def test_data_that_cannot_be_fingerprinted_needs_a_name(tmp_path: Path) -> None:
     unknown = DataLoader(list(X), batch_size=8)
-    with pytest.raises(ValueError, match=r"a list has no fingerprint: pass data_key='\.\.\.'"):
+    with pytest.raises(ValueError, match=r"a list has no fingerprint; pass key='\.\.\.'"):
         extract_features(Counting(), unknown, cache=tmp_path)
     with pytest.raises(ValueError, match="a list has no fingerprint"):
         extract_features(Counting(), [X], cache=tmp_path)
-    with pytest.raises(ValueError, match=r"what the collate_fn .* does cannot be seen: pass data_key"):
+    with pytest.raises(ValueError, match=r"what the collate_fn .* does cannot be seen; pass key"):
         extract_features(Counting(), DataLoader(TensorDataset(X), collate_fn=lambda samples: X), cache=tmp_path)
-    assert extract_features(Counting(), unknown, cache=tmp_path, data_key="x-1").shape == X.shape
+    assert extract_features(Counting(), unknown, cache=tmp_path, key="x-1").shape == X.shape
     assert not calls[5:]
 
 
@@ -312,18 +318,13 @@ def scaled(model: nn.Module, batch: object) -> object:
     return model(batch[0]) * FACTOR
 
 
-def test_functions_are_in_the_key_and_hidden_states_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fingerprint_function(scaled, "forward") != fingerprint_function(first_and_mask, "forward")
-    before = fingerprint_function(scaled, "forward")
+def test_functions_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fingerprint(forward=scaled) != fingerprint(forward=first_and_mask)
+    before = fingerprint(forward=scaled)
     monkeypatch.setattr(sys.modules[__name__], "FACTOR", 4)
-    assert fingerprint_function(scaled, "forward") != before
-    offset = 3
-    with pytest.raises(ValueError, match="pooling: only a plain function can key a cache"):
-        extract_features(Counting(), loader(), cache=tmp_path, pooling=lambda hidden, mask: hidden + offset)
-    with pytest.raises(ValueError, match="forward: a partial with other arguments"):
-        fingerprint_function(functools.partial(scaled, X), "forward")
-    keys = {fingerprint_function(functools.partial(scaled, batch=number), "forward") for number in (3, 4, 4)}
-    assert len(keys) == 2
+    assert fingerprint(forward=scaled) != before
+    keys = {fingerprint(forward=functools.partial(scaled, batch=value)) for value in (3, 4, 4, X, X.clone(), X + 1)}
+    assert len(keys) == 4
 
 
 def test_an_error_in_the_middle_leaves_nothing_to_be_read(tmp_path: Path) -> None:
