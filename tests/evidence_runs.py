@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
 
 import measure
+from runs import AHEAD, import_ahead, start
 
 aten = torch.ops.aten
 ZEROING = {aten.zero_.default, aten._foreach_zero_.default}
@@ -122,14 +123,14 @@ def _bytes_read() -> int:
 
 def main() -> None:
     """Run everything and print the records."""
-    measure.import_ahead()
+    import_ahead(*AHEAD)
     records: dict[str, dict[str, Any]] = {}
     for rule in sys.argv[1:]:
         records[rule] = {}
         for version in measure.VERSIONS:
             try:
                 script = measure.Case(rule, "").script(version)
-                run = measure.start(script, ["--device", "cpu"], version, "count", 1, Counting()).finish()
+                run = start(script, ["--device", "cpu"], version, "count", 1, Counting()).finish()
                 records[rule][version] = {**run.data, "output": run.output}
             except RuntimeError as error:
                 records[rule][version] = {"failed": str(error)}
