@@ -32,7 +32,7 @@ SPEED = ROOT / "benchmarks" / "results" / "lint_speed.json"
 TABLE = re.compile(r"(?<=<!-- rules -->\n).*?(?=<!-- /rules -->)", re.S)
 SPEED_TABLE = re.compile(r"(?<=<!-- speed -->\n).*?(?=<!-- /speed -->)", re.S)
 EXPECTED = re.compile(r"#\s*expect: (\w+)")
-KINDS = ("safe", "unsafe", "advice")
+KINDS = ("safe", "assuming", "unsafe", "advice")
 
 
 def fixes(rule: Rule) -> str:

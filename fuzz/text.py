@@ -47,7 +47,7 @@ from perflint.cli import cli  # noqa: E402
 from perflint.fix.fixer import is_fixable  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
-from perflint.rule.finding import ENGINE, Finding  # noqa: E402
+from perflint.rule.finding import ENGINE, Finding, Permission  # noqa: E402
 from perflint.rule.registry import all_rules  # noqa: E402
 from perflint.rule.selection import UNUSED_SUPPRESSION  # noqa: E402
 from perflint.rule.suppress import without_suppression  # noqa: E402
@@ -181,7 +181,7 @@ def failures(data: bytes, tally: Tally, number: int = 0) -> Failures:
         wrong["order of rules"] = difference(named(source, findings), named(source, backwards))
     after = Fixing(data, set(), list(findings), set())
     for unsafe in (False, True):
-        if not any(is_fixable(finding, unsafe) for finding in findings):
+        if not any(is_fixable(finding, Permission(unsafe)) for finding in findings):
             continue
         after = fixed(data, unsafe=unsafe)
         level = "all fixes" if unsafe else "safe fixes"
@@ -210,8 +210,8 @@ def reported_as_broken(data: bytes) -> bool:
 def damage(source: Source, data: bytes, findings: Sequence[Finding], after: Fixing, unsafe: bool) -> Failures:
     """What is wrong with a fixed text."""
     wrong: Failures = {}
-    fixable = Counter(f.rule for f in findings if is_fixable(f, unsafe))
-    left = Counter(f.rule for f in after.left if is_fixable(f, unsafe) and f.rule not in after.leads_to)
+    fixable = Counter(f.rule for f in findings if is_fixable(f, Permission(unsafe)))
+    left = Counter(f.rule for f in after.left if is_fixable(f, Permission(unsafe)) and f.rule not in after.leads_to)
     if left - fixable:
         wrong["finds more"] = f"fixable after the fix: {dict(left - fixable)}"
     if after.data == data:

@@ -101,6 +101,12 @@ def _shared(command: Command) -> Command:
             default=None,
             help="Apply unsafe fixes, too.",
         ),
+        click.option(
+            "--assume",
+            help="Apply fixes that rest on these assumptions about the project; `ordinary` is a set of them.",
+            metavar="A,B",
+            multiple=True,
+        ),
         click.option("--diff", is_flag=True, help="Print the fixes as a patch; write nothing."),
         click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: full]"),
         click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
@@ -158,7 +164,8 @@ def fix(**options: Any) -> int:
     """Rewrite what is slow in PATHS.
 
     PATHS are files and directories, or `-` for standard input; by default the working directory. Only safe fixes are
-    applied, which leave what the program computes as it is, unless --unsafe-fixes is given.
+    applied, which leave what the program computes as it is, unless --unsafe-fixes is given; and those that rest on assumptions
+    about the project that are declared with --assume or in its configuration.
     """
     return _Invocation(fixing=True, **options).run()
 
@@ -183,26 +190,50 @@ def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
 
 
 @cli.command()
+@click.argument("paths", nargs=-1)
+@click.option("--assume", help="Count these as declared, too.", metavar="A,B", multiple=True)
+@click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files.")
+@click.option("--isolated", is_flag=True, help="Read no configuration file.")
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> int:
+    """Show what declaring assumptions about the project of PATHS would buy.
+
+    For each assumption: whether it is declared, how many fixes rest on it, and where the source speaks against it.
+    """
+    from perflint.report.assumptions import as_json, standings, table
+
+    unset = ("select", "extend_select", "ignore", "exclude")
+    given = {**dict.fromkeys(unset, ()), **options}
+    invocation = _Invocation(fixing=False, paths=paths, diff=False, **given)
+    result, files, declared = invocation.standing()
+    found = standings(result, files, declared)
+    for line in [as_json(found)] if output_format == "json" else table(result, found):
+        click.echo(line)
+    return CLEAN
+
+
+@cli.command()
 @click.argument("rule")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(rule: str, output_format: str) -> int:
-    """Print the page of a RULE.
+    """Print the page of a RULE, or of an assumption.
 
     It says what the rule finds, why that is slow, what to write instead, and when its fix is safe.
     """
     from perflint.project.config import ConfigError
-    from perflint.report.explain import ENGINE_PAGES, as_json, page
+    from perflint.report.explain import ASSUMPTION_PAGES, ENGINE_PAGES, as_json, page
     from perflint.rule.registry import all_rules
     from perflint.rule.selection import require_known
 
     rules = {r.name: r for r in all_rules()}
+    others = {**{name: f"# {name}\n\n{text}" for name, text in ENGINE_PAGES.items()}, **ASSUMPTION_PAGES}
     try:
-        require_known(rule, {*rules, *ENGINE_PAGES})
+        require_known(rule, {*rules, *others})
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     shown = rules.get(rule)
     if shown is None:
-        shown_page = f"# {rule}\n\n{ENGINE_PAGES[rule]}"
+        shown_page = others[rule]
         import json
 
         click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
@@ -322,6 +353,13 @@ class _Invocation:
             click.echo(f"warning: {problem}", err=True)
         return self._report(run, found, result)
 
+    def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
+        """What a check gives, the files that it looked at, and the assumptions that are declared for the working directory."""
+        with _user_errors():
+            run, found = self._start()
+            result = self._result(run, found)
+            return result, found.files, run.configurations.of(os.getcwd()).assume
+
     def watch(self) -> NoReturn:
         """Check and report at each change, until Ctrl-C."""
         if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
@@ -350,10 +388,15 @@ class _Invocation:
     def _start(self) -> tuple[Run, Found]:
         from perflint.run.run import Run
 
-        cached = not self.options["no_cache"]
+        cached = not self.options.get("no_cache")
         run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
         found = self._found(run)
-        run.configurations.of(os.getcwd())
+        assumed = run.configurations.of(os.getcwd()).assume
+        if assumed:
+            from perflint.report.assumptions import contradictions
+
+            for line in contradictions(found.files, assumed):
+                raise click.ClickException(line)
         return run, found
 
     def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
@@ -375,16 +418,23 @@ class _Invocation:
 
     def _overrides(self) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        for key in ("select", "extend_select", "ignore"):
+        for key in ("select", "extend_select", "ignore", "assume"):
             names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
             if names:
                 given[key] = names
-        if self.options["cache_dir"]:
+        if "assume" in given:
+            from perflint.rule.assumptions import require_known
+
+            try:
+                require_known(given["assume"], "--assume")
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
+        if self.options.get("cache_dir"):
             given["cache_dir"] = os.path.abspath(self.options["cache_dir"])
         if self.options["exclude"]:
             given["extend_exclude"] = self.options["exclude"]
         for key in ("runtime", "respect_gitignore", "unsafe_fixes"):
-            if self.options[key] is not None:
+            if self.options.get(key) is not None:
                 given[key] = self.options[key]
         return given
 
@@ -404,7 +454,7 @@ class _Invocation:
             if self.paths not in (("-",), (".",)):
                 raise click.UsageError("standard input and other paths cannot be checked together")
             found = Found()
-            name = self.options["stdin_filename"] or "stdin.py"
+            name = self.options.get("stdin_filename") or "stdin.py"
             run.text(os.path.abspath(name), sys.stdin.buffer.read(), found)
             return found
         if "-" in self.paths:
@@ -413,13 +463,13 @@ class _Invocation:
 
     def _first_folder(self) -> str:
         """The folder that the first path is, or is in."""
-        first = (self.options["stdin_filename"] or "stdin.py") if self._reads_stdin else self.paths[0]
+        first = (self.options.get("stdin_filename") or "stdin.py") if self._reads_stdin else self.paths[0]
         path = os.path.abspath(first)
         return path if os.path.isdir(path) else os.path.dirname(path)
 
     @property
     def _reads_stdin(self) -> bool:
-        return self.paths == ("-",) or bool(self.options["stdin_filename"])
+        return self.paths == ("-",) or bool(self.options.get("stdin_filename"))
 
     def _result(self, run: Run, found: Found) -> Result:
         with _progress(len(found.files)) as on_file, self._workers() as workers:
@@ -437,16 +487,17 @@ class _Invocation:
         from perflint.run.cores import available_cores
         from perflint.run.workers import Workers
 
-        jobs = self.options["jobs"] or available_cores()
+        jobs = self.options.get("jobs") or available_cores()
         warn = lambda line: click.echo(f"Warning: {line}.", err=True)
-        if self.options["executor"] is None:
+        executor = self.options.get("executor")
+        if executor is None:
             yield Workers(jobs, warn=warn)
             return
         from perflint.run.executors import ExecutorError, opened
         from perflint.run.parallel import ParallelError
 
         try:
-            with opened(self.options["executor"]) as executors:
+            with opened(executor) as executors:
                 yield Workers(jobs, executors, warn)
         except (ExecutorError, ParallelError) as error:
             raise click.ClickException(f"--executor {error}") from None

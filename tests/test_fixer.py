@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from perflint.fix.fixer import WriteError, add_imports, apply_edits, fix_text, write
 from perflint.fix.rewrite import add_keyword, delete_statement, wrap_statement
-from perflint.rule.finding import Applicability, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Edit, Finding, Fix, Import, Permission, Severity
 from perflint.source.source import Source
 
 ONLY = ("--isolated", "--select", "no-grad-without-call")
@@ -122,7 +122,7 @@ def finding(*edits: Edit, leads_to: tuple[str, ...] = (), rule: str = "some-rule
 def outcome(text: str, found: Finding, left: list[Finding]) -> str:
     """A text after its only fix was tried; `left` is what a check of another text finds."""
     source = Source("a.py", text.encode())
-    return fix_text(source, [found], lambda body: (Source("a.py", body), left), unsafe=False).raw.decode()
+    return fix_text(source, [found], lambda body: (Source("a.py", body), left), permission=Permission()).raw.decode()
 
 
 def test_a_fix_that_does_not_parse_is_left_out() -> None:
@@ -152,7 +152,7 @@ def test_the_other_fixes_are_applied_when_one_is_left_out() -> None:
     def check(body: bytes) -> tuple[Source, list[Finding]]:
         return Source("a.py", body), [bad] if b"y" in body else [bad, good]
 
-    assert fix_text(source, [bad, good], check, unsafe=False).raw == b"x = 1\ny = 2\n"
+    assert fix_text(source, [bad, good], check, permission=Permission()).raw == b"x = 1\ny = 2\n"
 
 
 def test_all_fixes_that_hold_are_applied_beside_many_that_do_not() -> None:
@@ -167,7 +167,7 @@ def test_all_fixes_that_hold_are_applied_beside_many_that_do_not() -> None:
         return found
 
     source = Source("a.py", b"".join(lines))
-    done = fix_text(source, left(source.raw), lambda body: (Source("a.py", body), left(body)), unsafe=False)
+    done = fix_text(source, left(source.raw), lambda body: (Source("a.py", body), left(body)), permission=Permission())
     assert done.raw == b"".join(line if i % 7 == 3 else b"name_%d" % i + line[1:] for i, line in enumerate(lines))
 
 

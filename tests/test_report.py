@@ -46,6 +46,7 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
         "cell": None,
         "fix": {
             "applicability": "safe",
+            "assumptions": [],
             "message": "call it",
             "edits": [
                 {
@@ -82,7 +83,7 @@ def test_json_lines_holds_the_same_records_one_per_line(bad: Project) -> None:
 
 def test_a_safe_or_unsafe_fix_and_its_missing_proofs_are_in_the_record(project: Project) -> None:
     findings = project.write({"train.py": TRAIN}).findings()
-    assert {f["fix"]["applicability"] for f in findings if f["fix"]} <= {"safe", "unsafe"}
+    assert {f["fix"]["applicability"] for f in findings if f["fix"]} <= {"safe", "assuming", "unsafe"}
     for finding in findings:
         if finding["fix"] and finding["fix"]["applicability"] == "unsafe":
             assert finding["missing_proofs"] == [o["message"] for o in finding["obligations"]]
@@ -127,7 +128,7 @@ def test_full_says_why_a_fix_is_unsafe(project: Project) -> None:
     result = project.write({"train.py": TRAIN}).run("check", "--select", "blocking-h2d-in-loop")
     (reason, *_) = project.findings("--select", "blocking-h2d-in-loop")[0]["missing_proofs"]
     assert f"= why it is unsafe: {reason}" in result.stdout
-    assert "fixable with `perflint fix --unsafe-fixes`" in result.stdout
+    assert "1 fixable with `--unsafe-fixes`" in result.stdout
 
 
 def test_full_keeps_tabs_and_marks_below_them(bad: Project) -> None:

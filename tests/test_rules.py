@@ -21,7 +21,7 @@ from perflint.cli import run_for_tests
 from perflint.rule.registry import all_rules
 
 RULES = {rule.name: rule for rule in all_rules()}
-MARK = re.compile(r"#\s*expect:\s*(safe|unsafe|advice)\b")
+MARK = re.compile(r"#\s*expect:\s*(safe|assuming|unsafe|advice)\b")
 
 
 def case_files(rule: str, pattern: str = "cases*.py") -> list[Path]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 
 from perflint.project.project import read_file
-from perflint.rule.finding import Applicability, Edit, Finding, Import
+from perflint.rule.finding import Edit, Finding, Import, Permission
 from perflint.rule.suppress import without_suppression
 from perflint.source.source import Source, tokens
 
@@ -58,14 +58,14 @@ def fix_text(
     source: Source,
     findings: list[Finding],
     check: CheckText,
-    unsafe: bool,
+    permission: Permission,
     accept: Accept = lambda source, finding: True,
 ) -> Fixed:
     """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
     state = Fixed(source.raw, findings, source)
     rejected: set[tuple[str, int, str]] = set()
     for _ in range(MAX_ROUNDS + len(findings)):
-        open_ = [f for f in state.remaining if is_fixable(f, unsafe) and _key(state.source, f) not in rejected]
+        open_ = [f for f in state.remaining if is_fixable(f, permission) and _key(state.source, f) not in rejected]
         wanted = [f for f in open_ if accept(state.source, f)]
         if not wanted:
             break
@@ -77,9 +77,9 @@ def fix_text(
     return state
 
 
-def is_fixable(finding: Finding, unsafe: bool) -> bool:
+def is_fixable(finding: Finding, permission: Permission) -> bool:
     """Whether a finding has a fix that may be applied."""
-    return finding.fix is not None and (unsafe or finding.fix.applicability is Applicability.SAFE)
+    return finding.fix is not None and permission.covers(finding.fix)
 
 
 def _key(source: Source, finding: Finding) -> tuple[str, int, str]:

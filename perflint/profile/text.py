@@ -14,6 +14,9 @@ MOST_ROWS = 15
 MOST_TEXT = 60
 
 
+_MARKS = {"safe": " [*]", "assuming": " [fix if assumed]", "unsafe": " [unsafe fix]"}
+
+
 def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.profile.record` made, line by line."""
     unit, machine = record["unit"], record["machine"]
@@ -49,7 +52,7 @@ def _table(record: dict[str, Any]) -> Iterator[str]:
         figures = f"{ms:>9.3f} {share:>6.1%} {device}{waits:>6}  "
         yield printable(f"{figures}{place}  {_cut(row['text'])}")
         for finding in here:
-            mark = {"safe": " [*]", "unsafe": " [unsafe fix]"}.get(finding["applicability"] or "", "")
+            mark = _MARKS.get(finding["applicability"] or "", "")
             yield printable(f"{'':{len(figures)}}  {finding['rule']}{mark} {finding['message']}")
     if hidden:
         yield f"... and {counted(hidden, 'line')} that cost less, without findings"

@@ -33,6 +33,7 @@ class Config:
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     runtime: bool = False
     unsafe_fixes: bool = False
+    assume: tuple[str, ...] = ()
     respect_gitignore: bool = True
     output_format: str | None = None
     cache_dir: str | None = None
@@ -61,6 +62,7 @@ _KEYS = {
     "per-file-ignores": "table",
     "runtime": "flag",
     "unsafe-fixes": "flag",
+    "assume": "names",
     "respect-gitignore": "flag",
     "output-format": "text",
     "cache-dir": "text",
@@ -109,6 +111,13 @@ def parse(content: Mapping[str, Any], path: str) -> Config:
             hint = f"; did you mean `{near}`?" if near else f"; valid keys are {', '.join(sorted(_KEYS))}"
             raise ConfigError(f"{path}: unknown key `{key}`{hint}")
         values[key.replace("-", "_")] = _converted(key, value, kind, path)
+    if "assume" in values:
+        from perflint.rule.assumptions import require_known
+
+        try:
+            require_known(values["assume"], path)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
     return Config(path=path, **values)
 
 
@@ -161,7 +170,7 @@ def _has_table(path: str) -> bool:
     return not isinstance(tool, dict) or "perflint" in tool
 
 
-_ADDED = ("extend_select", "ignore", "extend_exclude")
+_ADDED = ("extend_select", "ignore", "extend_exclude", "assume")
 
 
 class Configurations:

@@ -27,6 +27,7 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
     if finding.fix is not None:
         fix = {
             "applicability": finding.fix.applicability.value,
+            "assumptions": [kind.value for kind in finding.fix.assumptions],
             "message": finding.fix.message,
             "edits": [
                 {

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY
 from perflint.rule.rule import Rule
 
 NOT_MEASURED = "not measured"
@@ -31,6 +32,14 @@ ENGINE_PAGES = {
     "removes it, or the names in it that are not used. Rules that did not run on the file are not judged.",
 }
 """What perflint reports without a rule."""
+
+_MEMBERS = "\n".join(f"- `{a.name}`: {a.says}" for a in ASSUMPTIONS.values() if a.is_ordinary)
+ASSUMPTION_PAGES = {
+    **{name: assumption.page for name, assumption in ASSUMPTIONS.items()},
+    ORDINARY: "# ordinary\n\nWhat holds for an ordinary training program. Where the source contradicts one of these, no fix "
+    f"rests on it:\n\n{_MEMBERS}",
+}
+"""The pages of the assumptions that a project may declare."""
 
 
 def page(rule: Rule) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import click
 
-from perflint.rule.finding import Applicability, Finding, Severity
+from perflint.rule.assumptions import ORDINARY, kinds_of
+from perflint.rule.finding import Applicability, Finding, Permission, Severity
 from perflint.run.outcome import Checked
 from perflint.run.run import Result
 from perflint.source.words import counted
@@ -32,6 +33,14 @@ def concise(result: Result) -> Iterator[str]:
         yield f"{where}:{row}:{column}: {name}{mark} {printable(finding.message)}{_measured(finding, ' (', ')')}"
 
 
+_MARKS = {Applicability.SAFE: " [*]", Applicability.ASSUMING: " [fix if {}]", Applicability.UNSAFE: " [unsafe fix]"}
+_LEVELS = {
+    Applicability.SAFE: "safe",
+    Applicability.ASSUMING: "with --assume {}",
+    Applicability.UNSAFE: "unsafe, with --unsafe-fixes",
+}
+
+
 def full(result: Result) -> Iterator[str]:
     """Each finding with its line, the span marked, the fix, and the proofs that are missing."""
     for checked, finding in result.findings:
@@ -49,11 +58,11 @@ def _block(checked: Checked, finding: Finding) -> Iterator[str]:
         yield from _excerpt(checked, finding)
     equals = click.style("=", fg="blue", bold=True)
     if finding.fix is not None:
-        level = "safe" if finding.fix.applicability is Applicability.SAFE else "unsafe, with --unsafe-fixes"
+        level = _LEVELS[finding.fix.applicability].format(",".join(kind.value for kind in finding.fix.assumptions))
         yield f"  {equals} fix ({level}): {printable(finding.fix.message)}"
     if finding.measured_ms_per_step is not None:
         yield f"  {equals} measured: {_measured(finding)}"
-    label = "why it is unsafe" if finding.fix is not None else "no fix"
+    label = "no fix" if finding.fix is None else "it assumes" if finding.fix.assumptions else "why it is unsafe"
     for reason in finding.missing_proofs:
         yield f"  {equals} {label}: {printable(reason)}"
 
@@ -100,18 +109,19 @@ def summary(result: Result, *, unsafe: bool, fixing: bool, writing: bool) -> Ite
         yield f"Found {counted(left, 'finding')}."
     else:
         yield "All checks passed."
-    safe = sum(f.fix is not None and f.fix.applicability is Applicability.SAFE for _, f in findings)
-    opt_in = sum(f.fix is not None and f.fix.applicability is Applicability.UNSAFE for _, f in findings)
-    if not fixing and (safe or opt_in):
-        parts = [f"{safe} fixable with `perflint fix`"] if safe else []
-        parts += (
-            [f"{opt_in} more with `--unsafe-fixes`" if safe else f"{opt_in} fixable with `perflint fix --unsafe-fixes`"]
-            if opt_in
-            else []
-        )
+    fixes = [(result.permissions.get(checked.path, Permission()), f.fix) for checked, f in findings if f.fix is not None]
+    ready = sum(permission.covers(fix) for permission, fix in fixes)
+    ordinary = Permission(assumed=kinds_of([ORDINARY]))
+    assumable = sum(not permission.covers(fix) and ordinary.covers(fix) for permission, fix in fixes)
+    opt_in = len(fixes) - ready - assumable
+    parts = [f"{ready} fixable with `perflint fix`"] if ready and not fixing else []
+    if not unsafe:
+        more = "more" if fixing or ready else "fixable"
+        parts += [f"{assumable} {more} with `--assume ordinary` (see `perflint assumptions`)"] if assumable else []
+        more = "more" if fixing or ready or assumable else "fixable"
+        parts += [f"{opt_in} {more} with `--unsafe-fixes`"] if opt_in else []
+    if parts:
         yield ", ".join(parts) + "."
-    elif fixing and not unsafe and opt_in:
-        yield f"{counted(opt_in, 'more fix')} with `--unsafe-fixes`."
 
 
 def statistics(result: Result) -> Iterator[str]:
@@ -133,7 +143,8 @@ def _place(checked: Checked, finding: Finding) -> tuple[int, int]:
 def _mark(finding: Finding) -> str:
     if finding.fix is None:
         return ""
-    return click.style(" [*]" if finding.fix.applicability is Applicability.SAFE else " [unsafe fix]", fg="cyan")
+    assumed = ", ".join(kind.value for kind in finding.fix.assumptions)
+    return click.style(_MARKS[finding.fix.applicability].format(assumed), fg="cyan")
 
 
 def _measured(finding: Finding, before: str = "", after: str = "") -> str:

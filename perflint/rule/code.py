@@ -7,7 +7,7 @@ comes from `perflint.fix.rewrite`, which works on LibCST nodes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from perflint.facts.facts import Facts
@@ -20,8 +20,9 @@ from perflint.facts.reads import HostRead, Sink, device_value
 from perflint.facts.values import External, Value
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
+from perflint.rule.assumptions import ASSUMPTIONS
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Severity
-from perflint.rule.obligations import Obligation
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.renaming import renamed
 from perflint.source.source import Source
 from perflint.source.syntax import Scope
@@ -193,16 +194,32 @@ class Code:
     ) -> Fix | None:
         """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten.
 
+        Where all that is missing are statements that the owner of a project can make, the fix assumes them.
+
         `parts` is a generator that may raise `CannotRewrite` while it builds.
         """
-        applicability = Applicability.UNSAFE if any(unless) else Applicability.SAFE
+        open_ = [obligation for obligation in unless if obligation is not None]
+        assumptions = self._assumptions(open_)
+        applicability = Applicability.SAFE if not open_ else Applicability.ASSUMING if assumptions else Applicability.UNSAFE
         try:
             built = list(parts)
         except CannotRewrite:
             return None
         edits = tuple(part for part in built if isinstance(part, Edit))
         imports = tuple(part for part in built if isinstance(part, Import))
-        return Fix(applicability, message, edits, imports, leads_to)
+        return Fix(applicability, message, edits, imports, leads_to, assumptions)
+
+    def _assumptions(self, open_: Sequence[Obligation]) -> tuple[Kind, ...]:
+        """What must be assumed for some obligations; nothing if that does not do, or if the program's source contradicts it."""
+        kinds = {obligation.kind for obligation in open_}
+        if not all(kind.is_declarable for kind in kinds):
+            return ()
+        found = [assumption for assumption in ASSUMPTIONS.values() if assumption.kind in kinds]
+        for assumption in found:
+            if assumption.contradicts and assumption.against is not None:
+                if self.facts.project.program_holds(self.source.path, assumption.against):
+                    return ()
+        return tuple(assumption.kind for assumption in found)
 
     def name_for(self, module: str) -> tuple[str, tuple[Import, ...]]:
         """How the file spells a top-level package such as `torch`, and the import that this needs.

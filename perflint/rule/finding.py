@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.rule.obligations import Obligation
+from perflint.rule.obligations import Kind, Obligation
 
 
 class Severity(Enum):
@@ -54,9 +54,12 @@ class Rate(Enum):
 
 
 class Applicability(Enum):
-    """Safe: the program computes the same with the fix. Unsafe: it may not, and the rule's page says what may differ."""
+    """Safe: the program computes the same with the fix. Assuming: it does if named assumptions about the project hold.
+    Unsafe: it may not, and the rule's page says what may differ.
+    """
 
     SAFE = "safe"
+    ASSUMING = "assuming"
     UNSAFE = "unsafe"
 
 
@@ -81,7 +84,8 @@ class Import:
 class Fix:
     """Edits that belong together: all are applied, or none.
 
-    leads_to: rules that may find something in the fixed text that they did not find before.
+    leads_to: rules that may find something in the fixed text that they did not find before. assumptions: what must be assumed
+    about the project; empty unless the applicability is ASSUMING.
     """
 
     applicability: Applicability
@@ -89,6 +93,24 @@ class Fix:
     edits: tuple[Edit, ...]
     imports: tuple[Import, ...] = ()
     leads_to: tuple[str, ...] = ()
+    assumptions: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Which fixes a user lets perflint apply: safe ones, and those that rest on what he has declared about the project.
+
+    unsafe: all others, too.
+    """
+
+    unsafe: bool = False
+    assumed: frozenset[Kind] = frozenset()
+
+    def covers(self, fix: Fix) -> bool:
+        """Whether a fix may be applied."""
+        if fix.applicability is Applicability.ASSUMING:
+            return self.unsafe or self.assumed.issuperset(fix.assumptions)
+        return self.unsafe or fix.applicability is Applicability.SAFE
 
 
 @dataclass(frozen=True)

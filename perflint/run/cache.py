@@ -761,6 +761,7 @@ def _encoded_finding(found: Finding) -> list[object]:
             [(e.start, e.end, e.content) for e in fix.edits],
             [(i.module, i.name) for i in fix.imports],
             fix.leads_to,
+            [kind.value for kind in fix.assumptions],
         ],
         [(o.kind.value, o.words, o.path) for o in found.obligations],
         found.waits,
@@ -789,13 +790,14 @@ def _decoded_finding(
 ) -> Finding:
     remedy = None
     if fix is not None:
-        applicability, text, edits, imports, leads_to = fix
+        applicability, text, edits, imports, leads_to, assumptions = fix
         remedy = Fix(
             Applicability(applicability),
             text,
             tuple(Edit(*edit) for edit in edits),
             tuple(Import(*wanted) for wanted in imports),
             tuple(leads_to),
+            tuple(map(Kind, assumptions)),
         )
     open_ = tuple(Obligation(Kind(kind), words, path) for kind, words, path in obligations)
     cost = Cost(costs) if costs is not None else None

@@ -14,7 +14,8 @@ from perflint.project.discover import Found, Roots, find_files, walk
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
 from perflint.project.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
-from perflint.rule.finding import ENGINE, Finding, Severity
+from perflint.rule.assumptions import kinds_of
+from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import ENGINE_FINDINGS, UNUSED_SUPPRESSION, reports_unused_suppressions, selected
 from perflint.run.cache import FOLDER, ProjectCache, Store, code_digest, settled, stat_of
@@ -73,6 +74,8 @@ class Result:
     checked: list[Checked] = field(default_factory=list)
     fixed: list[FixedFile] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)
+    permissions: dict[str, Permission] = field(default_factory=dict)
+    """Which fixes may be applied to a file, by the name that reports have for it."""
     is_ranked: bool = False
     """Whether the findings were joined with a profile: the costliest come first then."""
 
@@ -148,7 +151,7 @@ class Run:
                 outcomes[place] = checked
         finally:
             self.save()
-        return Result([outcomes[place] for place in range(len(items))])
+        return Result([outcomes[place] for place in range(len(items))], permissions=self._permissions(items))
 
     def _outcomes(
         self, items: Sequence[Item], workers: Workers, found: Found, *, alone: bool = True
@@ -205,19 +208,28 @@ class Run:
             if checked is None:
                 checked = check_file(session, path, name, always_parse=always)
                 self.remember(path, always, checked, found)
-            allowed = unsafe or self.configurations.of(os.path.dirname(path)).unsafe_fixes
+            allowed = self.permission(path, unsafe)
             if checked.source is not None and any(f.fix for f in checked.findings):
                 checked = self._fix_one(session, path, checked, allowed, write_files, result, accept)
             result.checked.append(checked)
         self.save()
+        result.permissions = self._permissions(items)
         return result
+
+    def _permissions(self, items: Sequence[Item]) -> dict[str, Permission]:
+        return {item.shown: self.permission(item.path) for item in items}
+
+    def permission(self, path: str, unsafe: bool = False) -> Permission:
+        """Which fixes may be applied to a file. unsafe: all, whatever its configuration says."""
+        config = self.configurations.of(os.path.dirname(path))
+        return Permission(unsafe or config.unsafe_fixes, kinds_of(config.assume))
 
     def _fix_one(
         self,
         session: Session,
         path: str,
         checked: Checked,
-        unsafe: bool,
+        permission: Permission,
         write_files: bool,
         result: Result,
         accept: Accept,
@@ -238,7 +250,7 @@ class Run:
             return latest.source, latest.findings
 
         try:
-            fixed: Fixed = fix_text(source, checked.findings, check, unsafe, accept)
+            fixed: Fixed = fix_text(source, checked.findings, check, permission, accept)
             after = source.encode(fixed.raw)
         except UnicodeEncodeError as error:
             problem = Finding(

@@ -10,7 +10,7 @@ from typing import Any
 
 from perflint.fix.fixer import is_fixable
 from perflint.project.discover import Found
-from perflint.rule.finding import Applicability, Finding
+from perflint.rule.finding import Finding
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run, shown
 from perflint.source.source import Source
@@ -82,12 +82,14 @@ def _apply(
 ) -> Applied:
     paths = {str(tree / file): file for file in files}
     names = {shown(path): file for path, file in paths.items()}
+    paths_by_name = {shown(path): path for path in paths}
     found = Found(files=list(paths), explicit=set(paths))
+    run = Run(all_rules(), None, overrides)
     fixable = [
         _fixable(names[checked.path], checked.source, finding)
-        for checked in Run(all_rules(), None, overrides).check(found).checked
+        for checked in run.check(found).checked
         for finding in checked.findings
-        if checked.source is not None and is_fixable(finding, unsafe)
+        if checked.source is not None and is_fixable(finding, run.permission(paths_by_name[checked.path], unsafe))
     ]
     result = Run(all_rules(), None, overrides).fix(
         found,
@@ -101,8 +103,8 @@ def _apply(
 
 def _fixable(file: str, source: Source, finding: Finding) -> Fixable:
     assert finding.fix is not None
-    safe = finding.fix.applicability is Applicability.SAFE
-    return Fixable(_place(file, source, finding), source.row_at(finding.start), finding.message, "safe" if safe else "unsafe")
+    row = source.row_at(finding.start)
+    return Fixable(_place(file, source, finding), row, finding.message, finding.fix.applicability.value)
 
 
 def _place(file: str, source: Source, finding: Finding) -> Place:

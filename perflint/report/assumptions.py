@@ -1,0 +1,101 @@
+"""What declaring assumptions would buy: how many fixes wait for each, and what in the source speaks against it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from perflint.project.project import read_file
+from perflint.report.text import printable
+from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
+from perflint.rule.finding import Applicability, Permission
+from perflint.run.run import Result, shown
+
+MAX_PLACES = 3
+"""How many places that speak against an assumption are shown."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an assumption stands in some files.
+
+    fixes: how many findings' fixes rest on it, alone or with others. places: where the source speaks against it.
+    """
+
+    assumption: Assumption
+    is_declared: bool
+    fixes: int
+    places: tuple[str, ...]
+
+
+def standings(result: Result, files: Sequence[str], declared: Sequence[str]) -> list[Standing]:
+    """How each assumption stands. files: absolute paths; declared: names as they are configured."""
+    fixes = [f.fix for _, f in result.findings if f.fix is not None and f.fix.applicability is Applicability.ASSUMING]
+    waiting = Counter(chain.from_iterable(fix.assumptions for fix in fixes))
+    places = _against(files)
+    chosen = kinds_of(declared)
+    return [Standing(a, a.kind in chosen, waiting[a.kind], tuple(places[a.name])) for a in ASSUMPTIONS.values()]
+
+
+def contradictions(files: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Where the source settles that an assumption does not hold; one that is only part of `ordinary` is left out there."""
+    chosen = [ASSUMPTIONS[name] for name in names if name != ORDINARY and ASSUMPTIONS[name].contradicts]
+    places = _against(files, chosen) if chosen else {}
+    for assumption in chosen:
+        for place in places[assumption.name][:1]:
+            name = assumption.name
+            yield f"`assume` names `{name}`, but {place} contradicts it; `perflint explain {name}` says why"
+
+
+def _against(files: Sequence[str], assumptions: Sequence[Assumption] | None = None) -> dict[str, list[str]]:
+    """The places that speak against assumptions, by name, as `path:row`."""
+    asked = [a for a in (ASSUMPTIONS.values() if assumptions is None else assumptions) if a.against is not None]
+    found: dict[str, list[str]] = {a.name: [] for a in ASSUMPTIONS.values()}
+    for path in files:
+        text = read_file(path) or b""
+        for assumption in asked:
+            pattern = assumption.against
+            if pattern is not None and (match := pattern.search(text)):
+                first = match.end() - len(match.group().lstrip())
+                row = text.count(b"\n", 0, first) + 1
+                found[assumption.name].append(f"{shown(path)}:{row}")
+    return found
+
+
+def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
+    """For a person: a line for each assumption, and what `ordinary` would buy."""
+    width = max(len(standing.assumption.name) for standing in found)
+    yield f"{'assumption':<{width}}  declared  fixes  what speaks against it"
+    for standing in found:
+        more = len(standing.places) - MAX_PLACES
+        places = ", ".join(map(printable, standing.places[:MAX_PLACES])) + (f" and {more} more files" if more > 0 else "")
+        places = places or ("nothing in the source" if standing.assumption.pattern else "source cannot say")
+        declared = "yes" if standing.is_declared else "no"
+        yield f"{standing.assumption.name:<{width}}  {declared:<8}  {standing.fixes:>5}  {places}"
+    ordinary = Permission(assumed=kinds_of([ORDINARY]))
+    fixes = [(result.permissions.get(checked.path, Permission()), f.fix) for checked, f in result.findings if f.fix is not None]
+    more = sum(ordinary.covers(fix) and not permission.covers(fix) for permission, fix in fixes)
+    ready = sum(permission.covers(fix) for permission, fix in fixes)
+    yield ""
+    yield f"{ready} fixable as configured; {more} more with `--assume {ORDINARY}`. `perflint explain NAME` says what one means."
+
+
+def as_json(found: Sequence[Standing]) -> str:
+    """The same for programs."""
+    return json.dumps(
+        [
+            {
+                "name": standing.assumption.name,
+                "declared": standing.is_declared,
+                "ordinary": standing.assumption.is_ordinary,
+                "fixes": standing.fixes,
+                "against": list(standing.places),
+                "contradicts": standing.assumption.contradicts and bool(standing.places),
+            }
+            for standing in found
+        ],
+        indent=2,
+    )

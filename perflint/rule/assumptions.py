@@ -1,0 +1,181 @@
+"""What the owner of a project may declare about it, so that fixes that rest on nothing else are applied like safe ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perflint.rule.obligations import Kind
+from perflint.source.words import any_layout
+
+ORDINARY = "ordinary"
+"""The name of the set of assumptions that hold for an ordinary training program."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A statement about a whole project.
+
+    says: the statement. breaks: what goes wrong where it does not hold. pattern: what in a source speaks against it, as for
+    `any_layout`, or nothing. contradicts: whether such a place settles it, so that nobody can declare the statement.
+    """
+
+    kind: Kind
+    says: str
+    breaks: str
+    pattern: bytes = b""
+    contradicts: bool = False
+    is_ordinary: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.kind.value
+
+    @property
+    def against(self) -> re.Pattern[bytes] | None:
+        """What in the text of a file speaks against it; None where source says nothing."""
+        return any_layout(self.pattern, re.M) if self.pattern else None
+
+    @property
+    def page(self) -> str:
+        """What `perflint explain` says about it."""
+        member = "It is one of `ordinary`." if self.is_ordinary else "It is not among `ordinary`: declare it by its own name."
+        if not self.pattern:
+            source = "No source can speak against it; `perflint verify` looks when the program runs."
+        elif self.contradicts:
+            source = "Source that says otherwise contradicts it: then it cannot be declared, and `ordinary` leaves it out."
+        else:
+            source = "`perflint assumptions` shows the places that speak against it."
+        return (
+            f"# {self.name}\n\n{self.says}\n\n## What breaks where it does not hold\n{self.breaks}\n\n## Declaring it\n"
+            f'`assume = ["{self.name}"]` in `[tool.perflint]`, or `--assume {self.name}`. {member} {source}'
+        )
+
+
+def _all() -> Iterable[Assumption]:
+    yield Assumption(
+        Kind.CUDA_OR_CPU,
+        "The program's devices are CUDA devices, ROCm's among them, and the CPU: no MPS, XLA or HPU.",
+        "A total that is kept on the device is a float64 number, which MPS does not have: the program raises there.",
+        rb"['\"](?:mps|xla|hpu|npu|xpu)(?::\d+)?['\"]|\btorch_xla\b|\btorch_npu\b|\bbackends \. mps\b",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.ONE_STREAM,
+        "Nothing reads or writes a tensor on another stream than the one that made it, but through torch's own loaders.",
+        "A copy that no longer waits may still be under way when the other stream reads: wrong numbers, now and then.",
+        rb"\bcuda \. Stream \(|\bStream \( \)|\bwait_stream \(|\bExternalStream \(|\bCUDAGraph \(|\bcuda \. graph \(",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.PLAIN_TENSORS,
+        "The program has no tensor class of its own and no mode that watches operations.",
+        "Such a class says itself what an operation gives: the rewritten line may compute something else.",
+        rb"\bas_subclass \(|def __torch_(?:function|dispatch)__|\bTorch(?:Function|Dispatch)Mode \b"
+        rb"|\bclass [A-Za-z_]\w* \([^()]*\btorch \. Tensor [,)]",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.PLAIN_BATCHES,
+        "Batches are tensors, containers of them, or objects whose `to` takes `non_blocking` and whose memory can be pinned.",
+        "A batch class of one's own whose `to` takes a device alone raises TypeError; one without `pin_memory` is not pinned.",
+        rb"^[\t\f\x20]+def to \( self , \w+ [,)](?![^)]*non_blocking)(?![^)]*\*)",
+    )
+    yield Assumption(
+        Kind.NO_HOOKS,
+        "No hook reads gradients, keeps results or changes them, and no patched method does.",
+        "A hook sees gradients and results at another time, or not at all.",
+        rb"\bregister_\w*hook \(|\bsaved_tensors_hooks \(",
+    )
+    yield Assumption(
+        Kind.NO_LAZY_MODULES,
+        "No layer makes its parameters when it runs first.",
+        "What runs before such a layer has run draws other random numbers, or finds no parameters.",
+        rb"\bnn \. Lazy[A-Z]\w* \(|import [^\n]*\bLazy(?:Linear|Conv\w*|BatchNorm\w*)",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.APPLICATION,
+        "The project's functions are called by the project alone: no notebook, no other program, no plug-in calls them.",
+        "A caller that nobody sees may pass another device or another model, or use the gradients of what it gets back.",
+    )
+    yield Assumption(
+        Kind.NO_CLOCK,
+        "Nobody cares whether durations that the program measures and prints change: a wait moves from one place to another.",
+        "A printed time per step or per forward pass holds another part of the work than before.",
+        rb"\b(?:perf_counter|monotonic)\w* \(|\btime \. time \(|\belapsed_time \(",
+    )
+    yield Assumption(
+        Kind.MEMORY_TO_SPARE,
+        "Some pinned memory on the host, and a scalar per step on the device, do no harm.",
+        "A machine whose RAM is full, or a program at the last byte of its GPU, runs out of memory.",
+    )
+    yield Assumption(
+        Kind.ERRORS_ARE_BUGS,
+        "No code relies on an error of the lines that a fix changes, or on when it is raised.",
+        "An error of the device, of a wrong size or of a wrong type is raised later, or with other words.",
+    )
+    yield Assumption(
+        Kind.NO_AUTOCAST,
+        "No region of mixed precision is around the code that a fix changes.",
+        "Numbers are rounded to another type, and copies of weights that autocast remembers lose their graph.",
+        rb"\bautocast \(|\bfp16 = True|\bbf16 = True|mixed_precision = ",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.PLAIN_MODULES,
+        "Submodules, methods and torch's functions are those that the source shows: nothing wraps, compiles or replaces them.",
+        "A wrapped, compiled or patched model may compute something else than its class shows, in particular without autograd.",
+        rb"\btorch \. compile \(|\bfully_shard \(|\bFullyShardedDataParallel \(|\btorch \. jit \.|\bset_submodule \("
+        rb"|\. forward = |\b(?:weight|spectral)_norm \(|\bprune \. \w+ \(|\bfunctional_call \(|\bget_peft_model \(",
+        contradicts=True,
+    )
+    yield Assumption(
+        Kind.KNOWN_LAYERS,
+        "Layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing.",
+        "A layer that computes gradients itself, or that keeps what it has computed, raises or trains on something else.",
+    )
+    yield Assumption(
+        Kind.EVALUATION_ROUNDING,
+        "The results of an evaluation may differ in the last bits: torch picks other kernels without autograd.",
+        "A metric that is compared to the last bit differs, and so may the choice of a best checkpoint between equal ones.",
+        is_ordinary=False,
+    )
+
+
+ASSUMPTIONS: dict[str, Assumption] = {assumption.name: assumption for assumption in _all()}
+"""By name, in the order in which they are shown."""
+
+
+def require_known(names: Iterable[str], where: str) -> None:
+    """Check the names of assumptions. `where` begins the message.
+
+    Raises:
+        ValueError: one is unknown; the message says which, and the nearest one.
+
+    """
+    known = [*ASSUMPTIONS, ORDINARY]
+    for name in names:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean `{near[0]}`?" if near else "; `perflint assumptions` lists them"
+            raise ValueError(f"{where}: no assumption is named `{name}`{hint}")
+
+
+def kinds_of(names: Iterable[str]) -> frozenset[Kind]:
+    """The kinds of obligations that some names stand for; `ordinary` is a set of them.
+
+    Raises:
+        KeyError: a name is none of them.
+
+    """
+    found: set[Kind] = set()
+    for name in names:
+        if name == ORDINARY:
+            found |= {assumption.kind for assumption in ASSUMPTIONS.values() if assumption.is_ordinary}
+        else:
+            found.add(ASSUMPTIONS[name].kind)
+    return frozenset(found)

@@ -1,0 +1,105 @@
+"""Fixes that rest on what the owner of a project declares about it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Project, in_process
+
+from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, kinds_of
+from perflint.rule.obligations import Kind
+
+TRAIN = """
+import torch
+from torch import nn
+
+def train(loader, device, epochs):
+    model = nn.Linear(4, 1).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    total = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+"""
+"""One fix, which needs a device with float64."""
+
+
+@pytest.fixture
+def training(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.chdir(project.root)
+    return project.write({"train.py": TRAIN})
+
+
+def levels(project: Project, *arguments: str) -> list[tuple[str, list[str]]]:
+    found = project.findings("--select", "item-every-step", *arguments)
+    return [(f["fix"]["applicability"], f["fix"]["assumptions"]) for f in found]
+
+
+def test_every_kind_that_can_be_declared_has_a_page() -> None:
+    assert {a.kind for a in ASSUMPTIONS.values()} == {kind for kind in Kind if kind.is_declarable}
+    for name in (*ASSUMPTIONS, ORDINARY):
+        shown = in_process("explain", name)
+        assert shown.exit_code == 0, shown.output
+        assert shown.stdout.startswith(f"# {name}\n")
+
+
+def test_a_fix_says_what_it_assumes_and_is_applied_only_if_that_is_declared(training: Project) -> None:
+    assert levels(training) == [("assuming", ["cuda-or-cpu"])]
+    assert "loss.item()" in training.fixed("train.py", "--isolated")
+    assert "loss.item()" in training.fixed("train.py", "--isolated", "--assume", "one-stream,no-hooks")
+    assert "loss.detach().double()" in training.fixed("train.py", "--isolated", "--assume", "one-stream,cuda-or-cpu")
+
+
+@pytest.mark.parametrize("names", ['["cuda-or-cpu"]', '["ordinary"]'])
+def test_the_configuration_may_declare_it(training: Project, names: str) -> None:
+    training.write({"perflint.toml": f"assume = {names}"})
+    assert "loss.detach().double()" in training.fixed("train.py")
+
+
+def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Project) -> None:
+    training.write({"train.py": TRAIN + "\nDEVICE = 'mps' if torch.backends.mps.is_available() else 'cpu'\n"})
+    assert levels(training) == [("unsafe", [])]
+    assert "loss.item()" in training.fixed("train.py", "--isolated", "--assume", "ordinary")
+
+
+def test_a_declaration_that_the_source_contradicts_is_an_error(training: Project) -> None:
+    training.write({"streams.py": "import torch\n\nside = torch.cuda.Stream()\n", "perflint.toml": 'assume = ["one-stream"]'})
+    result = in_process("check")
+    assert result.exit_code == 2
+    assert "streams.py:3 contradicts it" in result.stderr
+    training.write({"perflint.toml": 'assume = ["ordinary"]'})
+    assert in_process("check").exit_code == 1
+
+
+@pytest.mark.parametrize("given", ["--assume", "perflint.toml"])
+def test_an_unknown_name_is_an_error_with_the_nearest_one(training: Project, given: str) -> None:
+    if given == "--assume":
+        result = in_process("check", "--assume", "one-strem")
+    else:
+        training.write({"perflint.toml": 'assume = ["one-strem"]'})
+        result = in_process("check")
+    assert result.exit_code == 2
+    assert "did you mean `one-stream`?" in result.stderr
+
+
+def test_the_table_says_what_waits_and_what_speaks_against(training: Project) -> None:
+    training.write({"streams.py": "import torch\n\nside = torch.cuda.Stream()\n"})
+    found = {entry["name"]: entry for entry in json.loads(in_process("assumptions", "--output-format", "json").stdout)}
+    assert found["cuda-or-cpu"]["fixes"] == 1
+    assert found["one-stream"]["against"] == ["streams.py:3"]
+    assert found["one-stream"]["contradicts"] is True
+    shown = in_process("assumptions", "--assume", "cuda-or-cpu").stdout
+    assert "1 fixable as configured; 0 more with `--assume ordinary`" in shown
+
+
+def test_check_ends_with_what_a_declaration_would_buy(training: Project) -> None:
+    assert "1 fixable with `--assume ordinary` (see `perflint assumptions`)" in in_process("check", "--isolated").stdout
+
+
+def test_ordinary_lets_no_number_of_an_evaluation_change() -> None:
+    assert Kind.EVALUATION_ROUNDING not in kinds_of([ORDINARY])
