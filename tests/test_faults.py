@@ -63,7 +63,7 @@ from perflint.__main__ import main
 def kill(*given): os.kill(os.getpid(), signal.SIGINT); time.sleep(0)
 def check(*a, **k):
     exec({swallowed!r}, {{"kill": kill}})
-    [time.sleep(0.01) for _ in range(2000)]
+    [time.sleep(0.01) for _ in range(100_000)]
 perflint.run.engine.check_file = check
 main()
 """

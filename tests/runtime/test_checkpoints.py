@@ -97,19 +97,23 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_readable_checkpoint(tmp_path: P
     checkpoints.save(0, {**state, "step": 0})
     seen = 0
     for _ in range(15):
+        told, telling = os.pipe()
         child = os.fork()
         if child == 0:
             for step in range(seen + 1, 100_000):
                 checkpoints.save(step, {**state, "step": step})
+                os.write(telling, b".")
             os._exit(0)
-        time.sleep(random.uniform(0.005, 0.06))
+        os.close(telling)
+        os.read(told, 1)
+        os.close(told)
+        time.sleep(random.uniform(0.0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         loaded = checkpoints.load_latest()
         assert loaded is not None
-        assert loaded[1]["step"] >= seen
+        assert loaded[1]["step"] > seen
         assert loaded[0].name == f"step-{loaded[1]['step']:09d}.pt"
         seen = loaded[1]["step"]
-    assert seen > 0
     checkpoints.save(seen + 1, {"step": seen + 1})
     assert len(os.listdir(tmp_path)) == 2  # what the kills left half-written is gone
