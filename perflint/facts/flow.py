@@ -154,10 +154,13 @@ class Flow:
         self.calls_named: defaultdict[str, list[ast.Call]] = defaultdict(list)
         self.loops: list[Loop] = []
         self.returns: list[ast.Return] = []
-        self.yields: list[ast.expr] = []
+        self.yields: list[ast.AST] = []
+        """Where others may run in the middle of the scope: `yield`, `await` and what awaits by itself."""
         self.inner: list[FunctionNode | ast.Lambda] = []
         self.inner_names: set[str] = set()
-        """Names that functions and lambdas inside this scope read or write."""
+        """Names that functions, lambdas and classes inside this scope read or write."""
+        self.class_names: set[str] = set()
+        """Names that the bodies of a module's own classes read."""
         self.rebound_inside: set[str] = set()
         """Names that functions inside this scope declare `nonlocal`, and so may bind anew."""
         self.outer_names: set[str] = set()
@@ -512,6 +515,8 @@ class _Pass:
                 if annotated is not None:
                     self.expression(annotated, node)
                     self.assign(target, node, "assign", annotated)
+                if self.flow.scope.is_module:  # a function does not evaluate those of its variables
+                    self.expression(node.annotation, node)
             case ast.If(test=test, body=body, orelse=orelse):
                 self.expression(test, node)
                 before = self.env
@@ -522,12 +527,14 @@ class _Pass:
                 self.env = self.joined((after_body, self.env))
             case ast.For() | ast.AsyncFor():
                 self.expression(node.iter, node)
+                self.suspend(node)
                 self.loop(node, node.body, node.orelse)
             case ast.While():
                 self.loop(node, node.body, node.orelse)
             case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
                 outer = self.block
                 self.block = self.inside("with", node)
+                self.suspend(node)
                 for item in items:
                     self.note(item, node)
                     self.expression(item.context_expr, item)
@@ -568,7 +575,9 @@ class _Pass:
             case ast.ClassDef(name=name):
                 for child in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
                     self.expression(child, node)
-                if not self.flow.scope.is_module:
+                if self.flow.scope.is_module:
+                    self.flow.class_names.update(n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name))
+                else:
                     self.note_inner_names(node)
                 self.bind(name, node, "class", None)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
@@ -735,6 +744,7 @@ class _Pass:
             self.env = self.copied(before)
             self.note(case, node)
             outer, self.block = self.block, self.inside("case", node)
+            self.pattern(case.pattern, case)
             for part in ast.walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if isinstance(name, str):
@@ -745,6 +755,21 @@ class _Pass:
             self.block = outer
             ends.append(self.env)
         self.env = self.joined(ends)
+
+    def pattern(self, node: ast.pattern, parent: ast.AST) -> None:
+        """Evaluate the expressions in a pattern: constants, keys and classes."""
+        if self.recording:
+            self.flow.parent[node] = parent
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.pattern):
+                self.pattern(child, node)
+            elif isinstance(child, ast.expr):
+                self.expression(child, node)
+
+    def suspend(self, node: ast.AST) -> None:
+        """Note that `async for` and the like let others run in the middle of the function."""
+        if self.recording and (isinstance(node, (ast.AsyncFor, ast.AsyncWith)) or getattr(node, "is_async", 0)):
+            self.flow.yields.append(node)
 
     def delete(self, target: ast.expr, parent: ast.AST) -> None:
         if isinstance(target, ast.Name):
@@ -964,6 +989,7 @@ class _Pass:
             if self.recording:
                 self.flow.loops.append(block.loop)
             self.note(generator, node)
+            self.suspend(generator)
             self.assign(generator.target, generator, "for", generator.iter)
             for condition in generator.ifs:
                 self.expression(condition, generator)

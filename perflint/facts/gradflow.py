@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 
 from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS, TENSOR_METHODS
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
-from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text
+from perflint.facts.uses import Step, Walk, Way
+from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -57,108 +57,95 @@ _HOST_CALLS = _FREE_CALLS - {"argmax", "eq", "argsort"}
 
 def graph_ends(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> list[GradEnd]:
     """The uses of a value's graph. Empty when every use drops it (`.detach()`, `.item()`, `argmax`, a comparison)."""
-    return list(_Walk(facts, scope, depth).ends_of(node))
+    return list(_Graph(facts, scope, depth).ends(node))
 
 
 def tensor_ends(facts: Facts, scope: Scope, nodes: list[ast.expr], depth: int = 2) -> list[GradEnd]:
     """The uses of tensors and of all tensors computed from them, with or without a graph, up to where the host reads them."""
-    walk = _Walk(facts, scope, depth, detached=True)
-    return [end for node in nodes for end in walk.ends_of(node)]
+    return list(_Graph(facts, scope, depth, detached=True).ends(*nodes))
 
 
-class _Walk:
+class _Graph(Walk[GradEnd]):
+    """Which uses need the graph behind a value. detached: which follow the tensor itself, with or without a graph."""
+
     def __init__(self, facts: Facts, scope: Scope, depth: int, detached: bool = False) -> None:
-        self.facts, self.scope, self.flow, self.depth = facts, scope, flow_of(scope), depth
-        self.detached = detached
+        super().__init__(scope)
+        self.facts, self.depth, self.detached = facts, depth, detached
         self.free_methods = _HOST_METHODS if detached else _FREE_METHODS
         self.free_calls = _HOST_CALLS if detached else _FREE_CALLS
-        self.seen: set[object] = set()
 
-    def ends_of(self, node: ast.AST) -> Iterator[GradEnd]:
-        flow = self.flow
-        while True:
-            parent = flow.parent.get(node)
-            match parent:
-                case None:
-                    return
-                case ast.Attribute(attr=attr):
-                    if attr in ("requires_grad", "is_leaf", "grad_fn") and not self.detached:
-                        yield GradEnd(GradUse.UNKNOWN, parent, f"`{attr}` is read")
-                        return
-                    if attr == "grad_fn" or attr in HOST_ATTRIBUTES or (attr == "data" and not self.detached):
-                        if not self.facts.inference.value(self.scope, parent.value).may_be(Instance):
-                            return
-                    call = flow.parent.get(parent)
-                    if isinstance(call, ast.Call) and call.func is parent:
-                        if attr == "backward":
-                            yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
-                            return
-                        if attr in self.free_methods and not self.facts.loops.targets(self.scope, call):
-                            return
-                        if attr in ("register_hook", "retain_grad", "requires_grad_"):
-                            yield GradEnd(GradUse.BACKWARD, call, f"`{attr}` is called on it")
-                            return
-                        node = call
-                        continue
-                    if isinstance(parent.ctx, ast.Store):
-                        return
-                    node = parent
-                case ast.Call():
-                    end = self._argument(parent, node)
-                    if end is not None:
-                        yield from end
-                        return
-                    node = parent
-                case ast.Compare() if self.detached:
-                    node = parent
-                case ast.FormattedValue(format_spec=None) if not self.detached and not self._is_scalar(node):
-                    yield GradEnd(GradUse.UNKNOWN, parent, "it is printed")
-                    return
-                case ast.Assert(msg=shown) if shown is node:
-                    yield GradEnd(GradUse.LEAVES, parent, "it is raised")
-                    return
-                case ast.Compare() | ast.FormattedValue() | ast.If() | ast.While() | ast.Assert() | ast.Expr():
-                    return
-                case ast.Subscript(slice=key) if key is node and not self.detached:
-                    return
-                case ast.Subscript():
-                    if self._takes_indices(parent) and not self.detached:
-                        return
-                    node = parent
-                case ast.AugAssign(target=target):
-                    yield from self._bound([target], parent.value, node)
-                    return
-                case ast.Assign(targets=targets, value=value):
-                    yield from self._bound(targets, value, node)
-                    return
-                case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
-                    yield from self._bound([target], node, node)
-                    return
-                case ast.Return():
-                    yield GradEnd(GradUse.LEAVES, parent, "it is returned")
-                    return
-                case ast.Yield() | ast.YieldFrom() | ast.Await():
-                    yield GradEnd(GradUse.LEAVES, parent, "it is yielded")
-                    return
-                case ast.For() | ast.comprehension():
-                    yield from self._iterated(parent)
-                    return
-                case ast.Lambda():
-                    yield GradEnd(GradUse.LEAVES, parent, "a lambda returns it")
-                    return
-                case ast.Raise():
-                    yield GradEnd(GradUse.LEAVES, parent, "it is raised")
-                    return
-                case ast.withitem() | ast.Delete():
-                    return
-                case _:
-                    node = parent
+    def judge(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
+        match step.way:
+            case Way.TESTED | Way.DROPPED | Way.DELETED:
+                return
+            case Way.COMPARED | Way.INDEX if not self.detached:
+                return
+            case Way.FORMATTED:
+                if not self.detached and _shown_whole(step.node) and not self._is_scalar(step.value):
+                    yield GradEnd(GradUse.UNKNOWN, step.node, "it is printed")
+            case Way.ATTRIBUTE:
+                yield from self._read(step)
+            case Way.METHOD:
+                yield from self._called(step)
+            case Way.ARGUMENT:
+                assert isinstance(step.node, ast.Call)
+                yield from self._argument(step.node)
+            case Way.CHANGED if isinstance(step.node, ast.Subscript) and isinstance(step.node.ctx, ast.Store):
+                yield from self._stored(step.node)
+            case Way.CHANGED | Way.OPERAND if step.result is None:
+                yield from self._added(step)
+            case Way.STORED if step.name:
+                yield GradEnd(GradUse.LEAVES, step.node, f"`{step.name}` is a global variable")
+            case Way.STORED | Way.BOUND:
+                if self.detached or step.index != (1,) or not self._gives_indices(step.value):
+                    yield from self._stored(step.node) if step.way is Way.STORED else step.definitions
+            case Way.ITEM:
+                if self.detached or not self._takes_indices(step.node):
+                    yield from filter(None, [step.result])
+            case Way.ENTERED if self._value(step.value).may_be(Instance):
+                yield GradEnd(GradUse.UNKNOWN, step.node, f"a `with` enters `{ast.unparse(step.value)}`")
+            case Way.ITERATED | Way.MATCHED | Way.ENTERED:
+                yield from step.definitions
+                yield from filter(None, [step.result])
+            case Way.ALIAS | Way.CONTAINED | Way.UNPACKED | Way.OPERAND | Way.COMPARED | Way.INDEX | Way.CALLED:
+                yield from filter(None, [step.result])
+            case Way.RETURNED | Way.YIELDED | Way.RAISED:
+                yield GradEnd(GradUse.LEAVES, step.node, f"it is {step.way.name.lower()}")
+            case Way.CAPTURED:
+                yield GradEnd(GradUse.UNKNOWN, step.node, f"a function inside uses `{step.name or ast.unparse(step.value)}`")
+            case _:
+                yield GradEnd(GradUse.UNKNOWN, step.node, f"nothing is known of `{ast.unparse(step.node)}`")
 
-    def _takes_indices(self, node: ast.Subscript) -> bool:
+    def _value(self, node: ast.AST) -> Value:
+        assert isinstance(node, ast.expr)
+        return self.facts.inference.value(self.scope, node)
+
+    def _read(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
+        """What an attribute hands on of the graph."""
+        if step.name in ("requires_grad", "is_leaf", "grad_fn") and not self.detached:
+            yield GradEnd(GradUse.UNKNOWN, step.node, f"`{step.name}` is read")
+            return
+        plain = step.name == "grad_fn" or step.name in HOST_ATTRIBUTES or (step.name == "data" and not self.detached)
+        if step.result is not None and not (plain and not self._value(step.value).may_be(Instance)):
+            yield step.result
+
+    def _called(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
+        call = step.node
+        assert isinstance(call, ast.Call)
+        if step.name == "backward":
+            yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
+        elif step.name in self.free_methods and not self.facts.loops.targets(self.scope, call):
+            return
+        elif step.name in ("register_hook", "retain_grad", "requires_grad_"):
+            yield GradEnd(GradUse.BACKWARD, call, f"`{step.name}` is called on it")
+        else:
+            yield call
+
+    def _takes_indices(self, node: ast.AST) -> bool:
         """`x.max(1)[1]`, `x.topk(k)[1]`: the indices of a pair carry no gradient."""
-        base = node.value
-        index = node.slice
-        return self._gives_indices(base) and isinstance(index, ast.Constant) and index.value in (1, -1)
+        if not isinstance(node, ast.Subscript):
+            return False
+        return self._gives_indices(node.value) and isinstance(node.slice, ast.Constant) and node.slice.value in (1, -1)
 
     def _gives_indices(self, node: ast.AST) -> bool:
         """Whether a call gives a pair of values and their indices."""
@@ -166,104 +153,71 @@ class _Walk:
             return False
         return not self.facts.loops.targets(self.scope, node)
 
-    def _bound(self, targets: list[ast.expr], value: ast.AST, node: ast.AST) -> Iterator[GradEnd]:
-        for target in targets:
-            if isinstance(target, (ast.Attribute, ast.Subscript)):
-                yield from self._stored(target)
-                continue
-            parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            if len(parts) == 2 and not self.detached and self._gives_indices(value):
-                parts = parts[:1]
-            if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(parts) == len(value.elts):
-                parts = [parts[value.elts.index(node)]]
-            for part in parts:
-                inner = part.value if isinstance(part, ast.Starred) else part
-                yield from self._definitions(inner)
+    def _added(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
+        """What becomes of a value that `+=` adds, or that it adds to."""
+        target = step.node.target if isinstance(step.node, ast.AugAssign) else None
+        yield from self._stored(target) if isinstance(target, (ast.Attribute, ast.Subscript)) else step.definitions
 
-    def _definitions(self, target: ast.expr) -> Iterator[GradEnd]:
-        if isinstance(target, (ast.Attribute, ast.Subscript)):
-            yield from self._stored(target)
-            return
-        for definition in self.flow.definitions_at(target):
-            if definition not in self.seen:
-                self.seen.add(definition)
-                yield from self.of_definition(definition)
-
-    def of_definition(self, definition: Definition) -> Iterator[GradEnd]:
-        """The uses of the graph of what a definition binds."""
-        if definition.name in self.flow.inner_names:
-            yield GradEnd(GradUse.UNKNOWN, definition.node, f"a function inside uses `{definition.name}`")
-        if definition.name in self.flow.outer_names:
-            yield GradEnd(GradUse.LEAVES, definition.node, f"`{definition.name}` is a global variable")
-        for use in self.flow.uses[definition]:
-            yield from self.ends_of(use)
-
-    def _stored(self, target: ast.expr) -> Iterator[GradEnd]:
+    def _stored(self, target: ast.AST) -> Iterator[GradEnd | ast.AST | Definition]:
         """Stored in an attribute or an item: followed when the container is a local, else it leaves."""
         root = target
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value
         if isinstance(root, ast.Name) and isinstance(target, ast.Subscript):
-            base = self.facts.inference.value(self.scope, target.value)
-            if base.must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
+            if self._value(target.value).must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
                 return
             definitions = self.flow.reaching.get(root, frozenset())
             if definitions and all(d.kind != "parameter" for d in definitions):
-                for definition in definitions:
-                    if definition not in self.seen:
-                        self.seen.add(definition)
-                        yield from self.of_definition(definition)
+                yield from definitions
                 return
         yield GradEnd(GradUse.LEAVES, target, f"it is stored in `{ast.unparse(target)}`")
 
-    def _iterated(self, node: ast.For | ast.comprehension) -> Iterator[GradEnd]:
-        for name in ast.walk(node.target):
-            if isinstance(name, ast.Name):
-                yield from self._definitions(name)
-        if isinstance(node, ast.comprehension):
-            yield from self.ends_of(self.flow.parent[node])
-
-    def _argument(self, call: ast.Call, node: ast.AST) -> Iterator[GradEnd] | None:
-        """What a call does with an argument; None when its result carries the graph on."""
+    def _argument(self, call: ast.Call) -> Iterator[GradEnd | ast.AST | Definition]:
+        """What a call does with an argument."""
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
-        if isinstance(call.func, ast.Attribute) and call.func is node:
-            return None
         if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
-            return iter((GradEnd(GradUse.BACKWARD, call, "it is back-propagated"),))
+            yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
+            return
         shown = None if self.detached else self._shows(call, name)
         if shown is not None:
-            return iter((GradEnd(GradUse.UNKNOWN, call, shown),))
+            yield GradEnd(GradUse.UNKNOWN, call, shown)
+            return
         targets = self.facts.loops.targets(self.scope, call)
         if name in self.free_calls and not targets:
-            return iter(())
+            return
         if isinstance(call.func, ast.Attribute) and name in _COLLECTING and not targets:
-            return self._collected(call, call.func.value)
-        value = self.facts.inference.value(self.scope, call)
-        if value.must(lambda a: isinstance(a, (Number, Literal, Text)) or _is_array(a)):
-            if not self._keeps(call):
-                return iter(())
-        callee = self.facts.inference.value(self.scope, call.func)
-        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
-            return None
-        if targets and self.depth > 0:
-            inside = self._inside(call, targets, node)
-            return chain(inside, self._given(call)) if self.facts.loops.may_run_others(self.scope, call) else inside
-        if self.facts.inference.value(self.scope, call.func).may_be(Object):
-            return None  # a module or a criterion of unknown class: the graph goes on in its result
-        if isinstance(call.func, ast.Attribute):
-            if name in TENSOR_METHODS:
-                return None
-            receiver = self.facts.inference.value(self.scope, call.func.value)
-            if receiver.alternatives and not receiver.open:
-                return None
-        return self._given(call)
+            yield from self._collected(call, call.func.value)
+        elif not targets and self._value(call).must(lambda a: isinstance(a, (Number, Literal, Text)) or _is_array(a)):
+            return
+        elif self._result_carries(call, name, bool(targets)):
+            yield call
+        elif targets and self.depth > 0:
+            yield from self._inside(call, targets)
+            if self.facts.loops.may_run_others(self.scope, call):
+                yield self._given(call)
+        else:
+            yield self._given(call)
 
-    def _given(self, call: ast.Call) -> Iterator[GradEnd]:
-        yield GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
+    def _result_carries(self, call: ast.Call, name: str, followed: bool) -> bool:
+        """Whether a call gives an argument to nobody but its result. followed: what it runs is looked at."""
+        callee = self._value(call.func)
+        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
+            return True
+        if followed and self.depth > 0:
+            return False
+        if callee.may_be(Object):
+            return True  # a module or a criterion of unknown class: the graph goes on in its result
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        receiver = self._value(call.func.value)
+        return name in TENSOR_METHODS or (bool(receiver.alternatives) and not receiver.open)
+
+    def _given(self, call: ast.Call) -> GradEnd:
+        return GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
 
     def _shows(self, call: ast.Call, name: str) -> str | None:
         """What a call shows of the graph, under its own name or as a function that was passed."""
-        for alternative in self.facts.inference.value(self.scope, call.func).alternatives:
+        for alternative in self._value(call.func).alternatives:
             if isinstance(alternative, External):
                 known = name if name in _SHOWS_GRAPH else alternative.qualname.removeprefix("builtins.")
                 if known in _SHOWS_GRAPH:
@@ -272,46 +226,32 @@ class _Walk:
 
     def _is_scalar(self, node: ast.AST) -> bool:
         """Whether an f-string shows nothing but a number, and not `grad_fn=...`."""
-        assert isinstance(node, ast.expr)
-        return self.facts.inference.value(self.scope, node).must(lambda a: not isinstance(a, Tensor) or a.ndim == 0)
+        return self._value(node).must(lambda a: not isinstance(a, Tensor) or a.ndim == 0)
 
-    def _keeps(self, call: ast.Call) -> bool:
-        """Whether a project function that returns a plain number may still keep its argument."""
-        return bool(self.facts.loops.targets(self.scope, call))
+    def _collected(self, call: ast.Call, root: ast.expr) -> Iterator[GradEnd | ast.AST | Definition]:
+        definitions = self.flow.reaching.get(root, frozenset()) if isinstance(root, ast.Name) else frozenset()
+        if not definitions or any(definition.kind == "parameter" for definition in definitions):
+            yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path_of(root) or ast.unparse(root)}`")
+        yield from (definition for definition in definitions if definition.kind != "parameter")
 
-    def _collected(self, call: ast.Call, root: ast.expr) -> Iterator[GradEnd]:
-        path = path_of(root)
-        if isinstance(root, ast.Name):
-            definitions = self.flow.reaching.get(root, frozenset())
-            if not definitions:
-                yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path}`")
-            for definition in definitions:
-                if definition not in self.seen:
-                    self.seen.add(definition)
-                    if definition.kind == "parameter":
-                        yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path}`")
-                    else:
-                        yield from self.of_definition(definition)
-            return
-        yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path or ast.unparse(root)}`")
-
-    def _inside(self, call: ast.Call, targets: list[Scope], node: ast.AST) -> Iterator[GradEnd]:
-        result_carries = False
+    def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
+        """What functions of the project do with an argument, whichever parameter takes it."""
         for target in targets:
             try:
-                walk = _Walk(self.facts, target, self.depth - 1, self.detached)
+                walk = _Graph(self.facts, target, self.depth - 1, self.detached)
             except SyntaxProblem:
-                yield from self._given(call)
+                yield self._given(call)
                 continue
-            for definition in walk.flow.definitions:
-                if definition.kind == "parameter" and definition.name not in ("self", "cls"):
-                    for end in walk.of_definition(definition):
-                        if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
-                            result_carries = True
-                        else:
-                            yield GradEnd(end.use, call, f"`{ast.unparse(call.func)}`: {end.note}")
-        if result_carries:
-            yield from self.ends_of(call)
+            parameters = [d for d in walk.flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")]
+            for end in walk.ends(*parameters):
+                if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
+                    yield call
+                else:
+                    yield GradEnd(end.use, call, f"`{ast.unparse(call.func)}`: {end.note}")
+
+
+def _shown_whole(node: ast.AST) -> bool:
+    return isinstance(node, ast.FormattedValue) and node.format_spec is None
 
 
 def _is_array(alternative: object) -> bool:
