@@ -106,6 +106,10 @@ class _Proof:
 
     def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         """What code of the project runs without calling it."""
+        nodes = [*nodes]
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                yield Obligation(Kind.RETENTION, f"the body of the class `{node.name}` may keep what it makes")
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.scope(function)
 

@@ -170,7 +170,7 @@ def check(code: Code) -> Iterator[Finding]:
             reported.append(number)
             missing = [Obligation(Kind.GRADIENT, f"{end.note} with its graph") for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
-            missing += _other_graphs(code)
+            missing += _other_graphs(code, call)
             missing += [_REMEMBERED] if code.facts.grad_mode.may_be_called_in_autocast(scope) else []
             missing = missing or [*hidden_graphs(code.facts, scope)]
             missing = missing or [*filter(None, [kept_by(code.facts, scope, code.flow.calls, code.flow.order)])]
@@ -332,8 +332,14 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[Obligation]:
         yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
 
 
-def _other_graphs(code: Code) -> Iterator[Obligation]:
-    """Tensors that no forward pass here computes, but that leave the function and may belong to a graph."""
+def _other_graphs(code: Code, reported: ast.Call) -> Iterator[Obligation]:
+    """Tensors that another call computes than the reported one, but that leave the function and may belong to a graph."""
+    for call in code.flow.calls:
+        value = code.value(call)
+        if call is not reported and (may_record(value) or (value.open and not value.alternatives)):
+            for end in graph_ends(code.facts, code.scope, call):
+                if end.use is not GradUse.UNKNOWN:
+                    yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")
     for statement in code.flow.returns:
         value = code.value(statement.value) if statement.value is not None else None
         if value is not None and may_record(value):

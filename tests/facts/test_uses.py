@@ -23,5 +23,3 @@ def test_each_field_of_each_node_is_listed() -> None:
     present = {f"{kind.__name__}.{field}" for kind in KINDS for field in kind._fields if not issubclass(kind, ast.Constant)}
     assert not {field for field in present if not field.startswith("Constant.")} - {*listed}
     assert len(listed) == len({*listed})
-
-
