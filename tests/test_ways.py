@@ -189,6 +189,7 @@ WAYS = {
     "variable of a comprehension": "[act(w) for w in [{v}]]",
     "condition of a comprehension": "[1 for w in [{v}] if act(w)]",
     "loop": "for w in [{v}]:\n    {act}",
+    "loop that goes on": "for w in [None, {v}]:\n    if w is None:\n        continue\n    {act}",
     "loop over its rows": "for w in {v}.view(1, -1):\n    {act}",
     "loop that fills an attribute": "holder = Holder()\nfor holder.value in [{v}]:\n    act(holder.value)",
     "loop over pairs": "for i, w in enumerate([{v}]):\n    {act}",
@@ -197,7 +198,7 @@ WAYS = {
     "context manager that is closed": "with contextlib.ExitStack() as stack:\n    stack.callback(act, {v})",
     "error": "try:\n    raise Held({v})\nexcept Held as error:\n    act(error.args[0])",
     "cause of an error": "try:\n    raise Held() from Held({v})\nexcept Held as error:\n    act(error.__cause__.args[0])",
-    "message of an assertion": "try:\n    assert not KEPT and False, {v}\nexcept AssertionError as error:\n    act(error.args[0])",
+    "message of an assertion": "try:\n    assert False, {v}\nexcept AssertionError as error:\n    act(error.args[0])",
     "else and finally": "try:\n    w = {v}\nexcept Held:\n    raise\nelse:\n    u = w\nfinally:\n    act(u)",
     "pattern": "match {v}:\n    case w:\n        {act}",
     "pattern with a name": "match {v}:\n    case object() as w:\n        {act}",
@@ -228,12 +229,13 @@ WAYS = {
     "global variable": "global GIVEN\nGIVEN = {v}\nact(GIVEN)",
     "function": "def inner():\n    return {v}\nw = inner()\n{act}",
     "generator": "def inner():\n    yield {v}\nw = next(inner())\n{act}",
-    "generator that is sent to": "def inner():\n    act((yield))\nrun = inner()\nnext(run)\nnext(iter([run.send]), None)({v}) if 0 else None"
-    "\ntry:\n    run.send({v})\nexcept StopIteration:\n    pass",
+    "generator that is sent to": "def inner():\n    act((yield))\nrun = inner()\nnext(run)\n"
+    "try:\n    run.send({v})\nexcept StopIteration:\n    pass",
     "generator of a generator": "def inner():\n    yield from [{v}]\nw = next(inner())\n{act}",
     "coroutine": "async def inner():\n    return {v}\nw = asyncio.run(inner())\n{act}",
     "await": "async def give():\n    return {v}\nasync def inner():\n    act(await give())\nasyncio.run(inner())",
-    "async for": "async def give():\n    yield {v}\nasync def inner():\n    async for w in give():\n        {act}\nasyncio.run(inner())",
+    "async for": "async def give():\n    yield {v}\nasync def inner():\n    async for w in give():\n"
+    "        {act}\nasyncio.run(inner())",
     "async with": "@contextlib.asynccontextmanager\nasync def give():\n    yield {v}\nasync def inner():\n"
     "    async with give() as w:\n        {act}\nasyncio.run(inner())",
     "attribute": "holder = Holder()\nholder.value = {v}\nw = holder.value\n{act}",
@@ -289,14 +291,13 @@ def program(way: str, act: str) -> str:
     return HEAD.replace("{act}", action.replace("kept", "KEPT")) + frame.replace("{code}", code)
 
 
-@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_value_that_goes_another_way_is_not_fixed_safely(way: str, act: str) -> None:
-    assert changes({"main.py": program(way, act)})[0] == []
+def test_safe_fixes_change_nothing(way: str) -> None:
+    assert {act: changed for act in ACTS if (changed := changes({"main.py": program(way, act)})[0])} == {}
 
 
-def test_programs_hold_each_node() -> None:
+def test_each_node_takes_part() -> None:
     taken = {type(node) for way in WAYS for act in ACTS for node in ast.walk(ast.parse(program(way, act)))}
-    bases = (ast.stmt, ast.expr, ast.pattern, ast.excepthandler)
-    kinds = {kind for base in bases for kind in base.__subclasses__() if not issubclass(kind, _Deprecated)}
+    kinds = {kind for base in (ast.stmt, ast.expr, ast.pattern, ast.excepthandler) for kind in base.__subclasses__()}
     assert {kind.__name__ for kind in kinds - taken} == set()

@@ -296,6 +296,8 @@ class _Tampering:
                 return Obligation(Kind.CONTROL_FLOW, "the function is suspended in between")
             case ast.For() | ast.comprehension():
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(node)}` is iterated over")
+            case ast.Assert(msg=shown) if shown is node:
+                return Obligation(Kind.RETENTION, f"an error holds `{ast.unparse(node)}`")
             case ast.Match():
                 return Obligation(Kind.NAMES, f"a `match` may give `{ast.unparse(node)}` another name")
         return None

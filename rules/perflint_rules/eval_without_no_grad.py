@@ -67,6 +67,7 @@ from perflint.api import (
     Code,
     Cost,
     Edit,
+    External,
     Finding,
     GradEnd,
     GradUse,
@@ -336,7 +337,8 @@ def _other_graphs(code: Code, reported: ast.Call) -> Iterator[Obligation]:
     """Tensors that another call computes than the reported one, but that leave the function and may belong to a graph."""
     for call in code.flow.calls:
         value = code.value(call)
-        if call is not reported and (may_record(value) or (value.open and not value.alternatives)):
+        unknown = value.open and not value.alternatives and not code.value(call.func).must_be(External)
+        if call is not reported and (unknown or may_record(value)):
             for end in graph_ends(code.facts, code.scope, call):
                 if end.use is not GradUse.UNKNOWN:
                     yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-from ask import Program
-
-from perflint.facts.flow import flow_of
-from perflint.facts.uses import FIELDS, NO_VALUES, Way, steps
+from perflint.facts.uses import FIELDS, NO_VALUES
 
 KINDS = [
     kind
