@@ -179,8 +179,8 @@ def test_an_item_that_crashes_or_fails_is_recorded_and_the_rest_goes_on(tmp_path
 
 
 def test_an_item_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_day, "LIMIT", lambda estimate_s: 1.0)
-    found = worked(tmp_path, item("hang", hang, alone=True), item("well", well))
+    monkeypatch.setattr(gpu_day, "LIMIT", lambda estimate_s: estimate_s)
+    found = worked(tmp_path, item("hang", hang, alone=True), item("well", well, estimate_s=500))
     assert found["hang"]["failed"] == "did not end in 1 s"
     assert "result" in found["well"]
 
