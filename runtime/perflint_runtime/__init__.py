@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint_runtime.callbacks import Callback as Callback
-    from perflint_runtime.callbacks import EarlyStopping as EarlyStopping
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
     from perflint_runtime.collate import pad_collate as pad_collate
-    from perflint_runtime.cores import usable_cores as usable_cores
     from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
     from perflint_runtime.csv_rows import CsvRows as CsvRows
-    from perflint_runtime.distributed import Processes as Processes
+    from perflint_runtime.export import export_safetensors as export_safetensors
     from perflint_runtime.feature_cache import FeatureCache as FeatureCache
     from perflint_runtime.features import extract_features as extract_features
-    from perflint_runtime.hf import HFLoaders as HFLoaders
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
-    from perflint_runtime.loggers import Logger as Logger
+    from perflint_runtime.loggers import MlflowLogger as MlflowLogger
     from perflint_runtime.loggers import TensorBoardLogger as TensorBoardLogger
     from perflint_runtime.loggers import WandbLogger as WandbLogger
     from perflint_runtime.losses import CrossEntropy as CrossEntropy
     from perflint_runtime.losses import accuracy as accuracy
+    from perflint_runtime.losses import balanced_class_weights as balanced_class_weights
     from perflint_runtime.memory import MemoryManager as MemoryManager
-    from perflint_runtime.memory import MemoryUse as MemoryUse
-    from perflint_runtime.memory import TrackedMemory as TrackedMemory
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
-    from perflint_runtime.models import checkpoint_blocks as checkpoint_blocks
     from perflint_runtime.models import prepare_model as prepare_model
     from perflint_runtime.oom import MicroBatchBackward as MicroBatchBackward
     from perflint_runtime.oom import find_executable_batch_size as find_executable_batch_size
@@ -41,70 +36,49 @@ if TYPE_CHECKING:
     from perflint_runtime.packing import packed_collate as packed_collate
     from perflint_runtime.prefetch import DevicePrefetcher as DevicePrefetcher
     from perflint_runtime.prefetch import to_device as to_device
-    from perflint_runtime.resumable import ResumableLoader as ResumableLoader
     from perflint_runtime.sampling import LengthBucketSampler as LengthBucketSampler
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
     from perflint_runtime.scalars import NonFiniteError as NonFiniteError
     from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
-    from perflint_runtime.scalars import ScalarRecord as ScalarRecord
-    from perflint_runtime.settings import DataSettings as DataSettings
     from perflint_runtime.settings import ModelSettings as ModelSettings
-    from perflint_runtime.settings import Settings as Settings
     from perflint_runtime.settings import TrainingSettings as TrainingSettings
     from perflint_runtime.settings import load_settings as load_settings
-    from perflint_runtime.settings import settings_from_dict as settings_from_dict
-    from perflint_runtime.state import RandomState as RandomState
     from perflint_runtime.state import inference as inference
     from perflint_runtime.state import random_state as random_state
     from perflint_runtime.state import set_random_state as set_random_state
     from perflint_runtime.state import set_seed as set_seed
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
     from perflint_runtime.trainer import Trainer as Trainer
-    from perflint_runtime.tune import LoaderTiming as LoaderTiming
-    from perflint_runtime.tune import TunedLoader as TunedLoader
     from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
-    "callbacks": (
-        "Callback",
-        "EarlyStopping",
-    ),
+    "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),
-    "cores": ("usable_cores",),
     "csv_dataset": ("CsvDataset",),
     "csv_rows": ("CsvRows",),
-    "distributed": ("Processes",),
+    "export": ("export_safetensors",),
     "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),
-    "hf": (
-        "HFLoaders",
-        "dataloaders_from_hf",
-    ),
+    "hf": ("dataloaders_from_hf",),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",
-        "Logger",
+        "MlflowLogger",
         "TensorBoardLogger",
         "WandbLogger",
     ),
     "losses": (
         "CrossEntropy",
         "accuracy",
+        "balanced_class_weights",
     ),
-    "memory": (
-        "MemoryManager",
-        "MemoryUse",
-        "TrackedMemory",
-    ),
+    "memory": ("MemoryManager",),
     "metrics": (
         "DeviceSum",
         "LossMeter",
     ),
-    "models": (
-        "checkpoint_blocks",
-        "prepare_model",
-    ),
+    "models": ("prepare_model",),
     "oom": (
         "MicroBatchBackward",
         "find_executable_batch_size",
@@ -118,24 +92,18 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "DevicePrefetcher",
         "to_device",
     ),
-    "resumable": ("ResumableLoader",),
     "sampling": ("LengthBucketSampler",),
     "scalars": (
         "AsyncScalars",
         "NonFiniteError",
         "NonFiniteGuard",
-        "ScalarRecord",
     ),
     "settings": (
-        "DataSettings",
         "ModelSettings",
-        "Settings",
         "TrainingSettings",
         "load_settings",
-        "settings_from_dict",
     ),
     "state": (
-        "RandomState",
         "inference",
         "random_state",
         "set_random_state",
@@ -143,11 +111,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     ),
     "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
-    "tune": (
-        "LoaderTiming",
-        "TunedLoader",
-        "tune_loader",
-    ),
+    "tune": ("tune_loader",),
 }
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}

@@ -4,13 +4,16 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 _NAME = re.compile(r"step-(\d{9,})\.pt")
+_BEST = "best.txt"
+"""Holds the name of the best checkpoint's file."""
 
 
 class Checkpoints:
@@ -37,35 +40,59 @@ class Checkpoints:
         found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
         return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
 
-    def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Write `state` as the checkpoint of `step`, then delete all but the newest `keep`.
+    def save(self, step: int, state: Mapping[str, Any], *, is_best: bool = False) -> Path:
+        """Write `state` as the checkpoint of `step`, then delete all but the `keep` with the highest steps, this and the best.
 
         `state` holds tensors, numbers, strings, and lists and dicts of these: nothing that `torch.load` would refuse with
-        `weights_only=True`. Device tensors are copied to the host here, so this waits for the device.
+        `weights_only=True`. Device tensors are copied to the host here, so this waits for the device. `is_best` makes it the
+        best one: it stays until another one is.
 
         Raises:
-            OSError: the folder cannot be written; the older checkpoints stay.
+            OSError: the folder cannot be written, or is full; the older checkpoints stay.
             TypeError: the state holds something else; the message names the place.
 
         """
         plain = as_plain(state, "state")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._remove_leftovers()
+        for leftover in self.folder.glob(".*.unfinished"):
+            leftover.unlink(missing_ok=True)
         path = self.folder / f"step-{step:09d}.pt"
-        handle, unfinished = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".unfinished")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                torch.save(plain, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        except BaseException:
-            Path(unfinished).unlink(missing_ok=True)
-            raise
-        _flush_folder(self.folder)
-        for old in self.paths()[: -self.keep]:
-            old.unlink(missing_ok=True)
+        with written_aside(path) as unfinished:
+            try:
+                torch.save(plain, unfinished)
+            except RuntimeError as error:  # torch's writer hides why a write failed
+                raise OSError(f"cannot write {path}: {' '.join(str(error).split())} (is the disk full?)") from error
+        if is_best:
+            with written_aside(self.folder / _BEST) as unfinished:
+                unfinished.write_text(path.name, encoding="utf-8")
+        kept = {path, self.best(), *self.paths()[-self.keep :]}
+        for old in self.paths():
+            if old not in kept:
+                old.unlink(missing_ok=True)
         return path
+
+    def best(self) -> Path | None:
+        """The checkpoint that was saved as the best one, or None."""
+        try:
+            path = self.folder / (self.folder / _BEST).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return path if _NAME.fullmatch(path.name) and path.is_file() else None
+
+    def load_best(self, map_location: str | torch.device = "cpu") -> tuple[Path, dict[str, Any]] | None:
+        """The best checkpoint, read as `load_latest` reads; None if none was saved as the best.
+
+        Raises:
+            RuntimeError: it cannot be read.
+
+        """
+        path = self.best()
+        if path is None:
+            return None
+        try:
+            return path, torch.load(path, map_location=map_location, weights_only=True)
+        except Exception as error:  # torch raises many kinds, by what is damaged
+            raise RuntimeError(f"{path} cannot be read: {' '.join(str(error).split())[:200]}") from error
 
     def load_latest(self, map_location: str | torch.device = "cpu") -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint that can be read, or None if there is none.
@@ -91,9 +118,27 @@ class Checkpoints:
             raise RuntimeError(f"no checkpoint can be read; {'; '.join(problems)}")
         return None
 
-    def _remove_leftovers(self) -> None:
-        for path in self.folder.glob(".*.unfinished"):
-            path.unlink(missing_ok=True)
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Give a path to write to, whose file takes the place of `path` once it is complete on the disk, or goes away.
+
+    Raises:
+        OSError: the folder cannot be written.
+
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".unfinished")
+    os.close(handle)
+    unfinished = Path(name)
+    try:
+        yield unfinished
+        with open(unfinished, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
 
 
 def as_plain(value: Any, where: str) -> Any:

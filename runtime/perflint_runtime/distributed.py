@@ -1,7 +1,8 @@
 """Several processes under `torchrun`: torch's own engines (DDP, FSDP2), set up and asked in one place."""
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,14 @@ class Processes:
             torch.cuda.set_device(local_rank)
         if not dist.is_initialized():
             dist.init_process_group("nccl" if device_type == "cuda" else "gloo")
-        return Processes(dist.get_rank(), dist.get_world_size(), local_rank)
+        return Processes.present()
+
+    @staticmethod
+    def present() -> "Processes":
+        """Where this process stands in a group that was joined already; alone without one."""
+        if not dist.is_available() or not dist.is_initialized():
+            return Processes()
+        return Processes(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
     @property
     def is_main(self) -> bool:
@@ -46,6 +54,14 @@ class Processes:
     def own(self, device: torch.device) -> torch.device:
         """The card of this process: of several, torchrun's process n on a machine takes card n."""
         return torch.device("cuda", self.local_rank) if device == torch.device("cuda") else device
+
+    def count(self, flag: bool) -> int:
+        """In how many of them the flag is up. Waits for the other processes, and for no device (gloo, on the host)."""
+        if self.world_size == 1:
+            return int(flag)
+        total = torch.tensor([flag], dtype=torch.int32)
+        dist.all_reduce(total, group=_host_group())
+        return int(total.item())
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes, on the device: the CPU does not wait for it under NCCL."""
@@ -78,6 +94,13 @@ class Processes:
         return box[0]
 
 
+@functools.cache
+def _host_group() -> "dist.ProcessGroup":
+    """All processes, joined on their hosts: made once, by all of them at the same place of the program."""
+    group: dist.ProcessGroup = dist.new_group(backend="gloo")
+    return group
+
+
 def default_device() -> torch.device:
     """The current accelerator, or the CPU."""
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -90,16 +113,25 @@ def whole(value: Tensor) -> Tensor:
     return plain
 
 
-def distribute(model: nn.Module, strategy: Strategy, processes: Processes, device: torch.device) -> nn.Module:
+def distribute(
+    model: nn.Module,
+    strategy: Strategy,
+    processes: Processes,
+    device: torch.device,
+    ddp_options: Mapping[str, Any] | None = None,
+) -> nn.Module:
     """The model as the training step calls it: wrapped by DDP, sharded in place by FSDP2, or itself.
 
     FSDP2 shards each element of each `nn.ModuleList` (the layers of a transformer) and the rest; it replaces the parameters,
-    so that optimizers have to be made afterwards.
+    so that optimizers have to be made afterwards. `ddp_options` go to `DistributedDataParallel`; alone, nothing is wrapped.
 
     Raises:
-        ValueError: `fsdp2` without `torchrun`.
+        ValueError: `fsdp2` or `ddp` without `torchrun`, or `ddp_options` with another strategy.
+        TypeError: DDP has no such option.
 
     """
+    if ddp_options and strategy not in ("ddp", "auto"):
+        raise ValueError(f"ddp_options are for the strategies `ddp` and `auto`, not `{strategy}`")
     if strategy == "fsdp2":
         if processes.world_size == 1 and not dist.is_initialized():
             raise ValueError("strategy `fsdp2` needs a process group: start the program with torchrun")
@@ -115,7 +147,8 @@ def distribute(model: nn.Module, strategy: Strategy, processes: Processes, devic
     if strategy == "ddp" or (strategy == "auto" and processes.world_size > 1):
         if not dist.is_initialized():
             raise ValueError("strategy `ddp` needs a process group: start the program with torchrun")
-        return nn.parallel.DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+        own_card = {"device_ids": [device.index]} if device.type == "cuda" else {}
+        return nn.parallel.DistributedDataParallel(model, **{**own_card, **(ddp_options or {})})
     return model
 
 
@@ -143,6 +176,30 @@ def full_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
     return get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def full_model(model: nn.Module) -> dict[str, Any]:
+    """The state of a model: a whole one on the main process's host under FSDP2 (a collective), else its own."""
+    if not is_sharded(model):
+        return model.state_dict()
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def load_full_model(model: nn.Module, state: dict[str, Any]) -> None:
+    """Take over the model's part of what `full_state` gave.
+
+    Raises:
+        RuntimeError: torch's own, when the state is that of another model.
+
+    """
+    if not is_sharded(model):
+        model.load_state_dict(state)
+        return
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
 
 
 def load_full_state(model: nn.Module, optimizer: torch.optim.Optimizer, states: tuple[dict[str, Any], dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Where the trainer's numbers go: a file of JSON lines, TensorBoard, Weights & Biases."""
+"""Where the trainer's numbers go: a file of JSON lines, TensorBoard, MLflow, Weights & Biases."""
 
 import json
 import os
@@ -16,8 +16,11 @@ class Logger(Protocol):
     def resume(self, step: int) -> None:
         """Training goes on after this step: later records are those of a run that was killed, and come again."""
 
+    def flush(self) -> None:
+        """Training is over for now: write out what is pending. More may come."""
+
     def close(self) -> None:
-        """Write out what is pending."""
+        """Nothing comes any more. The trainer does not call it."""
 
 
 class JsonlLogger:
@@ -61,6 +64,9 @@ class JsonlLogger:
         os.replace(aside, self.path)
         self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
 
+    def flush(self) -> None:
+        """Nothing: each record is flushed."""
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -79,8 +85,10 @@ class TensorBoardLogger:
         self._writer = self._open(None)
 
     def _open(self, purge_step: int | None) -> Any:
-        from torch.utils.tensorboard import SummaryWriter
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ImportError("TensorBoardLogger needs the package tensorboard: pip install tensorboard") from None
         return SummaryWriter(self.folder, purge_step=purge_step)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -93,9 +101,48 @@ class TensorBoardLogger:
         self._writer.close()
         self._writer = self._open(step + 1)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Write out what is pending."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write out what is pending, and close the file."""
         self._writer.close()
+
+
+class MlflowLogger:
+    """Metrics of an MLflow run; `options` are those of `mlflow.start_run`. Pass a `run_id` to go on with a run after a kill.
+
+    A run that is active already is taken, if there are no options.
+
+    Raises:
+        ImportError: the package mlflow is not installed.
+
+    """
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            import mlflow
+        except ImportError:
+            raise ImportError("MlflowLogger needs the package mlflow: pip install mlflow") from None
+        self._mlflow = mlflow
+        self._run_id: str = (
+            mlflow.start_run(**options) if options or not mlflow.active_run() else mlflow.active_run()
+        ).info.run_id
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Add one metric per value."""
+        self._mlflow.log_metrics(dict(values), step=step, run_id=self._run_id)
+
+    def resume(self, step: int) -> None:
+        """Nothing: a value that comes again after a kill is the same as before, and stands twice at its step."""
+
+    def flush(self) -> None:
+        """Nothing: MLflow writes each record."""
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._mlflow.end_run()
 
 
 class WandbLogger:
@@ -111,7 +158,8 @@ class WandbLogger:
             import wandb
         except ImportError:
             raise ImportError("WandbLogger needs the package wandb: pip install wandb") from None
-        self._run = wandb.init(resume="allow", **options)
+        self._run = wandb.init(**{"resume": "allow", **options})
+        self._run.define_metric("*", step_metric="step")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Add a record; W&B's own step is left alone, since records that come again after a kill would be refused."""
@@ -119,6 +167,9 @@ class WandbLogger:
 
     def resume(self, step: int) -> None:
         """Nothing: the records carry their step."""
+
+    def flush(self) -> None:
+        """Nothing: W&B sends records by itself."""
 
     def close(self) -> None:
         """Finish the run."""

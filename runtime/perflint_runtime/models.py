@@ -49,7 +49,9 @@ def checkpoint_blocks(model: nn.Module) -> None:
         if any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in block.modules()):
             raise ValueError("a block holds BatchNorm: recomputing it would update its running statistics twice per step")
     for block in blocks:
-        block.forward = functools.partial(_recomputed, block, block.forward)
+        is_done = isinstance(block.forward, functools.partial) and block.forward.func is _recomputed
+        if not is_done:
+            block.forward = functools.partial(_recomputed, block, block.forward)
 
 
 def _blocks(module: nn.Module) -> list[nn.Module]:

@@ -54,23 +54,6 @@ def make_optimizer(
     return kinds[name](parameters, lr=lr, weight_decay=weight_decay, **options)
 
 
-def refuse_foreign(optimizer: torch.optim.Optimizer, scheduler: Any, model: nn.Module) -> None:
-    """See that the optimizer trains the model, and that the scheduler is of the optimizer.
-
-    Raises:
-        ValueError: one of them belongs to something else.
-
-    """
-    own = {id(parameter) for parameter in model.parameters()}
-    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise ValueError(
-            "the optimizer holds none of the model's parameters (fsdp2 replaces them): pass a function that makes it from the "
-            "model"
-        )
-    if scheduler is not None and getattr(scheduler, "optimizer", optimizer) is not optimizer:
-        raise ValueError("the scheduler is of another optimizer: pass a function that makes it from the optimizer")
-
-
 class ExponentialMovingAverage:
     """An exponential moving average of a model's trainable floating-point parameters, kept on their devices.
 
@@ -91,7 +74,7 @@ class ExponentialMovingAverage:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()]
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._averages = [_local(parameter).clone() for parameter in self._parameters]
+        self._averages = [local_part(parameter).clone() for parameter in self._parameters]
 
     def update(self) -> None:
         """Take in the parameters of now, after an optimizer step."""
@@ -128,11 +111,11 @@ class ExponentialMovingAverage:
         _copy_all(self._averages, [state[name] for name in self._names])
 
     def _current(self) -> list[Tensor]:
-        return [_local(parameter) for parameter in self._parameters]
+        return [local_part(parameter) for parameter in self._parameters]
 
 
-def _local(parameter: Tensor) -> Tensor:
-    """The parameter's own storage; under FSDP2 this process's shard."""
+def local_part(parameter: Tensor) -> Tensor:
+    """The parameter's values outside of the graph; under FSDP2 this process's shard."""
     detached = parameter.detach()
     shard: Tensor = detached.to_local() if hasattr(detached, "to_local") else detached
     return shard

@@ -97,6 +97,11 @@ def _parts(value: object) -> Iterator[object]:
             yield from _parts(getattr(value, field.name, None))
 
 
+def tensors_of(batch: object) -> Iterator[Tensor]:
+    """All tensors of a batch, in the places where `to_device` finds them."""
+    return (part for part in _parts(batch) if isinstance(part, Tensor))
+
+
 def _is_safe_on_side_stream(batch: object) -> bool:
     """Whether nothing is still being computed on another device, and the memory of all copies can be guarded."""
     return all(

@@ -82,6 +82,7 @@ class ResumableLoader(DataLoader[object]):
                 f"a loader with seed=... resumes its batch_sampler, but {type(batch_sampler).__name__} lacks epoch, set_epoch, "
                 "state_dict or load_state_dict: use LengthBucketSampler"
             )
+        self.seed = seed
         self._batches = _SeededBatches(batch_sampler, seed, rank)
         super().__init__(
             _SeededDataset(dataset),
@@ -108,6 +109,25 @@ class ResumableLoader(DataLoader[object]):
         """Begin this epoch with the next iteration. A position in it that was loaded is kept."""
         self._batches.set_epoch(epoch)
 
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """The rank of this process and the number of processes that share the data; None if the sampler does not tell."""
+        sampler = self._batches.sampler
+        return (sampler.rank, sampler.world_size) if isinstance(sampler, LengthBucketSampler) else None
+
+    def share(self, rank: int, world_size: int) -> None:
+        """Load this process's share only, as if `rank` and `world_size` had been given when the loader was made.
+
+        Raises:
+            TypeError: the sampler is none of this package, and cannot be divided.
+
+        """
+        sampler = self._batches.sampler
+        if not isinstance(sampler, LengthBucketSampler):
+            raise TypeError(f"a {type(sampler).__name__} cannot be divided: give rank and world_size to it")
+        sampler.share(rank, world_size)
+        self._batches.rank = rank
+
     def state_dict(self) -> dict[str, int]:
         """Where the training loop stands; plain numbers."""
         return {**self._batches.sampler.state_dict(), "epoch": self._batches.epoch, "next_batch": self._batches.received}
@@ -116,7 +136,7 @@ class ResumableLoader(DataLoader[object]):
         """Let the next iteration yield the rest of the saved epoch.
 
         Raises:
-            ValueError: the state is of another seed, number of samples or number of ranks.
+            ValueError: the state is of another seed, number of samples or of ranks, or size of batches.
 
         """
         self._batches.sampler.load_state_dict(state)

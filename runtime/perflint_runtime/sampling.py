@@ -103,6 +103,17 @@ class LengthBucketSampler:
                 "truncate it, leave it out, or raise max_tokens"
             )
 
+    def share(self, rank: int, world_size: int) -> None:
+        """Make the batches of this rank among `world_size`, as if they had been given when the sampler was made.
+
+        Raises:
+            ValueError: the rank is outside of the world.
+
+        """
+        self.rank, self.world_size = rank, world_size
+        self._check()
+        self._planned_epoch = None
+
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next iteration, from its first batch. A resumed position in this epoch is kept."""
         if epoch == self.epoch and self._resumed:
@@ -136,18 +147,20 @@ class LengthBucketSampler:
             "seed": self.seed,
             "samples": len(self.lengths),
             "world_size": self.world_size,
+            "batch_size": self.batch_size or 0,
+            "max_tokens": self.max_tokens or 0,
         }
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Let the next iteration yield the batches of the saved epoch that were not handed out.
 
         Raises:
-            ValueError: the state was saved with another seed, number of samples or number of ranks.
+            ValueError: the state was saved with another seed, number of samples or of ranks, or size of batches.
 
         """
         ours = self.state_dict()
-        for name in ("seed", "samples", "world_size"):
-            if state[name] != ours[name]:
+        for name in ("seed", "samples", "world_size", "batch_size", "max_tokens"):
+            if state.get(name, ours[name]) != ours[name]:
                 raise ValueError(f"cannot resume: the saved sampler has {name}={state[name]}, this one {ours[name]}")
         self.epoch = state["epoch"]
         self._next_batch = state["next_batch"]

@@ -98,7 +98,7 @@ def set_seed(seed: int, deterministic: bool = False) -> torch.Generator:
     if not 0 <= seed < 1 << 32:
         raise ValueError(f"seed={seed}: a seed for all generators lies in 0 ... 2**32 - 1 (numpy's limit)")
     if deterministic:
-        _be_deterministic()
+        be_deterministic()
     random.seed(seed)
     torch.manual_seed(seed)  # the CPU, and CUDA, MPS and XPU: at once if they run, else when they start
     try:
@@ -110,7 +110,8 @@ def set_seed(seed: int, deterministic: bool = False) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _be_deterministic() -> None:
+def be_deterministic() -> None:
+    """What `set_seed(seed, deterministic=True)` does beside seeding."""
     if "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = CUBLAS_WORKSPACE
         if _started(torch.cuda):

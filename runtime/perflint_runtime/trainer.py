@@ -8,8 +8,6 @@ trainer.fit(train_loader, val_loader, resume=True)
 
 import contextlib
 import dataclasses
-import itertools
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,25 +16,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from perflint_runtime.callbacks import Callback, EarlyStopping
+from perflint_runtime import arguments, sharding
+from perflint_runtime.best_evaluation import BestEvaluation
+from perflint_runtime.callbacks import Callback
 from perflint_runtime.checkpoints import Checkpoints
+from perflint_runtime.conditions import conditions, initial_rate
+from perflint_runtime.counts import DefaultCount
 from perflint_runtime.distributed import Processes, default_device, distribute, gradient_sync, is_sharded, whole
+from perflint_runtime.feed import Feed, on_device
+from perflint_runtime.interrupts import Interrupts
 from perflint_runtime.journal import Journal
 from perflint_runtime.loggers import Logger
-from perflint_runtime.losses import loss_and_outputs, refuse_criterion
+from perflint_runtime.losses import loss_and_outputs
+from perflint_runtime.memory import MemoryManager
 from perflint_runtime.models import prepare_model
-from perflint_runtime.optimizers import ExponentialMovingAverage, refuse_foreign
+from perflint_runtime.optimizers import ExponentialMovingAverage
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
-from perflint_runtime.prefetch import DevicePrefetcher
+from perflint_runtime.prediction_metrics import PredictionMetrics
 from perflint_runtime.settings import ModelSettings, TrainingSettings
-from perflint_runtime.state import inference
-from perflint_runtime.training_state import open_checkpoints, save_checkpoint
-from perflint_runtime.windows import Window, samples_in, shares
+from perflint_runtime.state import be_deterministic, inference, set_seed
+from perflint_runtime.training_state import open_checkpoints, restore_best, save_checkpoint
+from perflint_runtime.windows import Window, shares
 
 Loss = Callable[[nn.Module, Any], "Tensor | tuple[Tensor, Any]"]
 """Model and batch (on the device) to the mean loss over the batch (0-d), alone or with outputs for the metrics."""
-Metric = Callable[[Any, Any], "Tensor | tuple[Tensor, Tensor | int]"]
-"""Outputs and batch to the mean over the batch (0-d), or to (sum, number of items), on the device."""
 
 
 class Trainer:
@@ -44,18 +47,22 @@ class Trainer:
 
     Args:
         model: it is moved to the device. Its `state_dict` keys stay what they are, compiled or distributed.
-        optimizer: an optimizer over the model's parameters, or a function that makes one from the model (FSDP2 needs it).
-        loss: `loss(model, batch)`, the mean over the batch, or `(loss, outputs)`; `CrossEntropy()` is one.
-        settings: see `TrainingSettings`. Batch sizes, learning rate, seed and the like are for what you build the rest with.
+        optimizer: an optimizer over the model's parameters, or a function that makes one from the model (FSDP2 needs it);
+            without one, AdamW of the settings' learning rate.
+        loss: `loss(model, batch)`, the mean over the batch, or `(loss, outputs)`; `CrossEntropy` of the settings without one.
+        settings: see `TrainingSettings`.
         model_settings: gradient checkpointing and compilation, applied to the model in place.
         scheduler: a scheduler, or a function that makes one from the optimizer. `ReduceLROnPlateau` sees the evaluations'
             `early_stopping_metric`.
-        metrics: by name, on training and evaluation batches; they have to stay on the device.
-        count: how many items a batch's mean loss is over (samples by default; for a mean over tokens count the tokens), so
-            that accumulated gradients are exact. If the loss has a method `count`, that is taken. The loss of a batch whose
-            count is 0 is left out of the means.
+        metrics: by name. A function of outputs and batch, on training and evaluation batches, which has to stay on the device:
+            its mean over the batches is reported. What is no such mean (F1, AUC) is an object with `update(logits, labels)`,
+            `compute()` and `reset()`, as torchmetrics has them: it sees all predictions of an evaluation.
+        count: how many items a batch's mean loss is over, so that accumulated gradients are exact. By default the loss's own
+            method `count`, or else: in a dict the `labels` that are not -100, in other batches the samples; where that cannot
+            be told and gradients depend on it, an error says so. The loss of a batch whose count is 0 is left out of the means.
         checkpoints: a folder; none are written without it.
         device: by default the current accelerator, or the CPU.
+        ddp_options: for `DistributedDataParallel`, as `{"find_unused_parameters": True}`.
 
     Waits for the device: at log steps for the values of the log step before, at evaluations, and at checkpoints. With fp16
     also once per step, in torch's `GradScaler`, which reads whether a gradient overflowed.
@@ -63,76 +70,95 @@ class Trainer:
     Accumulated gradients are those of the mean over the whole window (and all processes), however uneven the micro-batches
     are; the last window of an epoch may be shorter, and is neither dropped nor carried over.
 
+    Under torchrun each process trains on its share of the data: a loader of `make_loader(..., seed=...)` is divided, one that
+    gives all samples to each process is refused, and so are processes with different numbers of batches. Evaluation loaders
+    are taken as they are: an evaluation of all samples in each process gives the same means.
+
+    Ctrl-C ends training after the present step, with a checkpoint (not under torchrun, which ends its processes).
+
     Raises:
-        ValueError: settings that exclude each other, or an optimizer or scheduler of something else than the model.
-        TypeError: the loss is a criterion of outputs and targets.
+        ValueError: settings that exclude each other, that cannot act, or that the optimizer or loss does not have; an optimizer
+            or scheduler of something else than the model; an accuracy of a causal language model at the wrong positions.
+        TypeError: an argument is of the wrong kind, such as a criterion of outputs and targets, or two optimizers.
 
     """
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer | Callable[[nn.Module], torch.optim.Optimizer],
-        loss: Loss,
+        optimizer: torch.optim.Optimizer | Callable[[nn.Module], torch.optim.Optimizer] | None = None,
+        loss: Loss | None = None,
         settings: TrainingSettings | None = None,
         *,
         model_settings: ModelSettings | None = None,
         scheduler: LRScheduler | Callable[[torch.optim.Optimizer], LRScheduler] | None = None,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: Mapping[str, Any] | None = None,
         count: Callable[[Any], Tensor | int] | None = None,
         callbacks: Sequence[Callback] = (),
         loggers: Sequence[Logger] = (),
         checkpoints: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
+        ddp_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.settings = settings or TrainingSettings()
+        arguments.refuse_wrong_types(model, settings, model_settings, callbacks, loggers)
+        self.settings = settings = settings or TrainingSettings()
+        if settings.seed is not None:
+            set_seed(settings.seed, settings.deterministic)
+        elif settings.deterministic:
+            be_deterministic()
         wanted = default_device() if device is None else torch.device(device)
         self.processes = Processes.join(wanted.type)
         self.device = self.processes.own(wanted)
         self.module = model.to(self.device)
         model_settings = model_settings or ModelSettings()
-        if self.settings.compile_model:
+        if settings.compile_model:
             model_settings = dataclasses.replace(model_settings, use_torch_compile=True)
         prepare_model(self.module, model_settings)
-        self.model = distribute(self.module, self.settings.strategy, self.processes, self.device)
-        self.optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer(self.module)
-        self.scheduler = scheduler(self.optimizer) if callable(scheduler) else scheduler
-        refuse_foreign(self.optimizer, self.scheduler, self.module)
-        refuse_criterion(loss)
-        self.loss = loss
-        self.metrics = dict(metrics or {})
-        self.count: Callable[[Any], Tensor | int] = getattr(loss, "count", samples_in) if count is None else count
+        self.loss = arguments.loss_of(loss, settings)
+        self.model = distribute(self.module, settings.strategy, self.processes, self.device, ddp_options)
+        self.optimizer = arguments.optimizer_of(optimizer, self.module, settings)
+        self.scheduler = arguments.scheduler_of(scheduler, self.optimizer)
+        self.initial_rates = [initial_rate(group) for group in self.optimizer.param_groups]
+        self.metrics, objects = arguments.metrics_of(metrics, self.module, self.loss, self.processes.world_size)
+        self.prediction_metrics = PredictionMetrics(objects, self.device)
+        is_decisive = settings.accumulation_steps > 1 or self.processes.world_size > 1
+        own_count = getattr(self.loss, "count", None) or DefaultCount(self.module, is_decisive)
+        self.count: Callable[[Any], Tensor | int] = own_count if count is None else count
         self.callbacks = list(callbacks)
-        self.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, self.settings.keep_checkpoints)
-        patience = self.settings.early_stopping_patience
-        self.early_stopping = None if patience is None else EarlyStopping(patience, self.settings.early_stopping_mode)
-        self._decides = self.early_stopping is not None or isinstance(self.scheduler, ReduceLROnPlateau)
-        decisive, known = self.settings.early_stopping_metric, [f"val_{name}" for name in ("loss", *self.metrics)]
-        if self._decides and decisive not in known:
-            raise ValueError(f"early_stopping_metric `{decisive}` is none of {', '.join(known)}")
-        self.ema = None if self.settings.ema_decay is None else ExponentialMovingAverage(self.module, self.settings.ema_decay)
-        self.scaler = torch.amp.GradScaler(self.device.type) if self.settings.precision == "fp16" else None
+        self.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, settings.keep_checkpoints)
+        self.best = BestEvaluation(settings.early_stopping_mode or "min", settings.early_stopping_patience)
+        self._decides = self.best.patience is not None or isinstance(self.scheduler, ReduceLROnPlateau)
+        values = [f"val_{name}" for name in ("loss", *self.metrics, *objects)]
+        arguments.refuse_settings_without_effect(settings, self.checkpoints is not None, values)
+        self.ema = None if settings.ema_decay is None else ExponentialMovingAverage(self.module, settings.ema_decay)
+        self.scaler = torch.amp.GradScaler(self.device.type) if settings.precision == "fp16" else None
         if self.scaler is not None and any(group.get("fused") for group in self.optimizer.param_groups):
             raise ValueError("a fused optimizer hides the steps that fp16 skips from the scheduler; make it with fused=False")
         self.step = 0
         self.should_stop = False
         """Set it to end training after the present step. A run that is resumed goes on, unless early stopping ended it."""
         self.results: dict[str, float] = {}
-        """The values of the last evaluation."""
+        """The values of the last evaluation, or of the best one if its weights were restored."""
         self.journal = Journal(
             list(loggers) if self.processes.is_main else [],
             self._on_log,
-            check_finite=self.settings.check_finite,
+            check_finite=settings.check_finite,
             skips_allowed=self.scaler is not None,
-            batches_per_step=self.settings.accumulation_steps,
+            batches_per_step=settings.accumulation_steps,
+            num_epochs=settings.epochs,
         )
         self.position = DataPosition()
         self.window = Window()
+        self.memory = MemoryManager(self.device, enabled=settings.memory_management)
+        self.interrupts = Interrupts()
+        self.conditions: dict[str, Any] = {}
+        self.saved_step = self.evaluated_step = -1
+        self._is_best = False  # the last evaluation was, and its checkpoint is not written yet
+        self._is_done = False
         self._grad_norm: Tensor | None = None
-        self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[self.settings.precision]
+        self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[settings.precision]
         self._parameters = list(self.module.parameters())
         self._stepped = True
-        self.saved_step = self.evaluated_step = -1
         if self.scaler is not None:
             self.optimizer.register_step_post_hook(self._note_step)
 
@@ -141,99 +167,157 @@ class Trainer:
         """The present epoch, from 0."""
         return self.position.epoch
 
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """All records so far, for plots: `pandas.DataFrame(trainer.history)`. Each has its `step`; a resume keeps them."""
+        return self.journal.history
+
     def fit(
-        self, train_loader: Iterable[Any], val_loader: Iterable[Any] | None = None, *, resume: bool = False
+        self,
+        train_loader: Iterable[Any],
+        val_loader: Iterable[Any] | None = None,
+        *,
+        resume: bool = False,
+        divided: bool = False,
     ) -> dict[str, float]:
-        """Train until the settings' end, and return the values of the last evaluation.
+        """Train until the settings' end, and return the values of the last evaluation (the best one with `restore_best`).
 
         `resume=True` goes on from the newest checkpoint, if there is one: with the same program, data and number of
         processes the losses are bit for bit those of an uninterrupted run. The interrupted epoch's batches are read once
         more and passed over. The whole model is put in train mode; layers that are to stay in eval mode override `train`.
 
+        `divided=True` says that under torchrun each process's loader has samples of its own, where that cannot be seen.
+
         Raises:
-            ValueError: the training loader is empty, or no `val_loader` for early stopping or `ReduceLROnPlateau`.
-            NonFiniteError: a loss was not finite (with fp16: all losses between two log steps), and `check_finite` is on.
+            ValueError: a loader is empty or not divided among the processes, or there is no `val_loader` where one is needed.
+            TypeError: a loader is a dataset, or something else that gives no batches.
+            NonFiniteError: a loss was not finite (with fp16: all losses between two log steps), or at a checkpoint a
+                parameter is not, and `check_finite` is on.
             FileExistsError: the checkpoint folder holds another run's checkpoints, and `resume` is off.
-            RuntimeError: a checkpoint does not fit this model, data or number of processes.
+            RuntimeError: a checkpoint does not fit this model, data, batch size, accumulation or number of processes; or
+                this trainer has finished already.
+            KeyboardInterrupt: after Ctrl-C, once the present step is done and its checkpoint is written.
 
         """
-        if self._decides and val_loader is None:
-            raise ValueError("early stopping and ReduceLROnPlateau decide by evaluations: pass a val_loader")
-        open_checkpoints(self, resume)
+        if self._is_done and not resume:
+            raise RuntimeError(f"this trainer has finished, at step {self.step}: make a new one for another training")
+        feed = self._prepare(train_loader, val_loader, resume, divided)
+        shows_progress = self.settings.progress and self.processes.is_main
+        first_step = self.step
+        num_steps = feed.num_steps(self.settings.epochs, self.settings.max_steps)
+        progress = self.journal.progress(num_steps, self.step) if shows_progress else _NOTHING
+        with progress, self.interrupts.noted(self.processes.world_size == 1):
+            while not self._is_finished():
+                self._run_epoch(feed, val_loader)
+            if len(self.window) and self.step > first_step:
+                self._log()  # the steps since the last record; the window is kept, in case that training goes on later
+            self.journal.deliver_all()
+            if val_loader is not None and self.evaluated_step != self.step:
+                self._evaluate_and_decide(val_loader)
+            if self.saved_step != self.step or self._is_best:
+                self.save()
+            self.journal.flush()
+            self._end_if_interrupted()
+        if self.settings.restore_best:
+            restore_best(self)
+        self._is_done = True
+        return self.results
+
+    def _prepare(self, train_loader: Any, val_loader: Any, resume: bool, divided: bool) -> Feed:
+        arguments.refuse_what_is_no_loader(train_loader, "train_loader")
+        if val_loader is not None:
+            arguments.refuse_what_is_no_loader(val_loader, "val_loader")
+        arguments.refuse_missing_evaluations(self.settings, self._decides, val_loader)
+        if not divided:
+            counts_steps = self.scheduler is not None and self.settings.scheduler_interval == "step"
+            sharding.share(train_loader, self.processes, counts_steps)
+        self.conditions = conditions(self, train_loader)
+        open_checkpoints(self, resume, train_loader)
         if self.checkpoints is not None:
             warn_of_lasting_workers(train_loader)
         self.model.train()
         self.optimizer.zero_grad()
-        shows_progress = self.settings.progress and self.processes.is_main
-        first_step = self.step
-        with self.journal.progress(self._num_steps(train_loader), self.step) if shows_progress else _NOTHING:
-            while not self._is_finished():
-                self._run_epoch(train_loader, val_loader)
-            if len(self.window) and self.step > first_step:
-                self._log()  # the steps since the last record; the window is kept, in case that training goes on later
-            self.journal.deliver_all()
-        if val_loader is not None and self.evaluated_step != self.step:
-            self._evaluate_and_decide(val_loader)
-        if self.saved_step != self.step:
-            self.save()
-        return self.results
+        return Feed(
+            train_loader,
+            self.position,
+            self.device,
+            self.processes,
+            accumulation_steps=self.settings.accumulation_steps,
+            in_step_by_batch=is_sharded(self.module),
+            is_divided=divided,
+            interrupts=self.interrupts,
+        )
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
         """Mean loss and metrics over a loader, by name (`val_loss` ...): in eval mode, with the averaged weights if there are.
 
-        The model's mode and weights are afterwards what they were. Waits for the device once, at the end.
+        Nothing is recorded for backward; what a model keeps of an evaluation may be used in training (`no_grad`), unless the
+        settings ask for `inference_mode`. The model's mode and weights are afterwards what they were. Waits for the device
+        once, at the end, and in what metrics that are objects read.
 
         Raises:
             ValueError: the loader is empty.
+            TypeError: it is no loader.
 
         """
+        arguments.refuse_what_is_no_loader(loader, "the evaluation loader")
         window = Window()
+        self.prediction_metrics.reset()
         averaged = contextlib.nullcontext() if self.ema is None else self.ema.applied()
         # FSDP2 gathers and frees its shards by hooks that inference mode does not let through
-        mode = torch.no_grad if is_sharded(self.module) else torch.inference_mode
+        mode = torch.inference_mode if self.settings.inference_mode and not is_sharded(self.module) else torch.no_grad
         with averaged, inference(self.module, mode="no_grad"):
-            for batch in self._on_device(loader):
+            for batch in on_device(loader, self.device):
                 # not around the loader: a dataset may keep what it loads, and inference tensors cannot be trained on
                 with mode():
                     loss, outputs = self._forward(self.module, batch)
                     self._record(window, loss, self.count(batch), outputs, batch)
+                    self.prediction_metrics.update(outputs, batch)
             if not len(window):
                 raise ValueError("the evaluation loader gave no batch")
             means = window.means(self.processes)
             values = torch.stack(list(means.values())).tolist()  # the CPU waits for the GPU here, once per evaluation
-        return {f"val_{name}": value for name, value in zip(means, values, strict=True)}
+        results = dict(zip(means, values, strict=True)) | self.prediction_metrics.compute()
+        return {f"val_{name}": value for name, value in results.items()}
 
     def save(self) -> None:
         """Write a checkpoint of now, if there is a folder for them. Every process has to call it. Waits for the device."""
-        save_checkpoint(self)
+        save_checkpoint(self, is_best=self._is_best)
+        self._is_best = False
+        self.memory.check_and_clear()
 
-    def _run_epoch(self, train_loader: Iterable[Any], val_loader: Iterable[Any] | None) -> None:
+    def _run_epoch(self, feed: Feed, val_loader: Iterable[Any] | None) -> None:
         settings = self.settings
-        batches = self.position.batches(self._on_device(train_loader), train_loader)
         on_steps = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
-        while window := list(itertools.islice(batches, settings.accumulation_steps)):
+        self._before_steps = [c.before_step for c in self.callbacks if type(c).before_step is not Callback.before_step]
+        for window in feed.windows():
             self._train_step(window)
             self.journal.tick()
             if self.step % settings.log_every == 0:
                 self._log()
                 self.window.clear()
             for on_step in on_steps:
-                on_step(self)
+                with self.interrupts.deferred():
+                    on_step(self)
             if settings.eval_every and val_loader is not None and self.step % settings.eval_every == 0:
                 self._evaluate_and_decide(val_loader)
-            if settings.checkpoint_every and self.step % settings.checkpoint_every == 0:
+            if self._is_best or (settings.checkpoint_every and self.step % settings.checkpoint_every == 0):
                 self.save()
+            if self.interrupts.requested:
+                break
             if self._is_finished():
                 return
+        self._end_if_interrupted()
         if self.position.num_batches == 0:
-            raise ValueError("the training loader gave no batch")
+            raise ValueError("the training loader gave no batch: is it an iterator, which can be read only once?")
         if val_loader is not None and settings.eval_every is None:
             self._evaluate_and_decide(val_loader)
         self._step_scheduler("epoch")
         for callback in self.callbacks:
             callback.on_epoch_end(self)
         self.position.end_epoch()
-        if settings.checkpoint_every is None or self.saved_step == self.step:  # that one was before the epoch's end
+        # one that was written at this step already was before the epoch's end
+        if settings.checkpoint_every is None or self.saved_step == self.step or self._is_best:
             self.save()
 
     def _train_step(self, window: list[Any]) -> None:
@@ -244,6 +328,8 @@ class Trainer:
             is_last = i == len(window) - 1
             with gradient_sync(self.model, is_last) if self.processes.world_size > 1 else _NOTHING:
                 loss, outputs = self._forward(self.model, batch)
+                if not loss.requires_grad:
+                    raise ValueError("the loss does not depend on a parameter that is trained: is something in it detached?")
                 part = loss if parts is None else loss * parts[i]
                 (part if self.scaler is None else self.scaler.scale(part)).backward()
             self._record(self.window, loss, counts[i], outputs, batch)
@@ -251,6 +337,11 @@ class Trainer:
             if self.scaler is not None:
                 self.scaler.unscale_(self.optimizer)
             self._grad_norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
+        if self._before_steps:
+            if self.scaler is not None and self.settings.max_grad_norm is None:
+                self.scaler.unscale_(self.optimizer)
+            for before_step in self._before_steps:
+                before_step(self)
         if self.scaler is None:
             self.optimizer.step()
         else:
@@ -294,10 +385,18 @@ class Trainer:
         self.journal.write(self.step, self.results)
         for callback in self.callbacks:
             callback.on_evaluate(self, self.results)
+        decisive = self.results[self.settings.early_stopping_metric]
         if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(self.results[self.settings.early_stopping_metric])
-        if self.early_stopping is not None:
-            self.should_stop |= self.early_stopping.should_stop(self.results[self.settings.early_stopping_metric])
+            self.scheduler.step(decisive)
+        self._is_best = self.best.take(decisive, self.step) and self.settings.keep_best and self.checkpoints is not None
+        self.should_stop |= self.best.is_over
+        self.memory.check_and_clear()
+
+    def _end_if_interrupted(self) -> None:
+        if self.interrupts.requested:
+            if self.saved_step != self.step:
+                self.save()
+            raise KeyboardInterrupt
 
     def _step_scheduler(self, interval: str) -> None:
         if self.scheduler is not None and interval == self.settings.scheduler_interval:
@@ -309,22 +408,8 @@ class Trainer:
         is_last = settings.max_steps is not None and self.step >= settings.max_steps
         return self.should_stop or is_last or self.epoch >= settings.epochs
 
-    def _on_device(self, loader: Iterable[Any]) -> Iterable[Any]:
-        if self.device.type == "cpu":
-            return loader
-        # without workers, loading ahead would change which random numbers the dataset and the model draw
-        depth = 2 if getattr(loader, "num_workers", 0) else 0
-        return DevicePrefetcher(loader, self.device, depth=depth)
-
     def _note_step(self, *_: Any) -> None:
         self._stepped = True
-
-    def _num_steps(self, loader: Any) -> int | None:
-        """The optimizer steps of the whole training, where the loader has a length."""
-        steps = None
-        with contextlib.suppress(TypeError):
-            steps = math.ceil(len(loader) / self.settings.accumulation_steps) * self.settings.epochs
-        return min((n for n in (steps, self.settings.max_steps) if n is not None), default=None)
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

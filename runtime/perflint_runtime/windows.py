@@ -73,29 +73,6 @@ class Window:
         self._metrics = {name: [(a, b) for a, b in parts] for name, parts in to_device(state["metrics"], device).items()}
 
 
-def samples_in(batch: Any) -> int:
-    """The samples of a batch: the first dimension of the first tensor in it, through dicts, lists and tuples.
-
-    Raises:
-        TypeError: there is no tensor with a dimension; pass `count=` to the trainer.
-
-    """
-    found = _first_tensor(batch)
-    if found is None:
-        raise TypeError(f"cannot tell how many samples a {type(batch).__name__} holds; pass count= to the Trainer")
-    return found.shape[0]
-
-
-def _first_tensor(batch: Any) -> Tensor | None:
-    if isinstance(batch, Tensor):
-        return batch if batch.dim() else None
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((found for item in batch if (found := _first_tensor(item)) is not None), None)
-    return None
-
-
 def as_wide(number: Any) -> Any:
     """A tensor as float64, so that sums and shares keep their digits (MPS has float32 only); a Python number as it is."""
     if not isinstance(number, Tensor):

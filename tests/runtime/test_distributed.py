@@ -51,7 +51,13 @@ def in_one_process() -> tuple[list[dict[str, Any]], dict[str, Any]]:
     log = Records()
     model = Layers().double()
     trainer = Trainer(
-        model, adam, CrossEntropy(), settings("none"), metrics={"accuracy": accuracy}, callbacks=[log], device="cpu"
+        model,
+        adam,
+        CrossEntropy(),
+        settings("none", checkpoint_every=None),
+        metrics={"accuracy": accuracy},
+        callbacks=[log],
+        device="cpu",
     )
     loader = DataLoader(Subset(dataset, order), 8)
     trainer.fit(loader, loader)
@@ -90,4 +96,4 @@ def test_a_checkpoint_of_two_processes_is_refused_by_one(tmp_path: Path) -> None
     model = Layers().double()
     trainer = Trainer(model, adam, CrossEntropy(), settings("none"), checkpoints=tmp_path / "checkpoints", device="cpu")
     with pytest.raises(RuntimeError, match="is of 2 processes, not 1"):
-        trainer.fit(DataLoader(tensors(), 4), resume=True)
+        trainer.fit(DataLoader(tensors(), 4), DataLoader(tensors(), 4), resume=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from perflint_runtime import HFLoaders, ResumableLoader, dataloaders_from_hf
+from perflint_runtime import dataloaders_from_hf
+from perflint_runtime.hf import HFLoaders
+from perflint_runtime.resumable import ResumableLoader
 
 datasets = pytest.importorskip("datasets")
 transformers = pytest.importorskip("transformers")

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import LengthBucketSampler, loaders, make_loader, usable_cores
-from perflint_runtime.cores import cgroup_cpu_quota
+from perflint_runtime import LengthBucketSampler, loaders, make_loader
+from perflint_runtime.cores import cgroup_cpu_quota, usable_cores
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, SequentialSampler, Subset, TensorDataset
 
 TENSORS = TensorDataset(torch.arange(10))

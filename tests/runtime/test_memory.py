@@ -12,7 +12,8 @@ from pathlib import Path
 import perflint_runtime.memory as memory_module
 import pytest
 import torch
-from perflint_runtime import MemoryManager, MemoryUse
+from perflint_runtime import MemoryManager
+from perflint_runtime.memory import MemoryUse
 
 MIB = 1 << 20
 TOTAL = 10_000

@@ -8,7 +8,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import LengthBucketSampler, ResumableLoader, make_loader
+from perflint_runtime import LengthBucketSampler, make_loader
+from perflint_runtime.resumable import ResumableLoader
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 

@@ -10,7 +10,8 @@ import perflint_runtime.scalars as scalars
 import pytest
 import torch
 from device_reads import count_reads
-from perflint_runtime import AsyncScalars, DeviceSum, LossMeter, NonFiniteError, NonFiniteGuard, ScalarRecord
+from perflint_runtime import AsyncScalars, DeviceSum, LossMeter, NonFiniteError, NonFiniteGuard
+from perflint_runtime.scalars import ScalarRecord
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode

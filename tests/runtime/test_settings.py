@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from perflint_runtime import Settings, TrainingSettings, load_settings, settings_from_dict
+from perflint_runtime import TrainingSettings, load_settings
+from perflint_runtime.settings import Settings
 
 REPORTS = """
 model:
@@ -41,7 +42,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     settings = load_settings(written(tmp_path, REPORTS), {"training.compile_model": True, "data.num_workers": 2})
     assert settings.training.compile_model
     assert settings.data.num_workers == 2
-    assert settings.training.batch_size == 16
+    assert settings.data.batch_size == 16
 
 
 @pytest.mark.parametrize("text", ["", "model:\n", "training: {}\n"])
@@ -52,7 +53,7 @@ def test_nothing_said_is_the_default(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"training": {"bach_size": 3}}, "unknown key `training.bach_size`; did you mean `training.batch_size`?"),
+        ({"training": {"bach_size": 3}}, "unknown key `training.bach_size`; did you mean `data.batch_size`?"),
         ({"trainin": {}}, "unknown key `trainin`; did you mean `training`?"),
         ({"training": {"batch_size": "big"}}, "`training.batch_size` is 'big'; it has to be of type int"),
         ({"training": {"batch_size": True}}, "`training.batch_size` is True; it has to be of type int"),
@@ -66,7 +67,7 @@ def test_nothing_said_is_the_default(text: str, tmp_path: Path) -> None:
 )
 def test_a_mistake_is_one_clear_line(document: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
-        settings_from_dict(document)  # type: ignore[arg-type]  # that is the mistake
+        load_settings(document)  # type: ignore[arg-type]  # that is the mistake
     assert str(caught.value) == message
 
 
@@ -81,4 +82,4 @@ def test_the_file_is_named(tmp_path: Path) -> None:
 
 def test_an_override_without_a_section_is_refused() -> None:
     with pytest.raises(ValueError, match="override `epochs` has no section"):
-        settings_from_dict({}, {"epochs": 3})
+        load_settings({}, {"epochs": 3})

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import RandomState, inference, random_state, set_random_state, set_seed
+from perflint_runtime import inference, random_state, set_random_state, set_seed
+from perflint_runtime.state import RandomState
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 

@@ -16,8 +16,8 @@ from perflint_runtime import (
     NonFiniteError,
     Trainer,
     TrainingSettings,
+    load_settings,
     make_loader,
-    settings_from_dict,
 )
 from perflint_runtime.windows import Window
 from torch import nn
@@ -55,7 +55,9 @@ def losses(model: nn.Module, batch: Any) -> torch.Tensor:
         (lambda: trainer_of(settings={"early_stopping_patience": 1}).fit(loader()), "pass a val_loader"),
         (lambda: trainer_of(scheduler=lr_scheduler.ReduceLROnPlateau).fit(loader()), "pass a val_loader"),
         (
-            lambda: trainer_of(settings={"early_stopping_patience": 1, "early_stopping_metric": "val_f1"}),
+            lambda: trainer_of(
+                settings={"early_stopping_patience": 1, "early_stopping_metric": "val_f1", "early_stopping_mode": "max"}
+            ),
             "`val_f1` is none of val_loss$",
         ),
         (
@@ -234,8 +236,8 @@ def test_records_come_in_the_order_of_their_steps() -> None:
 
 
 def test_settings_go_into_make_loader_as_they_are() -> None:
-    settings = settings_from_dict({"data": {"num_workers": 0, "drop_last": True}, "training": {"batch_size": 8}})
-    batches = make_loader(list(range(36)), settings.training.batch_size, shuffle=True, seed=0, **settings.data.loader_options())
+    settings = load_settings({"data": {"num_workers": 0, "drop_last": True}}, {"data.batch_size": 8})
+    batches = make_loader(list(range(36)), shuffle=True, seed=0, **settings.data.loader_options())
     assert [len(batch) for batch in batches] == [8] * 4  # type: ignore[arg-type]  # batches are tensors here
 
 

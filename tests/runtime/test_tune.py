@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import HANG_S
-from perflint_runtime import LoaderTiming, ResumableLoader, tune_loader
-from perflint_runtime.tune import choose, default_candidates
+from perflint_runtime import tune_loader
+from perflint_runtime.resumable import ResumableLoader
+from perflint_runtime.tune import LoaderTiming, choose, default_candidates
 from torch.utils.data import Dataset, IterableDataset
 
 
