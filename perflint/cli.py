@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import click
 
+from perflint.interface import CLEAN, ERROR, FORMATS, INTERRUPTED
 from perflint.interrupts import noted
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from perflint.profile.ranking import Ranking
-    from perflint.project.config import Config
-    from perflint.project.discover import Found
-    from perflint.run.run import Result, Run
-    from perflint.run.watch import Watched
-    from perflint.run.workers import Workers
-
-CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
-FORMATS = ("full", "concise", "json", "json-lines", "github")
-PROGRESS_AFTER_S = 1.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,7 +34,27 @@ def main() -> NoReturn:
 
 
 class _Group(click.Group):
-    """Commands that return an exit code, where click's own are 1 for every error."""
+    """Commands that return an exit code, where click's own are 1 for every error; says what to write instead of a wrong one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            owners = [name for name, command in self.commands.items() if _has_option(command, error.option_name)]
+            if not owners:
+                raise
+            other = " (or run `perflint fix`)" if error.option_name == "--fix" else ""
+            hint = f"`{error.option_name}` is an option of `perflint {owners[0]}`: write it behind the command{other}"
+            raise click.UsageError(hint, ctx) from None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands:
+            if name == "version":
+                raise click.UsageError("the version is printed by `perflint --version`", ctx)
+            if os.path.exists(name) or name == "-":
+                raise click.UsageError(f"a command is missing: `perflint check {name}` reports what is slow there", ctx)
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         try:
@@ -61,6 +66,10 @@ class _Group(click.Group):
                 _explain(error)
             status = ERROR
         sys.exit(INTERRUPTED if noted() else status)
+
+
+def _has_option(command: click.Command, name: str) -> bool:
+    return any(name in (*parameter.opts, *parameter.secondary_opts) for parameter in command.params)
 
 
 def _explain(error: Exception) -> None:
@@ -89,6 +98,22 @@ def cli() -> None:
         raise click.ClickException("the working directory does not exist any more; change to another one") from None
 
 
+def _set_colour(ctx: click.Context, _: click.Parameter, choice: str) -> None:
+    from perflint.report.terminal import wants_colour
+
+    ctx.color = wants_colour(choice)
+
+
+_colour = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    expose_value=False,
+    callback=_set_colour,
+    help="Print in colours; `auto` does on a terminal, as FORCE_COLOR and NO_COLOR say.",
+)
+
+
 def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
     options = [
@@ -108,9 +133,9 @@ def _shared(command: Command) -> Command:
             multiple=True,
         ),
         click.option("--diff", is_flag=True, help="Print the fixes as a patch; write nothing."),
-        click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: full]"),
+        click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: grouped]"),
         click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
-        click.option("--statistics", is_flag=True, help="Print how many findings each rule has."),
+        click.option("--statistics", is_flag=True, help="Print how many findings each rule has, by what can be fixed."),
         click.option("--exit-zero", "-e", is_flag=True, help="Exit with 0 even if there are findings."),
         click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files."),
         click.option("--isolated", is_flag=True, help="Read no configuration file."),
@@ -131,6 +156,7 @@ def _shared(command: Command) -> Command:
         ),
         click.option("--executor", metavar="NAME", help="Run on a cluster: dask:ADDRESS, or an executor, as MODULE:NAME."),
         click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
+        _colour,
     ]
     for option in reversed(options):
         command = option(command)
@@ -154,7 +180,9 @@ def check(fixes: bool, add_ignores: bool, watch: bool, **options: Any) -> int:
 
     PATHS are files and directories, or `-` for standard input; by default the working directory.
     """
-    invocation = _Invocation(fixing=fixes, add_ignores=add_ignores, **options)
+    from perflint.invocation import Invocation
+
+    invocation = Invocation(fixing=fixes, add_ignores=add_ignores, **options)
     return invocation.watch() if watch else invocation.run()
 
 
@@ -167,7 +195,9 @@ def fix(**options: Any) -> int:
     applied, which leave what the program computes as it is, unless --unsafe-fixes is given; and those that rest on assumptions
     about the project that are declared with --assume or in its configuration.
     """
-    return _Invocation(fixing=True, **options).run()
+    from perflint.invocation import Invocation
+
+    return Invocation(fixing=True, **options).run()
 
 
 @cli.command()
@@ -200,11 +230,12 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
 
     For each assumption: whether it is declared, how many fixes rest on it, and where the source speaks against it.
     """
+    from perflint.invocation import Invocation
     from perflint.report.assumptions import as_json, standings, table
 
     unset = ("select", "extend_select", "ignore", "exclude")
     given = {**dict.fromkeys(unset, ()), **options}
-    invocation = _Invocation(fixing=False, paths=paths, diff=False, **given)
+    invocation = Invocation(fixing=False, paths=paths, diff=False, **given)
     result, files, declared = invocation.standing()
     found = standings(result, files, declared)
     for line in [as_json(found)] if output_format == "json" else table(result, found):
@@ -215,6 +246,7 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
 @cli.command()
 @click.argument("rule")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_colour
 def explain(rule: str, output_format: str) -> int:
     """Print the page of a RULE, or of an assumption.
 
@@ -232,13 +264,15 @@ def explain(rule: str, output_format: str) -> int:
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     shown = rules.get(rule)
-    if shown is None:
-        shown_page = others[rule]
+    text = page(shown) if shown is not None else others[rule]
+    if output_format == "text":
+        from perflint.report.terminal import print_markdown
+
+        print_markdown(text)
+    else:
         import json
 
-        click.echo(json.dumps({"name": rule, "page": shown_page}, indent=2) if output_format == "json" else shown_page)
-    else:
-        click.echo(as_json(shown) if output_format == "json" else page(shown))
+        click.echo(as_json(shown) if shown is not None else json.dumps({"name": rule, "page": text}, indent=2))
     return CLEAN
 
 
@@ -313,336 +347,6 @@ def profile(**options: Any) -> int:
     from perflint.profile.command import run_command
 
     return run_command(options)
-
-
-class _Invocation:
-    """One run of `check` or `fix`."""
-
-    def __init__(
-        self,
-        *,
-        fixing: bool,
-        paths: tuple[str, ...],
-        add_ignores: bool = False,
-        profile: str | None = None,
-        profile_threshold: float | None = None,
-        **options: Any,
-    ) -> None:
-        self.fixing = fixing or options["diff"]
-        self.add_ignores = add_ignores
-        self.paths = paths or (".",)
-        self.options = options
-        self.watched: Watched | None = None
-        self.ranking = self._ranking(profile, profile_threshold)
-        if add_ignores and (self.fixing or self._reads_stdin):
-            raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
-
-    def run(self) -> int:
-        """Find, check or fix, report."""
-        with _user_errors():
-            run, found = self._start()
-            if self.options["show_files"]:
-                from perflint.report.text import printable
-                from perflint.run.run import shown
-
-                for path in found.files:
-                    click.echo(printable(shown(path)))
-                return CLEAN
-            result = self._result(run, found)
-        for problem in run.problems:
-            click.echo(f"warning: {problem}", err=True)
-        return self._report(run, found, result)
-
-    def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
-        """What a check gives, the files that it looked at, and the assumptions that are declared for the working directory."""
-        with _user_errors():
-            run, found = self._start()
-            result = self._result(run, found)
-            return result, found.files, run.configurations.of(os.getcwd()).assume
-
-    def watch(self) -> NoReturn:
-        """Check and report at each change, until Ctrl-C."""
-        if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
-            raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
-        from perflint.run.watch import changes
-
-        for _ in changes(self._watched):
-            click.clear()
-            try:
-                self.run()
-            except click.ClickException as error:
-                error.show()
-            click.echo("Watching for file changes.", err=True)
-        raise AssertionError("files never stop changing")
-
-    def _watched(self) -> Watched:
-        try:
-            with _user_errors():
-                run, found = self._start()
-                self.watched = run.watched(found)
-        except click.ClickException:
-            if self.watched is None:
-                raise
-        return self.watched  # after a change that makes no sense: what there was before
-
-    def _start(self) -> tuple[Run, Found]:
-        from perflint.run.run import Run
-
-        cached = not self.options.get("no_cache")
-        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
-        found = self._found(run)
-        assumed = run.configurations.of(os.getcwd()).assume
-        if assumed:
-            from perflint.report.assumptions import contradictions
-
-            for line in contradictions(found.files, assumed):
-                raise click.ClickException(line)
-        return run, found
-
-    def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
-        if profile is None:
-            if threshold_percent is not None:
-                raise click.UsageError("--profile-threshold needs --profile")
-            return None
-        if self.fixing or self.add_ignores:
-            raise click.UsageError("--profile ranks what is reported; it goes with neither fixing nor --add-ignores")
-        from perflint.profile.costs import THRESHOLD, Costs, ProfileError
-        from perflint.profile.ranking import Ranking
-
-        try:
-            return Ranking(Costs.load(profile, THRESHOLD if threshold_percent is None else threshold_percent / 100))
-        except ProfileError as error:
-            raise click.ClickException(str(error)) from None
-
-    # -- setting up --------------------------------------------------------------------------------------------------
-
-    def _overrides(self) -> dict[str, Any]:
-        given: dict[str, Any] = {}
-        for key in ("select", "extend_select", "ignore", "assume"):
-            names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
-            if names:
-                given[key] = names
-        if "assume" in given:
-            from perflint.rule.assumptions import require_known
-
-            try:
-                require_known(given["assume"], "--assume")
-            except ValueError as error:
-                raise click.UsageError(str(error)) from None
-        if self.options.get("cache_dir"):
-            given["cache_dir"] = os.path.abspath(self.options["cache_dir"])
-        if self.options["exclude"]:
-            given["extend_exclude"] = self.options["exclude"]
-        for key in ("runtime", "respect_gitignore", "unsafe_fixes"):
-            if self.options.get(key) is not None:
-                given[key] = self.options[key]
-        return given
-
-    def _fixed_config(self) -> Config | None:
-        from perflint.project.config import Config, load
-
-        if self.options["isolated"]:
-            if self.options["config"]:
-                raise click.UsageError("--isolated and --config exclude each other")
-            return Config()
-        return load(self.options["config"]) if self.options["config"] else None
-
-    def _found(self, run: Run) -> Found:
-        from perflint.project.discover import Found
-
-        if self._reads_stdin:
-            if self.paths not in (("-",), (".",)):
-                raise click.UsageError("standard input and other paths cannot be checked together")
-            found = Found()
-            name = self.options.get("stdin_filename") or "stdin.py"
-            run.text(os.path.abspath(name), sys.stdin.buffer.read(), found)
-            return found
-        if "-" in self.paths:
-            raise click.UsageError("standard input and other paths cannot be checked together")
-        return run.find(self.paths)
-
-    def _first_folder(self) -> str:
-        """The folder that the first path is, or is in."""
-        first = (self.options.get("stdin_filename") or "stdin.py") if self._reads_stdin else self.paths[0]
-        path = os.path.abspath(first)
-        return path if os.path.isdir(path) else os.path.dirname(path)
-
-    @property
-    def _reads_stdin(self) -> bool:
-        return self.paths == ("-",) or bool(self.options.get("stdin_filename"))
-
-    def _result(self, run: Run, found: Found) -> Result:
-        with _progress(len(found.files)) as on_file, self._workers() as workers:
-            if not self.fixing:
-                result = run.check(found, on_file, workers)
-                if self.ranking is not None:
-                    self.ranking.rank(result)
-                return result
-            writing = not self.options["diff"] and not self._reads_stdin
-            unsafe = bool(self.options["unsafe_fixes"])
-            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
-
-    @contextlib.contextmanager
-    def _workers(self) -> Iterator[Workers]:
-        from perflint.run.cores import available_cores
-        from perflint.run.workers import Workers
-
-        jobs = self.options.get("jobs") or available_cores()
-        warn = lambda line: click.echo(f"Warning: {line}.", err=True)
-        executor = self.options.get("executor")
-        if executor is None:
-            yield Workers(jobs, warn=warn)
-            return
-        from perflint.run.executors import ExecutorError, opened
-        from perflint.run.parallel import ParallelError
-
-        try:
-            with opened(executor) as executors:
-                yield Workers(jobs, executors, warn)
-        except (ExecutorError, ParallelError) as error:
-            raise click.ClickException(f"--executor {error}") from None
-
-    # -- reporting ---------------------------------------------------------------------------------------------------
-
-    def _report(self, run: Run, found: Found, result: Result) -> int:
-        if self.options["diff"]:
-            from perflint.fix.diff import patch, without_controls
-
-            for fixed in result.fixed:
-                for line in patch(fixed):
-                    sys.stdout.buffer.write(without_controls(line) if sys.stdout.isatty() else line)
-            sys.stdout.buffer.flush()
-            self._summarise(result, err=True)
-            return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
-        if self.fixing and self._reads_stdin:
-            path = found.files[0]
-            after = next((f.after for f in result.fixed), run.read(path) or b"")
-            sys.stdout.buffer.write(after)
-            sys.stdout.buffer.flush()
-            self._print(result, err=True)
-        elif self.add_ignores:
-            return self._add_ignores(found, result)
-        else:
-            self._print(result)
-        return CLEAN if self.options["exit_zero"] or not result.findings else FINDINGS
-
-    def _print(self, result: Result, *, err: bool = False) -> None:
-        from perflint.report import data, text
-
-        output_format = self.options["output_format"] or self._configured_format() or "full"
-        writers: dict[str, Callable[[Result], Iterator[str]]] = {
-            "full": text.full,
-            "concise": text.concise,
-            "json": data.as_json,
-            "json-lines": data.as_json_lines,
-            "github": data.github,
-        }
-        writer = (
-            text.statistics if self.options["statistics"] and output_format in ("full", "concise") else writers[output_format]
-        )
-        lines = list(writer(result))
-        target = self.options["output_file"]
-        if target is not None:
-            try:
-                with open(target, "w", encoding="utf-8") as handle:
-                    handle.writelines(click.unstyle(line) + "\n" for line in lines)
-            except OSError as error:
-                raise click.ClickException(f"{target}: cannot be written: {error.strerror}") from None
-        else:
-            for line in lines:
-                click.echo(line, err=err)
-        if output_format in ("full", "concise"):
-            self._summarise(result, err=err or target is not None)
-
-    def _configured_format(self) -> str | None:
-        from perflint.project.config import Configurations
-
-        config = Configurations(self._fixed_config(), {}).of(os.getcwd())
-        if config.output_format is not None and config.output_format not in FORMATS:
-            raise click.ClickException(f"{config.path}: `output-format` must be one of {', '.join(FORMATS)}")
-        return config.output_format
-
-    def _summarise(self, result: Result, *, err: bool) -> None:
-        from perflint.report import text
-
-        if self.options["quiet"]:
-            return
-        if not any(True for _ in result.checked):
-            click.echo("No Python files were found.", err=True)
-            return
-        writing = not self.options["diff"]
-        for line in text.summary(result, unsafe=bool(self.options["unsafe_fixes"]), fixing=self.fixing, writing=writing):
-            click.echo(line, err=err)
-        for line in self.ranking.notes() if self.ranking is not None else ():
-            click.echo(line, err=err)
-
-    def _add_ignores(self, found: Found, result: Result) -> int:
-        from perflint.fix.fixer import WriteError, write
-        from perflint.report.text import printable
-        from perflint.rule.finding import ENGINE
-        from perflint.rule.suppress import with_ignores
-        from perflint.run.run import shown
-
-        paths = {shown(path): path for path in found.files}
-        added = 0
-        for checked in result.checked:
-            findings = [f for f in checked.findings if f.category != ENGINE]
-            if checked.source is None or not findings:
-                continue
-            path = paths[checked.path]
-            source = checked.source
-            try:
-                write(path, source.encode(source.raw), source.encode(with_ignores(source, findings)))
-            except WriteError as error:
-                raise click.ClickException(printable(f"{checked.path}: {error}")) from None
-            added += len(findings)
-        click.echo(f"Added suppressions for {added} findings.", err=True)
-        return CLEAN
-
-
-@contextlib.contextmanager
-def _user_errors() -> Iterator[None]:
-    """Show what a user can cause as one line."""
-    from perflint.project.config import ConfigError
-    from perflint.project.discover import PathError
-
-    try:
-        yield
-    except (ConfigError, PathError, ValueError) as error:
-        from perflint.report.text import printable
-
-        raise click.ClickException(printable(str(error))) from None
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on a terminal, once a run has lasted for a second."""
-    if not sys.stderr.isatty() or total < 2:
-        yield lambda path: None
-        return
-    started = time.monotonic()
-    done = 0
-    bar: Progress | None = None
-
-    def on_file(path: str) -> None:
-        nonlocal done, bar
-        done += 1
-        if bar is None and time.monotonic() - started > PROGRESS_AFTER_S:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            bar.start()
-            bar.add_task("check", total=total)
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done)
-
-    try:
-        yield on_file
-    finally:
-        if bar is not None:
-            bar.stop()
 
 
 def run_for_tests(arguments: Sequence[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -38,7 +39,7 @@ def test_no_findings_exit_with_0(bad: Project) -> None:
 def test_fix_that_leaves_nothing_exits_with_0(bad: Project) -> None:
     result = in_process("fix")
     assert result.exit_code == 0
-    assert result.stdout == "Fixed 1 finding in 1 file.\n"
+    assert result.stdout == "train.py: no-grad-without-call\nFixed 1 finding in 1 file.\n"
     assert (bad.root / "train.py").read_text() == GOOD
 
 
@@ -60,7 +61,7 @@ def test_exit_zero_hides_findings_from_the_exit_code(bad: Project) -> None:
         (["check", "--slect", "all"], "--select"),
         (["chekc"], "check"),
         (["check", "missing.py"], "missing.py: no such file or directory"),
-        (["check", "--output-format", "xml"], "'full', 'concise', 'json'"),
+        (["check", "--output-format", "xml"], "'grouped', 'full', 'concise', 'json'"),
         (["check", "--select", "no-grad-witout-call"], "did you mean `no-grad-without-call`?"),
         (["check", "--ignore", "device-snyc"], "did you mean `device-sync`?"),
         (["check", "--extend-select", "qqq"], "`perflint rules` lists them"),
@@ -177,9 +178,28 @@ def test_output_file_takes_the_report_and_the_terminal_the_summary(bad: Project)
     assert (bad.root / "report.txt").read_text().startswith("train.py:4:6: no-grad-without-call")
 
 
-def test_statistics_count_by_rule(bad: Project) -> None:
-    bad.write({"other.py": BAD})
-    assert in_process("check", "--statistics").stdout.splitlines()[0] == "2  [*]  no-grad-without-call"
+def test_statistics_count_by_rule_what_can_be_fixed(project: Project) -> None:
+    lines = project.write({"train.py": MANY}).run("check", "--statistics").stdout.splitlines()
+    assert lines[:3] == [
+        "all  safe  unsafe  no fix  rule",
+        "  1     0       1       0  blocking-h2d-in-loop",
+        "  1     1       0       0  no-grad-without-call",
+    ]
+    assert lines[3] == "Found 2 findings."
+
+
+@pytest.mark.parametrize("output_format", ["json", "json-lines"])
+def test_statistics_go_with_json(project: Project, output_format: str) -> None:
+    output = project.write({"train.py": MANY}).run("check", "--statistics", "--output-format", output_format).stdout
+    counts = json.loads(output) if output_format == "json" else [json.loads(line) for line in output.splitlines()]
+    assert counts[1] == {
+        "code": "no-grad-without-call",
+        "rule": "no-grad-without-call",
+        "count": 1,
+        "safe": 1,
+        "unsafe": 0,
+        "without_fix": 0,
+    }
 
 
 def test_quiet_prints_findings_only(bad: Project) -> None:
@@ -210,7 +230,7 @@ def test_no_progress_and_no_colour_when_output_is_no_terminal(bad: Project) -> N
 def test_a_line_that_does_not_fit_the_output_encoding_is_escaped(bad: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     bad.write({"train.py": BAD.replace("no_grad:", "no_grad:  # \u2192")})
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    done = in_subprocess("check", cwd=bad.root)
+    done = in_subprocess("check", "--output-format", "full", cwd=bad.root)
     assert done.returncode == 1
     assert b"Traceback" not in done.stderr
     assert b"\\u2192" in done.stdout

@@ -116,7 +116,7 @@ print(*sys.modules)
 """
 
 
-ALWAYS = {"perflint", "perflint.cli", "perflint.interrupts"}
+ALWAYS = {"perflint", "perflint.cli", "perflint.interface", "perflint.interrupts"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"]])

@@ -459,7 +459,9 @@ def test_check_ranks_by_cost(profiled: Callable[..., Any]) -> None:
     concise = profiled({11: 5.0, 12: 70.0, 20: 9.0}, "--output-format", "concise").stdout.splitlines()
     assert concise[0].startswith("train.py:12:")
     assert concise[0].endswith("(70 ms per step)")
-    assert "measured: 70 ms per step" in profiled({11: 5.0, 12: 70.0, 20: 9.0}).stdout
+    assert "measured: 70 ms per step" in profiled({11: 5.0, 12: 70.0, 20: 9.0}, "--output-format", "full").stdout
+    first, *_ = [line for line in profiled({11: 5.0, 12: 70.0, 20: 9.0}).stdout.splitlines() if line.startswith("  safe")]
+    assert "(70 ms per step)" in first
 
 
 def test_check_hides_what_costs_nothing_and_says_so(profiled: Callable[..., Any]) -> None:

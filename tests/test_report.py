@@ -37,6 +37,7 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
     (finding,) = json.loads(in_process("check", "--output-format", "json").stdout)
     assert finding == {
         "rule": "no-grad-without-call",
+        "code": "no-grad-without-call",
         "category": "autograd",
         "severity": "error",
         "message": "`with torch.no_grad:` raises TypeError; write `torch.no_grad()`",
@@ -106,7 +107,7 @@ def test_concise_is_one_line_per_finding(bad: Project) -> None:
 
 def test_full_marks_the_span_and_names_the_cure(bad: Project) -> None:
     assert (
-        in_process("check").stdout
+        in_process("check", "--output-format", "full").stdout
         == """\
 no-grad-without-call [*] `with torch.no_grad:` raises TypeError; write `torch.no_grad()`
  --> train.py:4:6
@@ -125,7 +126,7 @@ Found 1 finding.
 
 
 def test_full_says_why_a_fix_is_unsafe(project: Project) -> None:
-    result = project.write({"train.py": TRAIN}).run("check", "--select", "blocking-h2d-in-loop")
+    result = project.write({"train.py": TRAIN}).run("check", "--output-format", "full", "--select", "blocking-h2d-in-loop")
     (reason, *_) = project.findings("--select", "blocking-h2d-in-loop")[0]["missing_proofs"]
     assert f"= why it is unsafe: {reason}" in result.stdout
     assert "1 fixable with `--unsafe-fixes`" in result.stdout
@@ -133,14 +134,14 @@ def test_full_says_why_a_fix_is_unsafe(project: Project) -> None:
 
 def test_full_keeps_tabs_and_marks_below_them(bad: Project) -> None:
     bad.write({"train.py": "import torch\nif 1:\n\twith torch.no_grad:\n\t\tpass\n"})
-    lines = in_process("check").stdout.splitlines()
+    lines = in_process("check", "--output-format", "full").stdout.splitlines()
     at = lines.index("3 |     with torch.no_grad:")
     assert lines[at + 1] == "  |          ^^^^^^^^^^^^^"
 
 
 def test_control_characters_of_a_linted_file_do_not_reach_the_terminal(bad: Project) -> None:
     bad.write({"train.py": BAD.replace("no_grad:", "no_grad:  # \x1b[31m\x07")})
-    output = in_process("check").stdout
+    output = in_process("check", "--output-format", "full").stdout
     assert "\x1b" not in output
     assert "\x07" not in output
 
@@ -164,7 +165,7 @@ def test_formats_for_programs_hold_nothing_else(bad: Project, output_format: str
 
 def sync_budgets(project: Project, *arguments: str) -> list[str]:
     """The sync-budget lines of a run."""
-    lines: list[str] = project.run("check", *arguments).stdout.splitlines()
+    lines: list[str] = project.run("check", "--output-format", "concise", *arguments).stdout.splitlines()
     return [line for line in lines if line.startswith("sync budget: ")]
 
 

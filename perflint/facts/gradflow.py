@@ -213,7 +213,7 @@ class _Graph(Walk[GradEnd]):
         return name in TENSOR_METHODS or (bool(receiver.alternatives) and not receiver.open)
 
     def _given(self, call: ast.Call) -> GradEnd:
-        return GradEnd(GradUse.UNKNOWN, call, f"`{ast.unparse(call.func)}` gets it")
+        return GradEnd(GradUse.UNKNOWN, call, f"it is passed to `{ast.unparse(call.func)}`")
 
     def _shows(self, call: ast.Call, name: str) -> str | None:
         """What a call shows of the graph, under its own name or as a function that was passed."""
@@ -247,7 +247,7 @@ class _Graph(Walk[GradEnd]):
                 if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
                     yield call
                 else:
-                    yield GradEnd(end.use, call, f"`{ast.unparse(call.func)}`: {end.note}")
+                    yield GradEnd(end.use, call, f"in `{ast.unparse(call.func)}` {end.note}")
 
 
 def _shown_whole(node: ast.AST) -> bool:

@@ -11,6 +11,7 @@ from perflint.run.run import FixedFile
 
 _UNSAFE = re.compile(rb'[\x00-\x1f\x7f"\\]')
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+_COLOURS = {b"--- ": 1, b"+++ ": 1, b"@@": 36, b"-": 31, b"+": 32}
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
@@ -39,6 +40,15 @@ def _quoted(name: bytes) -> bytes:
 def without_controls(line: bytes) -> bytes:
     """A line of a patch without what a terminal would take for commands."""
     return _CONTROLS.sub(b"?", line)
+
+
+def coloured(line: bytes) -> bytes:
+    """A line of a patch in the colours that git gives it."""
+    colour = next((code for start, code in _COLOURS.items() if line.startswith(start)), None)
+    if colour is None:
+        return line
+    text = line.rstrip(b"\r\n")
+    return b"\x1b[%dm%b\x1b[0m%b" % (colour, text, line[len(text) :])
 
 
 def _lines(data: bytes) -> list[bytes]:

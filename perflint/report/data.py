@@ -40,6 +40,7 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
         }
     return {
         "rule": finding.rule,
+        "code": finding.rule,
         "category": finding.category,
         "severity": finding.severity.value,
         "costs": finding.costs.value if finding.costs is not None else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from perflint.rule.obligations import Kind, Obligation
@@ -119,8 +119,9 @@ class Finding:
 
     message: one line, what happens on the machine, a semicolon, the cure. obligations: what a (safe) fix would need and
     nobody has proved. waits: byte offsets of the waits for the device that the fix removes, for the sync budget.
-    costs: what the flaw costs, None for an error. rate: how often. measured_ms_per_step: what the place costs in a profile, if
-    there is one; rules leave it alone.
+    costs: what the flaw costs, None for an error. rate: how often. function: the qualified name of the function that it is in,
+    empty for the module's own code. measured_ms_per_step: what the place costs in a profile, if there is one. Rules leave both
+    alone.
     """
 
     rule: str
@@ -134,6 +135,7 @@ class Finding:
     waits: tuple[int, ...] = ()
     costs: Cost | None = None
     rate: Rate = Rate.UNKNOWN
+    function: str = field(default="", compare=False)
     measured_ms_per_step: float | None = None
 
     @property

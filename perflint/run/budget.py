@@ -68,10 +68,9 @@ def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, removable: _Remo
     high = source.starts[last] if last < len(source.starts) else len(source.body)
     waits.update(removable.between(low, high))
     scaler = _scaler_waits(facts, scope, loop)
-    where = f"{scope.qualname or 'module'} loop"
     written = len(waits) + scaler
     left, left_all = written - len(waits & removable.safe), written - len(waits & removable.every)
-    return Budget(shown, loop.statement.lineno, where, written, left, left_all, scaler)
+    return Budget(shown, loop.statement.lineno, scope.qualname, written, left, left_all, scaler)
 
 
 def _waits_in(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> Iterable[tuple[str, int]]:

@@ -741,7 +741,7 @@ def _encoded(checked: Checked) -> str:
     if not (checked.findings or checked.budgets):
         return ""
     findings = [_encoded_finding(finding) for finding in checked.findings]
-    budgets = [(b.row, b.where, b.written, b.after_safe, b.after_all, b.in_scaler) for b in checked.budgets]
+    budgets = [(b.row, b.function, b.written, b.after_safe, b.after_all, b.in_scaler) for b in checked.budgets]
     return json.dumps([findings, budgets])
 
 
@@ -767,6 +767,7 @@ def _encoded_finding(found: Finding) -> list[object]:
         found.waits,
         found.costs and found.costs.value,
         found.rate.value,
+        found.function,
     ]
 
 
@@ -787,6 +788,7 @@ def _decoded_finding(
     waits: list[int],
     costs: str | None,
     rate: str,
+    function: str,
 ) -> Finding:
     remedy = None
     if fix is not None:
@@ -801,4 +803,5 @@ def _decoded_finding(
         )
     open_ = tuple(Obligation(Kind(kind), words, path) for kind, words, path in obligations)
     cost = Cost(costs) if costs is not None else None
-    return Finding(rule, Severity(severity), category, message, start, end, remedy, open_, tuple(waits), cost, Rate(rate))
+    kinds = Severity(severity), category
+    return Finding(rule, *kinds, message, start, end, remedy, open_, tuple(waits), cost, Rate(rate), function)

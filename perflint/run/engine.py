@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
@@ -149,7 +150,8 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
         session.counters.scopes_checked += bool(rules)
         for rule in rules:
             try:
-                yield from rule.check(Code(rule, scope, session.facts, session.options))
+                for finding in rule.check(Code(rule, scope, session.facts, session.options)):
+                    yield replace(finding, function=scope.qualname)
             except SyntaxProblem as problem:
                 yield _syntax_problem(module.source, problem)
             except RecursionError:

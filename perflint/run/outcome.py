@@ -31,18 +31,26 @@ class Counters:
 
 @dataclass(frozen=True)
 class Budget:
-    """One training loop. `row` is its first line; the counts are waits per step."""
+    """One training loop; the counts are waits per step.
+
+    row: its first line. function: the qualified name of what it is in, empty for the module's own code.
+    """
 
     path: str
     row: int
-    where: str
+    function: str
     written: int
     after_safe: int
     after_all: int
     in_scaler: int
 
     def __str__(self) -> str:
-        text = f"{self.path}:{self.row} {self.where}: {_waits(self.written)} per step -> {self.after_safe}"
+        return f"{self.path}:{self.row} {self.function or 'module'} loop: {self.waits}"
+
+    @property
+    def waits(self) -> str:
+        """The counts, as written and after the fixes."""
+        text = f"{_waits(self.written)} per step -> {self.after_safe}"
         if self.after_all < self.after_safe:
             text += f" ({self.after_all} with unsafe fixes)"
         if self.in_scaler:

@@ -60,11 +60,12 @@ class PerFileIgnores:
 
 @dataclass
 class FixedFile:
-    """A file that `fix` changed, or would change: its bytes before and after."""
+    """A file that `fix` changed, or would change: its bytes before and after, and how many findings of each rule were fixed."""
 
     path: str
     before: bytes
     after: bytes
+    applied: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -73,11 +74,15 @@ class Result:
 
     checked: list[Checked] = field(default_factory=list)
     fixed: list[FixedFile] = field(default_factory=list)
-    applied: Counter[str] = field(default_factory=Counter)
     permissions: dict[str, Permission] = field(default_factory=dict)
     """Which fixes may be applied to a file, by the name that reports have for it."""
     is_ranked: bool = False
     """Whether the findings were joined with a profile: the costliest come first then."""
+
+    @property
+    def applied(self) -> Counter[str]:
+        """How many findings of each rule were fixed."""
+        return sum((fixed.applied for fixed in self.fixed), Counter[str]())
 
     @property
     def findings(self) -> list[tuple[Checked, Finding]]:
@@ -278,8 +283,7 @@ class Run:
         else:
             self._unsaved[path] = after
         self._forget(path)
-        result.fixed.append(FixedFile(checked.path, before, after))
-        result.applied += fixed.applied
+        result.fixed.append(FixedFile(checked.path, before, after, Counter(fixed.applied)))
         again = check_bytes(session, path, checked.path, after)
         return Checked(checked.path, again.source, again.findings, again.budgets)
 

@@ -169,7 +169,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if evaluates:
             reported.append(number)
-            missing = [Obligation(Kind.GRADIENT, f"{end.note} with its graph") for end in ends]
+            missing = [Obligation(Kind.GRADIENT, f"somebody may want the graph of the result: {end.note}") for end in ends]
             missing += [reason for other in forwards for reason in _unsafe(code, other)]
             missing += _other_graphs(code, call)
             missing += [_REMEMBERED] if code.facts.grad_mode.may_be_called_in_autocast(scope) else []

@@ -217,7 +217,7 @@ def _escapes(code: Code, inside: Region) -> Iterator[Obligation | None]:
     for end in tensor_ends(code.facts, code.scope, [root for root in roots if _may_be_tensor(code, root)]):
         if not (isinstance(end.node, ast.Return) and end.node in inside):
             read = end.use is GradUse.BACKWARD or stored_for_training(code.facts, code.scope, end) is not None
-            yield None if read else Obligation(Kind.RETENTION, end.note)
+            yield None if read else Obligation(Kind.RETENTION, f"the result may outlive the evaluation: {end.note}")
     for store in inside.stores:
         yield from _stored(code, store, inside, trains)
     for statement in inside.returns:

@@ -1,0 +1,394 @@
+"""One run of `check` or `fix`: options in, a report and an exit code out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from perflint.interface import CLEAN, FINDINGS, FORMATS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from perflint.profile.ranking import Ranking
+    from perflint.project.config import Config
+    from perflint.project.discover import Found
+    from perflint.report.terminal import Terminal
+    from perflint.run.run import Result, Run
+    from perflint.run.watch import Watched
+    from perflint.run.workers import Workers
+
+PROGRESS_AFTER_S = 1.0
+Lines = Iterator[str]
+
+
+class Invocation:
+    """One run of `check` or `fix`."""
+
+    def __init__(
+        self,
+        *,
+        fixing: bool,
+        paths: tuple[str, ...],
+        add_ignores: bool = False,
+        profile: str | None = None,
+        profile_threshold: float | None = None,
+        **options: Any,
+    ) -> None:
+        self.fixing = fixing or options["diff"]
+        self.add_ignores = add_ignores
+        self.paths = paths or (".",)
+        self.options = options
+        self.watched: Watched | None = None
+        self.ranking = self._ranking(profile, profile_threshold)
+        if add_ignores and (self.fixing or self._reads_stdin):
+            raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
+
+    def run(self) -> int:
+        """Find, check or fix, report."""
+        with _user_errors():
+            run, found = self._start()
+            if self.options["show_files"]:
+                from perflint.report.text import printable
+                from perflint.run.run import shown
+
+                for path in found.files:
+                    click.echo(printable(shown(path)))
+                return CLEAN
+            result = self._result(run, found)
+        for problem in run.problems:
+            click.echo(f"warning: {problem}", err=True)
+        return self._report(run, found, result)
+
+    def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
+        """What a check gives, the files that it looked at, and the assumptions that are declared for the working directory."""
+        with _user_errors():
+            run, found = self._start()
+            result = self._result(run, found)
+            return result, found.files, run.configurations.of(os.getcwd()).assume
+
+    def watch(self) -> NoReturn:
+        """Check and report at each change, until Ctrl-C."""
+        if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
+            raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
+        from perflint.run.watch import changes
+
+        for _ in changes(self._watched):
+            click.clear()
+            try:
+                self.run()
+            except click.ClickException as error:
+                error.show()
+            click.echo("Watching for file changes.", err=True)
+        raise AssertionError("files never stop changing")
+
+    def _watched(self) -> Watched:
+        try:
+            with _user_errors():
+                run, found = self._start()
+                self.watched = run.watched(found)
+        except click.ClickException:
+            if self.watched is None:
+                raise
+        return self.watched  # after a change that makes no sense: what there was before
+
+    def _start(self) -> tuple[Run, Found]:
+        from perflint.run.run import Run
+
+        cached = not self.options.get("no_cache")
+        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
+        found = self._found(run)
+        assumed = run.configurations.of(os.getcwd()).assume
+        if assumed:
+            from perflint.report.assumptions import contradictions
+
+            for line in contradictions(found.files, assumed):
+                raise click.ClickException(line)
+        return run, found
+
+    def _ranking(self, profile: str | None, threshold_percent: float | None) -> Ranking | None:
+        if profile is None:
+            if threshold_percent is not None:
+                raise click.UsageError("--profile-threshold needs --profile")
+            return None
+        if self.fixing or self.add_ignores:
+            raise click.UsageError("--profile ranks what is reported; it goes with neither fixing nor --add-ignores")
+        from perflint.profile.costs import THRESHOLD, Costs, ProfileError
+        from perflint.profile.ranking import Ranking
+
+        try:
+            return Ranking(Costs.load(profile, THRESHOLD if threshold_percent is None else threshold_percent / 100))
+        except ProfileError as error:
+            raise click.ClickException(str(error)) from None
+
+    # -- setting up --------------------------------------------------------------------------------------------------
+
+    def _overrides(self) -> dict[str, Any]:
+        given: dict[str, Any] = {}
+        for key in ("select", "extend_select", "ignore", "assume"):
+            names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
+            if names:
+                given[key] = names
+        if "assume" in given:
+            from perflint.rule.assumptions import require_known
+
+            try:
+                require_known(given["assume"], "--assume")
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
+        if self.options.get("cache_dir"):
+            given["cache_dir"] = os.path.abspath(self.options["cache_dir"])
+        if self.options["exclude"]:
+            given["extend_exclude"] = self.options["exclude"]
+        for key in ("runtime", "respect_gitignore", "unsafe_fixes"):
+            if self.options.get(key) is not None:
+                given[key] = self.options[key]
+        return given
+
+    def _fixed_config(self) -> Config | None:
+        from perflint.project.config import Config, load
+
+        if self.options["isolated"]:
+            if self.options["config"]:
+                raise click.UsageError("--isolated and --config exclude each other")
+            return Config()
+        return load(self.options["config"]) if self.options["config"] else None
+
+    def _found(self, run: Run) -> Found:
+        from perflint.project.discover import Found
+
+        if self._reads_stdin:
+            if self.paths not in (("-",), (".",)):
+                raise click.UsageError("standard input and other paths cannot be checked together")
+            found = Found()
+            name = self.options.get("stdin_filename") or "stdin.py"
+            run.text(os.path.abspath(name), sys.stdin.buffer.read(), found)
+            return found
+        if "-" in self.paths:
+            raise click.UsageError("standard input and other paths cannot be checked together")
+        return run.find(self.paths)
+
+    def _first_folder(self) -> str:
+        """The folder that the first path is, or is in."""
+        first = (self.options.get("stdin_filename") or "stdin.py") if self._reads_stdin else self.paths[0]
+        path = os.path.abspath(first)
+        return path if os.path.isdir(path) else os.path.dirname(path)
+
+    @property
+    def _reads_stdin(self) -> bool:
+        return self.paths == ("-",) or bool(self.options.get("stdin_filename"))
+
+    def _result(self, run: Run, found: Found) -> Result:
+        with _progress(len(found.files)) as on_file, self._workers() as workers:
+            if not self.fixing:
+                result = run.check(found, on_file, workers)
+                if self.ranking is not None:
+                    self.ranking.rank(result)
+                return result
+            writing = not self.options["diff"] and not self._reads_stdin
+            unsafe = bool(self.options["unsafe_fixes"])
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
+
+    @contextlib.contextmanager
+    def _workers(self) -> Iterator[Workers]:
+        from perflint.run.cores import available_cores
+        from perflint.run.workers import Workers
+
+        jobs = self.options.get("jobs") or available_cores()
+        warn = lambda line: click.echo(f"Warning: {line}.", err=True)
+        executor = self.options.get("executor")
+        if executor is None:
+            yield Workers(jobs, warn=warn)
+            return
+        from perflint.run.executors import ExecutorError, opened
+        from perflint.run.parallel import ParallelError
+
+        try:
+            with opened(executor) as executors:
+                yield Workers(jobs, executors, warn)
+        except (ExecutorError, ParallelError) as error:
+            raise click.ClickException(f"--executor {error}") from None
+
+    # -- reporting ---------------------------------------------------------------------------------------------------
+
+    def _report(self, run: Run, found: Found, result: Result) -> int:
+        if self.add_ignores:
+            return self._add_ignores(found, result)
+        if self.options["diff"]:
+            self._print_patches(result)
+            self._summarise(run, result, err=True)
+            return CLEAN if self.options["exit_zero"] or not result.fixed else FINDINGS
+        if self.fixing and self._reads_stdin:
+            path = found.files[0]
+            sys.stdout.buffer.write(next((f.after for f in result.fixed), run.read(path) or b""))
+            sys.stdout.buffer.flush()
+        self._print(run, result, err=self.fixing and self._reads_stdin)
+        return CLEAN if self.options["exit_zero"] or not result.findings else FINDINGS
+
+    def _print_patches(self, result: Result) -> None:
+        from perflint.fix.diff import coloured, patch, without_controls
+
+        colour = click.get_current_context().color
+        terminal = sys.stdout.isatty()
+        for fixed in result.fixed:
+            for line in patch(fixed):
+                shown = without_controls(line) if terminal else line
+                sys.stdout.buffer.write(coloured(shown) if (terminal if colour is None else colour) else shown)
+        sys.stdout.buffer.flush()
+
+    def _print(self, run: Run, result: Result, *, err: bool = False) -> None:
+        target = self.options["output_file"]
+        terminal = self._terminal(run, plain=err or target is not None)
+        lines = list(self._lines(result, terminal))
+        if target is not None:
+            try:
+                with open(target, "w", encoding="utf-8") as handle:
+                    handle.writelines(click.unstyle(line) + "\n" for line in lines)
+            except OSError as error:
+                raise click.ClickException(f"{target}: cannot be written: {error.strerror}") from None
+        else:
+            for line in lines:
+                click.echo(line, err=err)
+        if self._is_for_people:
+            self._summarise(run, result, err=err or target is not None)
+
+    def _lines(self, result: Result, terminal: Terminal) -> Lines:
+        """What is said of each finding, or of each rule."""
+        from perflint.report import data, grouped, statistics, text
+
+        if self.options["statistics"]:
+            of_rules = {"json": statistics.as_json, "json-lines": statistics.as_json_lines}
+            return of_rules.get(self._format, statistics.table)(result)
+        match self._format:
+            case "grouped":
+                return text.problems(result, terminal) if self.fixing else grouped.grouped(result, terminal)
+            case "full":
+                return text.full(result, terminal)
+            case "concise":
+                return text.concise(result, terminal)
+            case "json":
+                return data.as_json(result)
+            case "json-lines":
+                return data.as_json_lines(result)
+            case _:
+                return data.github(result)
+
+    def _terminal(self, run: Run, *, plain: bool) -> Terminal:
+        from perflint.report.terminal import Terminal, columns, knows_links, pages
+
+        if plain:
+            return Terminal()
+        return Terminal(columns(), pages(run.rules) if self._is_for_people and knows_links() else {})
+
+    @cached_property
+    def _format(self) -> str:
+        return self.options["output_format"] or self._configured_format() or FORMATS[0]
+
+    @property
+    def _is_for_people(self) -> bool:
+        return self._format in ("grouped", "full", "concise")
+
+    def _configured_format(self) -> str | None:
+        from perflint.project.config import Configurations
+
+        config = Configurations(self._fixed_config(), {}).of(os.getcwd())
+        if config.output_format is not None and config.output_format not in FORMATS:
+            raise click.ClickException(f"{config.path}: `output-format` must be one of {', '.join(FORMATS)}")
+        return config.output_format
+
+    def _summarise(self, run: Run, result: Result, *, err: bool) -> None:
+        from perflint.report import grouped, summary
+
+        if self.options["quiet"]:
+            return
+        if not result.checked:
+            click.echo("No Python files were found.", err=True)
+            return
+        if self.fixing:
+            lines = summary.of_fixes(result, unsafe=bool(self.options["unsafe_fixes"]), writing=not self.options["diff"])
+        elif self.options["statistics"]:
+            lines = summary.of_findings(result)
+        elif self._format == "grouped":
+            lines = summary.of_findings(result, sum(len(block.flaws) for block in grouped.blocks(result)))
+        else:
+            lines = chain(summary.budgets(result), summary.of_findings(result))
+        for line in lines:
+            click.echo(line, err=err)
+        for line in self.ranking.notes() if self.ranking is not None else ():
+            click.echo(line, err=err)
+
+    def _add_ignores(self, found: Found, result: Result) -> int:
+        from perflint.fix.fixer import WriteError, write
+        from perflint.report.text import printable
+        from perflint.rule.finding import ENGINE
+        from perflint.rule.suppress import with_ignores
+        from perflint.run.run import shown
+
+        paths = {shown(path): path for path in found.files}
+        added = 0
+        for checked in result.checked:
+            findings = [f for f in checked.findings if f.category != ENGINE]
+            if checked.source is None or not findings:
+                continue
+            path = paths[checked.path]
+            source = checked.source
+            try:
+                write(path, source.encode(source.raw), source.encode(with_ignores(source, findings)))
+            except WriteError as error:
+                raise click.ClickException(printable(f"{checked.path}: {error}")) from None
+            added += len(findings)
+        click.echo(f"Added suppressions for {added} findings.", err=True)
+        return CLEAN
+
+
+@contextlib.contextmanager
+def _user_errors() -> Iterator[None]:
+    """Show what a user can cause as one line."""
+    from perflint.project.config import ConfigError
+    from perflint.project.discover import PathError
+
+    try:
+        yield
+    except (ConfigError, PathError, ValueError) as error:
+        from perflint.report.text import printable
+
+        raise click.ClickException(printable(str(error))) from None
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on a terminal, once a run has lasted for a second."""
+    if not sys.stderr.isatty() or total < 2:
+        yield lambda path: None
+        return
+    started = time.monotonic()
+    done = 0
+    bar: Progress | None = None
+
+    def on_file(path: str) -> None:
+        nonlocal done, bar
+        done += 1
+        if bar is None and time.monotonic() - started > PROGRESS_AFTER_S:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            bar.start()
+            bar.add_task("check", total=total)
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        yield on_file
+    finally:
+        if bar is not None:
+            bar.stop()

@@ -1,0 +1,71 @@
+"""The last lines of a report: how much was found, what was fixed, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perflint.report.text import printable
+from perflint.rule.assumptions import ORDINARY, kinds_of
+from perflint.rule.finding import Permission
+from perflint.run.run import Result
+from perflint.source.words import counted
+
+
+def budgets(result: Result) -> Iterator[str]:
+    """The sync budget of each training loop that waits."""
+    for checked in result.checked:
+        for budget in checked.budgets:
+            if budget.written:
+                yield f"sync budget: {printable(str(budget))}"
+
+
+def of_findings(result: Result, flaws: int | None = None) -> Iterator[str]:
+    """How many findings there are, and how many of them can be fixed. flaws: how many a report has made of them."""
+    found = len(result.findings)
+    if not found:
+        yield "All checks passed."
+        return
+    is_merged = flaws is not None and flaws < found
+    at = f" at {counted(found, 'place')}" if is_merged else ""
+    yield f"Found {counted(flaws or found, 'finding')}{at}."
+    ready, assumable, unsafe = _fixable(result)
+    parts = [f"{counted(ready, 'place') if is_merged else ready} fixable with `perflint fix`"] if ready else []
+    yield from _line([*parts, *_more(assumable, unsafe, "more" if ready else "fixable")])
+
+
+def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
+    """What was fixed, a line for each file and rule, and how much is left. writing: whether files were changed."""
+    for fixed in result.fixed:
+        for rule, count in sorted(fixed.applied.items()):
+            yield f"{printable(fixed.path)}: {rule}{f', {count} places' if count > 1 else ''}"
+    done, left = sum(result.applied.values()), len(result.findings)
+    if done:
+        verb = "Fixed" if writing else "Would fix"
+        yield f"{verb} {counted(done, 'finding')} in {counted(len(result.fixed), 'file')}{f', {left} left' if left else ''}."
+    elif left:
+        yield f"Fixed nothing, {counted(left, 'finding')} left."
+    else:
+        yield "All checks passed."
+    _, assumable, more = _fixable(result)
+    if left:
+        yield from _line([] if unsafe else _more(assumable, more, "more"))
+        yield "`perflint check` shows what is left."
+
+
+def _fixable(result: Result) -> tuple[int, int, int]:
+    """How many findings have a fix that is applied, one that `--assume ordinary` would allow, one that is unsafe."""
+    fixes = [(result.permissions.get(checked.path, Permission()), f.fix) for checked, f in result.findings if f.fix is not None]
+    ordinary = Permission(assumed=kinds_of([ORDINARY]))
+    ready = sum(permission.covers(fix) for permission, fix in fixes)
+    assumable = sum(not permission.covers(fix) and ordinary.covers(fix) for permission, fix in fixes)
+    return ready, assumable, len(fixes) - ready - assumable
+
+
+def _more(assumable: int, unsafe: int, more: str) -> list[str]:
+    parts = [f"{assumable} {more} with `--assume ordinary` (see `perflint assumptions`)"] if assumable else []
+    return [*parts, f"{unsafe} {'more' if parts else more} with `--unsafe-fixes`"] if unsafe else parts
+
+
+def _line(parts: list[str]) -> Iterator[str]:
+    if parts:
+        yield f"{', '.join(parts)}."
