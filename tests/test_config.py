@@ -27,8 +27,12 @@ def test_the_nearest_file_wins_and_is_not_merged(bad: Project) -> None:
     assert reported() == ["sub/b.py"]
 
 
-def test_perflint_toml_wins_over_pyproject_toml_beside_it(bad: Project) -> None:
+def test_two_configurations_of_one_folder_are_an_error_that_names_both(bad: Project) -> None:
     bad.write({"pyproject.toml": '[tool.perflint]\nselect = ["data-loading"]', "perflint.toml": ""})
+    result = in_process("check")
+    assert result.exit_code == 2
+    assert f"{bad.root / 'perflint.toml'} and `[tool.perflint]` in {bad.root / 'pyproject.toml'}" in result.stderr
+    bad.write({"pyproject.toml": "[tool.ruff]\n"})
     assert reported() == ["a.py", "sub/b.py"]
 
 
@@ -68,7 +72,7 @@ def test_config_replaces_every_file(bad: Project) -> None:
         ('[target-versions]\ntorch = "new"', "`target-versions`: Invalid version: 'new'"),
         ('select = ["no-grad-witout-call"]', "did you mean `no-grad-without-call`?"),
         ('[per-file-ignores]\n"a.py" = ["qqqq"]', "no rule or group is named `qqqq`"),
-        ('output-format = "xml"', "`output-format` must be one of full"),
+        ('output-format = "xml"', "`output-format` must be one of grouped, full"),
         ("select = [", "no valid TOML"),
         ("x = " + "[" * 3000, "no valid TOML"),
     ],

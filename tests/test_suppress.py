@@ -45,10 +45,41 @@ def test_a_comment_silences_its_line(project: Project, text: str) -> None:
         HEAD + "with torch.no_grad:  # perflint: ignore(no-grad-without-call)\n    pass\n",
         HEAD + "with torch.no_grad:  # perflint: ignore[no-grad-without-call\n    pass\n",
         HEAD + "with torch.no_grad:  # perflint ignore\n    pass\n",
+        HEAD + "with torch.no_grad:  # perflint: ignore: item-every-step\n    pass\n",
+        HEAD + "with torch.no_grad:  # perflint: ignore item-every-step\n    pass\n",
+        HEAD + "with torch.no_grad:  # perflint: ignore=item-every-step\n    pass\n",
+        HEAD + "with torch.no_grad:  # perflint: ignore-line[no-grad-without-call]\n    pass\n",
+        "# perflint: ignore-file item-every-step\n" + BAD,
+        "# perflint: ignore-file: item-every-step\n" + BAD,
+        "# perflint: ignore-files\n" + BAD,
     ],
 )
 def test_what_is_no_proper_suppression_silences_nothing(project: Project, text: str) -> None:
-    assert [rule for rule, _ in found(project, text)] == ["no-grad-without-call"]
+    assert "no-grad-without-call" in {rule for rule, _ in found(project, text)}
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "ignore: item-every-step",
+        "ignore item-every-step",
+        "ignore[item-every-step",
+        "ignore-line[item-every-step]",
+        "ignore-files",
+    ],
+)
+def test_a_malformed_suppression_is_reported_and_left_as_it_is(project: Project, comment: str) -> None:
+    text = f"import torch  # perflint: {comment}\n"
+    (finding,) = project.write({"train.py": text}).findings()
+    assert finding["rule"] == "unused-suppression"
+    assert "is malformed and silences nothing; write `# perflint: ignore[rule-name] reason`" in finding["message"]
+    assert project.fixed("train.py") == text
+
+
+def test_a_suppression_is_added_beside_a_malformed_one(project: Project) -> None:
+    project.write({"train.py": BAD.replace("no_grad:", "no_grad:  # perflint: ignore-line[no-grad-without-call]")})
+    assert project.run("check", "--add-ignores").exit_code == 0
+    assert project.rules() == [("unused-suppression", 4)]
 
 
 def test_a_comment_for_another_rule_silences_nothing_and_is_reported(project: Project) -> None:

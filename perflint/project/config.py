@@ -149,12 +149,20 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
 
 
 def configuration_in(directory: str, folders: Folders) -> str | None:
-    """The configuration file in a directory; a pyproject.toml counts if it has `[tool.perflint]`."""
-    for name in FILE_NAMES:
-        path = os.path.join(directory, name)
-        if folders.holds(directory, name) and os.path.isfile(path) and (name == "perflint.toml" or _has_table(path)):
-            return path
-    return None
+    """The configuration file in a directory; a pyproject.toml counts if it has `[tool.perflint]`.
+
+    Raises:
+        ConfigError: there are two.
+
+    """
+    own, shared = (os.path.join(directory, name) for name in FILE_NAMES)
+    has_own, has_shared = (
+        folders.holds(directory, name) and os.path.isfile(os.path.join(directory, name)) for name in FILE_NAMES
+    )
+    has_shared = has_shared and _has_table(shared)
+    if has_own and has_shared:
+        raise ConfigError(f"{own} and `[tool.perflint]` in {shared} both configure this folder; keep one of them")
+    return own if has_own else shared if has_shared else None
 
 
 def _has_table(path: str) -> bool:

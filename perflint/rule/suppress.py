@@ -11,7 +11,7 @@ from perflint.rule.finding import ENGINE, Applicability, Edit, Finding, Fix, Sev
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.source.source import Source, tokens
 
-_COMMENT = re.compile(r"#\s*perflint:\s*(ignore-file|ignore)\b(?:\s*\[([^\]]*)\])?(?!\s*[\[(])[^#]*")
+_COMMENT = re.compile(r"#\s*perflint:\s*(ignore[\w-]*)(?:\s*\[([^\]]*)\])?([^#]*)")
 _FSTRING_START = getattr(tokenize, "FSTRING_START", None)
 _FSTRING_END = getattr(tokenize, "FSTRING_END", None)
 _BETWEEN_LINES = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
@@ -19,7 +19,10 @@ _BETWEEN_LINES = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDEN
 
 @dataclass
 class Suppression:
-    """One comment, with its reason. `names` is None when it silences every rule."""
+    """One comment, with its reason. `names` is None when it silences every rule.
+
+    is_malformed: whether it is written so that nobody can tell what it is meant to silence; it silences nothing.
+    """
 
     row: int
     start: int
@@ -28,10 +31,13 @@ class Suppression:
     names: tuple[str, ...] | None
     alone: bool
     """Whether nothing but comments stands on its line, so that it is meant for the line below."""
+    is_malformed: bool = False
     used: set[str] = field(default_factory=set)
 
     def covers(self, name: str) -> bool:
         """Whether the comment silences a rule."""
+        if self.is_malformed:
+            return False
         return self.names is None or name in self.names
 
 
@@ -50,7 +56,13 @@ class Ran:
 
 def without_suppression(comment: str) -> str:
     """A comment without the part that silences rules."""
-    return _COMMENT.sub("", comment).strip()
+    return _COMMENT.sub(lambda found: found[0] if _is_malformed(found) else "", comment).strip()
+
+
+def _is_malformed(found: re.Match[str]) -> bool:
+    """Whether a comment without names goes on, `ignore: item-every-step` say: then not all rules were meant."""
+    keyword, names, rest = found.groups()
+    return keyword not in ("ignore", "ignore-file") or (names is None and bool(rest.strip()))
 
 
 def find_suppressions(source: Source) -> list[Suppression]:
@@ -67,7 +79,8 @@ def find_suppressions(source: Source) -> list[Suppression]:
             names = None if match[2] is None else tuple(n.strip() for n in match[2].split(",") if n.strip())
             start = source.starts[row - 1] + len(line[: column + match.start()].encode())
             end = start + len(match[0].encode())
-            found.append(Suppression(row, start, end, match[1] == "ignore-file", names, not line[:column].strip()))
+            of_file, alone = match[1] == "ignore-file", not line[:column].strip()
+            found.append(Suppression(row, start, end, of_file, names, alone, _is_malformed(match)))
     return found
 
 
@@ -145,6 +158,9 @@ def _silences(suppression: Suppression, name: str, first: int, last: int, statem
 
 
 def _unused(source: Source, suppression: Suppression, ran: Ran) -> Finding | None:
+    if suppression.is_malformed:
+        message = "the suppression is malformed and silences nothing; write `# perflint: ignore[rule-name] reason`"
+        return Finding(UNUSED_SUPPRESSION, Severity.WARNING, Category.ENGINE, message, suppression.start, suppression.end)
     if suppression.names is None:
         if suppression.used or not ran.all_defaults:
             return None
@@ -197,7 +213,8 @@ def with_ignores(source: Source, findings: Iterable[Finding]) -> bytes:
     for finding in findings:
         row = source.row_at(finding.start)
         by_row.setdefault(joined.get(row, (row, row))[1], set()).add(finding.rule)
-    existing = {s.row: s for s in find_suppressions(source) if not s.whole_file and s.names is not None}
+    written = (s for s in find_suppressions(source) if not (s.whole_file or s.is_malformed))
+    existing = {s.row: s for s in written if s.names is not None}
     raw = source.raw
     for row in sorted(by_row, reverse=True):
         names = ", ".join(sorted(by_row[row]))
