@@ -181,9 +181,9 @@ def test_output_file_takes_the_report_and_the_terminal_the_summary(bad: Project)
 def test_statistics_count_by_rule_what_can_be_fixed(project: Project) -> None:
     lines = project.write({"train.py": MANY}).run("check", "--statistics").stdout.splitlines()
     assert lines[:3] == [
-        "all  safe  unsafe  no fix  rule",
-        "  1     0       1       0  blocking-h2d-in-loop",
-        "  1     1       0       0  no-grad-without-call",
+        "all  safe  assuming  unsafe  no fix  rule",
+        "  1     0         0       1       0  blocking-h2d-in-loop",
+        "  1     1         0       0       0  no-grad-without-call",
     ]
     assert lines[3] == "Found 2 findings."
 
@@ -197,6 +197,7 @@ def test_statistics_go_with_json(project: Project, output_format: str) -> None:
         "rule": "no-grad-without-call",
         "count": 1,
         "safe": 1,
+        "assuming": 0,
         "unsafe": 0,
         "without_fix": 0,
     }

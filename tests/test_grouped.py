@@ -75,8 +75,9 @@ def test_functions_of_a_file_with_nothing_but_the_same_flaw_are_one_block(projec
 
 
 def test_the_summary_tells_findings_from_places(project: Project) -> None:
-    text = project.write({"train.py": TRAIN}).run("check", "--isolated", "--select", "duplicate-item-read").stdout
-    assert "Found 1 finding at 3 places.\n3 places fixable with `perflint fix --unsafe-fixes`." in text
+    functions = "".join(f"def f{i}():\n    with torch.no_grad:\n        pass\n\n\n" for i in range(3))
+    text = project.write({"a.py": f"import torch\n\n\n{functions}"}).run("check", "--isolated").stdout
+    assert "Found 1 finding at 3 places.\n3 places fixable with `perflint fix`." in text
 
 
 ADVICE = """

@@ -160,7 +160,7 @@ def _silences(suppression: Suppression, name: str, first: int, last: int, statem
 def _unused(source: Source, suppression: Suppression, ran: Ran) -> Finding | None:
     if suppression.is_malformed:
         message = "the suppression is malformed and silences nothing; write `# perflint: ignore[rule-name] reason`"
-        return Finding(UNUSED_SUPPRESSION, Severity.WARNING, Category.ENGINE, message, suppression.start, suppression.end)
+        return Finding(UNUSED_SUPPRESSION, Severity.WARNING, ENGINE, message, suppression.start, suppression.end)
     if suppression.names is None:
         if suppression.used or not ran.all_defaults:
             return None
