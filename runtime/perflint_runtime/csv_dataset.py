@@ -1,17 +1,25 @@
 """A CSV file as a map-style dataset with fixed dtypes, for training."""
 
+import copy
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perflint_runtime.csv_arguments import NotIndexable, layout_of
-from perflint_runtime.csv_fields import FieldParser, column_of
+from perflint_runtime.csv_arrow import Columns, mapped_table, require_arrow, table_of
+from perflint_runtime.csv_fields import FieldParser, NumberColumn, column_of
 from perflint_runtime.csv_file import is_remote, open_ranges, refuse_compressed
 from perflint_runtime.csv_records import Records
 from perflint_runtime.csv_sidecar import line_index
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_AT_ONCE = 4096
 
 Sample: TypeAlias = "dict[str, str | np.generic]"
 Batch: TypeAlias = "dict[str, list[str] | NDArray[Any]]"
@@ -80,6 +88,42 @@ class CsvDataset:
         self.columns = {name: column_of(name, dtype) for name, dtype in columns.items()}
         self._places = [(name, self.names.index(name), column) for name, column in self.columns.items()]
         self.transform = transform
+        self._kind: dict[str, object] = {
+            "columns": {name: column.name for name, column in self.columns.items()},
+            "names": self.names,
+            "layout": repr(layout),
+            "skiprows": skiprows,
+            "header": names is None,
+        }
+        self._arrow: Columns | None = None
+
+    def to_arrow(self, folder: str | os.PathLike[str] | None = None) -> "CsvDataset":
+        """The same data set, whose rows come from an Arrow file beside the CSV file (or in `folder`), without parsing.
+
+        The file is made at the first call, which reads all rows once and holds them in memory meanwhile; later calls find it,
+        also in other processes, as long as the CSV file is the same. The rows are those of now: later changes of the CSV file
+        are not seen. Needs pyarrow, from the extra `arrow`.
+
+        Raises `ImportError` without pyarrow, `ValueError` for a remote file or a field that is not of its column's type,
+        `OSError` if the folder cannot be written or the disk is full, `RuntimeError` if the CSV file changed.
+        """
+        require_arrow()
+        _, place = mapped_table(self._records.file, self._kind, folder, self._whole)
+        converted = copy.copy(self)
+        converted._arrow = Columns(place)
+        return converted
+
+    def _whole(self) -> "pa.Table":
+        parts = [self.batch(range(at, min(at + _ROWS_AT_ONCE, len(self)))) for at in range(0, len(self), _ROWS_AT_ONCE)]
+        whole: Batch = {}
+        for name, column in self.columns.items():
+            values = [part[name] for part in parts]
+            whole[name] = (
+                np.concatenate([np.empty(0, column.dtype), *values])
+                if isinstance(column, NumberColumn)
+                else list(itertools.chain.from_iterable(values))
+            )
+        return table_of(whole)
 
     def __len__(self) -> int:
         """How many rows the file has."""
@@ -115,6 +159,8 @@ class CsvDataset:
         self.close()
 
     def _row(self, i: int) -> Sample:
+        if self._arrow is not None:
+            return self._arrow.row(i)
         records = self._records
         line = records.line(i)
         starts = records.starts
@@ -129,6 +175,8 @@ class CsvDataset:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Some rows as columns: a list of texts, or an array of shape [len(indices)], for each. Raises as `dataset[i]`."""
+        if self._arrow is not None:
+            return self._arrow.batch(indices)
         width = len(self.names)
         rows = []
         fields_of = self._fields

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perflint_runtime.csv_arguments import LineSource, NotIndexable, layout_of, read_csv
+from perflint_runtime.csv_arrow import is_plain, mapped_table, require_arrow
 from perflint_runtime.csv_file import is_remote, open_ranges, refuse_compressed
 from perflint_runtime.csv_index import UTF8_BOM
 from perflint_runtime.csv_records import Records
@@ -16,6 +17,7 @@ from perflint_runtime.csv_skiprows import CsvReader, reader_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 _REFUSED = ("nrows", "chunksize", "iterator", "skipfooter")
 
@@ -135,6 +137,40 @@ class CsvRows:
         if data.startswith(UTF8_BOM):  # not the file's own: the parser takes away only what its first line begins with
             data, arguments["skiprows"] = b"\n" + data, 1
         return read_csv(LineSource(iter([data]), self._codec), arguments)
+
+    def to_arrow(self, folder: str | os.PathLike[str] | None = None) -> "pa.Table":
+        """All rows as a `pyarrow.Table`, mapped into memory from a file beside the CSV file (or in `folder`).
+
+        The table is that of `pandas.read_csv` of the whole file, with its dtypes: `table.take([7, 1]).to_pandas()` are two rows
+        of it. The file is made at the first call, where pandas holds the whole frame; later calls find it, also in other
+        processes, as long as the CSV file, the arguments and the version of pandas are the same. With a function among the
+        arguments it is made anew at each call.
+
+        Raises `ImportError` without pyarrow (extra `arrow`), `ValueError` for a remote file and for columns that Arrow cannot
+        hold, `OSError` if the folder cannot be written or the disk is full, and what pandas raises.
+        """
+        require_arrow()
+        import pandas as pd
+
+        file = self._required().file if self._frame is None else open_ranges(self.path)
+        kind = {"arguments": repr(sorted(self.arguments.items())), "pandas": pd.__version__}
+        return mapped_table(file, kind if is_plain(self.arguments) else None, folder, self._whole)[0]
+
+    def _whole(self) -> "pa.Table":
+        import pyarrow as pa
+
+        frame = read_csv(self.path, self.arguments) if self._frame is None else self._frame
+        # a RangeIndex is kept as a description only, from which `take` would make other labels
+        labels = True if _has_labels(self.path, self.arguments) else None
+        try:
+            table = pa.Table.from_pandas(frame, preserve_index=labels)
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise ValueError(f"{self.path}: Arrow cannot hold this frame ({error}); pass dtype= for its columns") from None
+        kept = table.slice(0, 0).to_pandas().dtypes
+        for name, dtype in frame.dtypes.items():
+            if name not in kept or kept[name] != dtype:
+                raise ValueError(f"{self.path}: Arrow cannot keep column {name!r} of dtype {dtype}; pass dtype= for it")
+        return table
 
     def close(self) -> None:
         """Close the file; no more rows can be read. May be called again."""

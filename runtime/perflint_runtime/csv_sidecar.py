@@ -11,8 +11,10 @@ import os
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -59,29 +61,36 @@ def _place(
 ) -> Path | None:
     if sidecar is False or isinstance(file, RemoteFile) or file.version.size_bytes < SMALLEST_BYTES:
         return None
+    return side_file(file, repr((dialect, strip_bom)), _SUFFIX, None if sidecar is True else sidecar)
+
+
+def side_file(file: RangeFile, kind: str, suffix: str, folder: os.PathLike[str] | str | None = None) -> Path:
+    """Where something made from a file is kept: beside it, hidden, or in a folder. Each `kind` has a file of its own."""
     data = Path(file.path).absolute()
-    kind = hashlib.blake2b(repr((dialect, strip_bom)).encode(), digest_size=4).hexdigest()
-    if sidecar is True:
-        return data.with_name(f".{data.name}.{kind}{_SUFFIX}")
+    of_kind = hashlib.blake2b(kind.encode(errors="backslashreplace"), digest_size=4).hexdigest()
+    if folder is None:
+        return data.with_name(f".{data.name}.{of_kind}{suffix}")
     of_path = hashlib.blake2b(os.fsencode(data), digest_size=8).hexdigest()
-    return Path(sidecar) / f"{data.name}.{of_path}.{kind}{_SUFFIX}"
+    return Path(folder) / f"{data.name}.{of_path}.{of_kind}{suffix}"
 
 
 def _about(file: RangeFile | RemoteFile, dialect: Dialect, strip_bom: bool) -> dict[str, object]:
     """What a sidecar must say of itself to be believed."""
+    return {"format": FORMAT, **content_of(file), "dialect": asdict(dialect), "strip_bom": strip_bom}
+
+
+def content_of(file: RangeFile | RemoteFile) -> dict[str, object]:
+    """What tells a file's content, as it was opened, from any other: size, times, and a hash of some of its bytes."""
     size = file.version.size_bytes
     sample = hashlib.blake2b(digest_size=16)
     for k in range(_SAMPLES):
         start = max(0, size - _SAMPLE_BYTES) * k // (_SAMPLES - 1)
         sample.update(file.read(start, min(size, start + _SAMPLE_BYTES)))
     return {
-        "format": FORMAT,
         "size_bytes": size,
         "mtime_ns": file.version.mtime_ns,
         "ctime_ns": file.ctime_ns if isinstance(file, RangeFile) else 0,
         "sample": sample.hexdigest(),
-        "dialect": asdict(dialect),
-        "strip_bom": strip_bom,
     }
 
 
@@ -132,17 +141,24 @@ def _save(place: Path, index: LineIndex, about: dict[str, object], mode: int) ->
         "scanned_bytes": index.scanned_bytes,
         "checksum": checksum,
     }
+    with writing(place, mode) as stream:
+        stream.write(json.dumps(head).encode() + b"\n")
+        for array in arrays:
+            stream.write(array.data)
+
+
+@contextlib.contextmanager
+def writing(place: Path, mode: int) -> Iterator[BinaryIO]:
+    """A stream into a file that appears, whole and on disk, when the block ends without an error. Raises `OSError`."""
     place.parent.mkdir(parents=True, exist_ok=True)
     _clear_abandoned(place)
     descriptor, unfinished = tempfile.mkstemp(dir=place.parent, prefix=place.name + ".", suffix=".tmp")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(json.dumps(head).encode() + b"\n")
-            for array in arrays:
-                stream.write(array.data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(unfinished, mode & 0o666)  # who may read the file may read its index
+        os.chmod(unfinished, mode & 0o666)  # who may read the file may read what is made from it
         os.replace(unfinished, place)
     except BaseException:
         with contextlib.suppress(OSError):
