@@ -65,6 +65,8 @@ def test_an_example_runs(block: str, world: dict[str, Any]) -> None:
     if "dataloaders_from_hf" in block:
         pytest.importorskip("datasets")
         pytest.skip("needs a tokenizer: test_hf.py runs it")
+    if "to_arrow" in block:
+        pytest.importorskip("pyarrow")
     if "TensorBoardLogger" in block:
         pytest.importorskip("tensorboard")
     exec(compile(after(block), "README.md", "exec"), world)
