@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perflint_runtime.feature_cache import FeatureCache as FeatureCache
     from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
+    from perflint_runtime.item_sum import ItemSum as ItemSum
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import MlflowLogger as MlflowLogger
@@ -61,6 +62,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),
     "hf": ("dataloaders_from_hf",),
+    "item_sum": ("ItemSum",),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",

@@ -1,0 +1,135 @@
+"""A total on the device is what the plain code's Python number would be, whatever is added, errors included."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from device_reads import count_reads
+from perflint_runtime import ItemSum
+from torch import Tensor, nn
+
+
+class Own(Tensor):
+    """A tensor class whose `item` gives something else."""
+
+    def item(self) -> float:
+        return 42.0
+
+
+def _float(draw: random.Random) -> Tensor:
+    number = draw.choice([draw.uniform(-3, 3), draw.uniform(-1, 1) * 10 ** draw.randint(-300, 300), 0.0, -0.0, math.inf, math.nan])
+    dtype = draw.choice([torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    return torch.tensor(number, dtype=torch.float64).to(dtype).reshape(draw.choice([(), (1,), (1, 1)]))
+
+
+def _integer(draw: random.Random) -> Tensor:
+    dtype = draw.choice([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool])
+    if dtype == torch.bool:
+        return torch.tensor(draw.random() < 0.5)
+    info = torch.iinfo(dtype)
+    return torch.tensor(draw.choice([info.min, info.max, draw.randint(info.min, info.max), 0, 1]), dtype=dtype)
+
+
+def _odd(draw: random.Random) -> Any:
+    return draw.choice(
+        [
+            lambda: 1.5,
+            lambda: torch.zeros(2),
+            lambda: torch.zeros(0),
+            lambda: torch.tensor(1 + 2j),
+            lambda: torch.tensor(2.5).as_subclass(Own),
+            lambda: nn.Parameter(torch.tensor(0.5)),
+            lambda: torch.tensor(7, dtype=torch.uint16),
+            lambda: torch.zeros((), device="meta"),
+            lambda: torch.tensor([3.0]).to_sparse(),
+            lambda: (torch.ones(3, requires_grad=True) * 2).sum(),
+            lambda: None,
+        ]
+    )()
+
+
+def _weight(draw: random.Random) -> Any:
+    return draw.choice([1, 1, 1, 1.0, 2, 64, -3, 0, 0.1, 2**53 + 1, 10**400, True, math.nan, torch.tensor(2.0)])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two numbers have the same type and bits; every nan is one."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return (math.isnan(a) and math.isnan(b)) or struct.pack("d", a) == struct.pack("d", b)
+    return repr(a) == repr(b)
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """What a call gives, or the error that it raises."""
+    try:
+        return run()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_sequence_gives_what_python_gives(seed: int) -> None:
+    draw = random.Random(seed)
+    kinds = draw.choice([[_float], [_integer], [_float, _integer], [_float, _integer, _odd]])
+    for _ in range(50):
+        start = draw.choice([0, 0.0, -0.0, 3, 2**62, -5, True])
+        plain, total = start, ItemSum(start)
+        for _ in range(draw.randint(0, 12)):
+            value, weight = draw.choice(kinds)(draw), _weight(draw)
+
+            def plainly(plain: Any = plain, value: Any = value, weight: Any = weight) -> Any:
+                if type(weight) is int and weight == 1:
+                    return plain + value.item()
+                return plain + value.item() * weight
+
+            def kept(total: ItemSum = total, value: Any = value, weight: Any = weight) -> Any:
+                total.add(value, weight)
+
+            expected = outcome(plainly)
+            raised = outcome(kept)
+            if isinstance(expected, tuple):
+                assert raised == expected
+            else:
+                assert raised is None
+                plain = expected
+            if draw.random() < 0.3:
+                assert same(total.value(), plain), (total.value(), plain)
+        assert same(total.value(), plain), (total.value(), plain)
+
+
+def test_nothing_waits_before_somebody_looks() -> None:
+    losses = [torch.tensor(0.5 * step) for step in range(20)]
+    counts = [torch.tensor(step) for step in range(20)]
+    loss, right = ItemSum(0.0), ItemSum()
+    with count_reads() as reads:
+        for number, count in zip(losses, counts, strict=True):
+            loss.add(number, 16)
+            right.add(count)
+    assert reads == []
+    assert (loss.value(), right.value()) == (sum(0.5 * s * 16 for s in range(20)), 190)
+
+
+def test_tensors_of_inference_mode_are_added_in_and_outside_of_it() -> None:
+    total = ItemSum(0.0)
+    with torch.inference_mode():
+        inside = torch.tensor(1.5)
+        total.add(inside)
+    total.add(inside)
+    total.add(torch.tensor(2.0, requires_grad=True))
+    assert total.value() == 5.0
+
+
+def test_a_tensor_that_is_written_to_later_has_been_added_as_it_was() -> None:
+    total, buffer = ItemSum(0.0), torch.tensor(1.0)
+    for step in range(3):
+        buffer.fill_(step)
+        total.add(buffer)
+    assert total.value() == 3.0
