@@ -4,6 +4,7 @@ from perflint.facts.api_tables import TENSOR_METHODS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
+from perflint.facts.differentiated import is_differentiated
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
@@ -83,6 +84,7 @@ from perflint.fix.rewrite import (
     move_before,
     remove_keyword,
     replace,
+    replace_statement,
     wrap_statement,
 )
 from perflint.rule.code import Code
@@ -169,6 +171,7 @@ __all__ = [
     "insert_after_block",
     "insert_before",
     "inspects_itself",
+    "is_differentiated",
     "is_guard",
     "is_module_name",
     "is_neural_module",
@@ -194,6 +197,7 @@ __all__ = [
     "plain_tensors",
     "remove_keyword",
     "replace",
+    "replace_statement",
     "rnn_calls",
     "rule",
     "single_definition",

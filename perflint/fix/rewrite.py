@@ -262,6 +262,19 @@ def delete_statement(source: Source, statement: ast.stmt, siblings: list[ast.stm
     return Edit(line_start, line_end, content)
 
 
+def replace_statement(source: Source, statement: ast.stmt, content: str) -> Edit:
+    """Put another simple statement into the place of one.
+
+    Raises:
+        CannotRewrite: a comment stands inside of it.
+
+    """
+    start, end = span(source, statement)
+    if b"#" in source.body[start:end] and "\n" in source.text(start, end):
+        raise CannotRewrite("a comment stands inside the statement")
+    return Edit(start, end, content)
+
+
 def move_before(
     source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt], about: re.Pattern[str]
 ) -> list[Edit]:

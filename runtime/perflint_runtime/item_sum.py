@@ -1,11 +1,11 @@
 """A running total of what `.item()` gives, which the CPU waits for only when somebody looks at it.
 
-    total = ItemSum(0.0)
-    for x, y in loader:
-        loss = train_step(x, y)
-        total.add(loss)             # total += loss.item()
-        total.add(loss, len(x))     # total += loss.item() * len(x)
-    print(total.value() / len(loader))
+total = ItemSum(0.0)
+for x, y in loader:
+loss = train_step(x, y)
+total.add(loss)             # total += loss.item()
+total.add(loss, len(x))     # total += loss.item() * len(x)
+print(total.value() / len(loader))
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ItemSum:
         self._adds = 0
 
     def add(self, value: Any, weight: Any = 1) -> None:
-        """Do `total += value.item() * weight`, or `total += value.item()` where the weight is 1. Waits for nothing, as a rule."""
+        """Do `total += value.item() * weight`, without the product where the weight is 1. As a rule, waits for nothing."""
         if self._adds_on_device(value, weight):
             return
         before = self.value()

@@ -23,7 +23,9 @@ class Own(Tensor):
 
 
 def _float(draw: random.Random) -> Tensor:
-    number = draw.choice([draw.uniform(-3, 3), draw.uniform(-1, 1) * 10 ** draw.randint(-300, 300), 0.0, -0.0, math.inf, math.nan])
+    number = draw.choice(
+        [draw.uniform(-3, 3), draw.uniform(-1, 1) * 10 ** draw.randint(-300, 300), 0.0, -0.0, math.inf, math.nan]
+    )
     dtype = draw.choice([torch.float16, torch.bfloat16, torch.float32, torch.float64])
     return torch.tensor(number, dtype=torch.float64).to(dtype).reshape(draw.choice([(), (1,), (1, 1)]))
 

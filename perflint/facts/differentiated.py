@@ -1,0 +1,63 @@
+"""What `backward()` proves about a value: a real floating-point tensor with a graph and a single element."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.facts.facts import Facts
+from perflint.facts.flow import Definition, Flow, flow_of
+from perflint.facts.loops import is_scaler
+from perflint.facts.values import Alternative, Instance, Object
+from perflint.source.syntax import Scope
+
+
+def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether whoever evaluates a name has also run, or will also run, a backward pass from the very value that it holds.
+
+    torch starts one without a gradient from a real floating-point tensor of one element only, of whatever shape, and raises for
+    anything else ("grad can be implicitly created only for scalar outputs"). So the tensor is such a one before and after.
+    """
+    if not isinstance(node, ast.Name):
+        return False
+    flow = flow_of(scope)
+    definitions = flow.reaching.get(node, frozenset())
+    if not definitions or facts.inference.value(scope, node).may_be(Instance):
+        return False
+    around = set(map(id, flow.block[node].ancestry()))
+    return all(_starts_backward(facts, scope, flow, definition, around) for definition in definitions)
+
+
+def _starts_backward(facts: Facts, scope: Scope, flow: Flow, definition: Definition, around: set[int]) -> bool:
+    return any(
+        call is not None and id(flow.block[call]) in around
+        for call in (_backward(facts, scope, flow, use) for use in flow.uses[definition])
+    )
+
+
+def _backward(facts: Facts, scope: Scope, flow: Flow, use: ast.expr) -> ast.Call | None:
+    """The call that starts a backward pass from a use of a value, or from a scaler's multiple of it."""
+    parent = flow.parent.get(use)
+    match parent:
+        case ast.Attribute(attr="backward"):
+            call = flow.parent.get(parent)
+            if isinstance(call, ast.Call) and call.func is parent and _is_implicit(call):
+                return call
+        case ast.Call(func=ast.Attribute(value=owner, attr="scale"), args=[_]):
+            if facts.inference.value(scope, owner).may(is_scaler):
+                return _backward(facts, scope, flow, parent)
+        case ast.Call(func=ast.Attribute(value=owner, attr="backward"), args=[first]) if first is use:
+            known = facts.inference.value(scope, owner)
+            if known.must(lambda a: isinstance(a, Object) and a.qualname == "accelerate.Accelerator") and _is_implicit(
+                parent, 1
+            ):
+                return parent
+    return None
+
+
+def _is_implicit(call: ast.Call, positional: int = 0) -> bool:
+    """Whether a backward pass begins with the gradient that torch makes itself."""
+    return len(call.args) == positional and all(k.arg in ("retain_graph", "create_graph") for k in call.keywords)
+
+
+def _is_accelerator(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname == "accelerate.Accelerator"
