@@ -5,6 +5,7 @@ from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
 from perflint.facts.differentiated import is_differentiated
+from perflint.facts.effectless import without_effect
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
@@ -27,14 +28,8 @@ from perflint.facts.proofs import (
     inspects_itself,
     no_copy_in_flight,
     plain_tensors,
-    single_definition,
-    stays_as_is,
-    step_definitions,
     suspends,
-    unshared,
     untimed,
-    untouched,
-    without_effect,
 )
 from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, implied, written_out
 from perflint.facts.recurrent import (
@@ -49,6 +44,8 @@ from perflint.facts.recurrent import (
     state_parts,
 )
 from perflint.facts.retention import kept_by
+from perflint.facts.same_value import single_definition, step_definitions
+from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.values import (
     Alternative,

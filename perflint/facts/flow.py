@@ -768,7 +768,8 @@ class _Pass:
 
     def suspend(self, node: ast.AST) -> None:
         """Note that `async for` and the like let others run in the middle of the function."""
-        if self.recording and (isinstance(node, (ast.AsyncFor, ast.AsyncWith)) or getattr(node, "is_async", 0)):
+        awaits = isinstance(node, (ast.AsyncFor, ast.AsyncWith)) or (isinstance(node, ast.comprehension) and node.is_async)
+        if self.recording and awaits:
             self.flow.yields.append(node)
 
     def delete(self, target: ast.expr, parent: ast.AST) -> None:

@@ -158,6 +158,9 @@ def steps(flow: Flow, value: ast.AST) -> Iterator[Step]:
     """What becomes of an expression's value right where it stands: mostly one step, several for `a = b.c = x` and the like."""
     parent = flow.parent.get(value)
     way = _way(parent, value)
+    if parent is None:
+        yield Step(way, value, value)
+        return
     match way, parent:
         case Way.BOUND, ast.Assign(targets=targets):
             for target in targets:
@@ -167,12 +170,13 @@ def steps(flow: Flow, value: ast.AST) -> Iterator[Step]:
         case Way.ALIAS, ast.NamedExpr(target=target):
             yield from _taken(flow, target, value, parent)
             yield Step(way, value, parent, parent)
-        case Way.CONTAINED, ast.Tuple() | ast.List():
-            taken = [*_unpacking(flow, parent)]
-            for target in taken:
-                if target is not None:
-                    yield from _taken(flow, target.elts[parent.elts.index(value)], value, flow.statement(parent))
-            if not taken or None in taken:
+        case Way.CONTAINED, ast.Tuple(elts=elements) | ast.List(elts=elements):
+            displays = [*_unpacking(flow, parent)]
+            at = next(i for i, element in enumerate(elements) if element is value)
+            for display in displays:
+                if display is not None:
+                    yield from _taken(flow, display.elts[at], value, flow.statement(parent))
+            if not displays or None in displays:
                 yield Step(way, value, parent, parent)
         case Way.CONTAINED, ast.Dict(keys=keys, values=values) if value in values and keys[values.index(value)] is None:
             yield Step(Way.UNPACKED, value, parent, parent)
@@ -212,14 +216,14 @@ def steps(flow: Flow, value: ast.AST) -> Iterator[Step]:
         case Way.MATCHED, ast.Match(subject=subject):
             yield Step(way, value, parent, definitions=tuple(flow.definitions_from(subject)))
         case _:
-            yield Step(way, value, parent or value, parent if isinstance(parent, ast.expr) else None)
+            yield Step(way, value, parent, parent if isinstance(parent, ast.expr) else None)
 
 
 def _way(parent: ast.AST | None, value: ast.AST) -> Way:
     if isinstance(parent, _DEFINING):
         return Way.CAPTURED  # the defaults of its parameters count as its own
-    for field, way in _WAYS.get(type(parent), {}).items():
-        held = getattr(parent, field, None)
+    for field, way in _WAYS.get(type(parent), {}).items() if parent is not None else ():
+        held = getattr(parent, field)
         if held is value or (isinstance(held, list) and value in held):
             return way
     return Way.UNKNOWN
@@ -247,19 +251,17 @@ def _taken(
 
 def _unpacking(flow: Flow, container: ast.expr) -> Iterator[ast.Tuple | ast.List | None]:
     """The targets that take a display apart at once, element by element, as in `a, b = b, a`; None for any other target."""
-    parent = flow.parent.get(container)
-    targets: list[ast.expr] = []
-    match parent:
-        case ast.Assign(targets=targets):
-            pass
-        case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            at = elements.index(container)
-            targets = [outer.elts[at] for outer in _unpacking(flow, parent) if outer is not None]
     assert isinstance(container, (ast.Tuple, ast.List))
+    targets: list[ast.expr] = []
+    match flow.parent.get(container):
+        case ast.Assign(targets=assigned):
+            targets = assigned
+        case (ast.Tuple() | ast.List()) as around:
+            at = around.elts.index(container)
+            targets = [outer.elts[at] for outer in _unpacking(flow, around) if outer is not None]
     for target in targets:
-        exact = isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == len(container.elts)
-        if exact and not any(isinstance(part, ast.Starred) for part in (*container.elts, *target.elts)):
-            yield target
+        if isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == len(container.elts):
+            yield None if any(isinstance(part, ast.Starred) for part in (*container.elts, *target.elts)) else target
         else:
             yield None
 

@@ -7,11 +7,14 @@ import ast
 import pytest
 from ask import Program
 
+from perflint.facts.effectless import without_effect
 from perflint.facts.flow import flow_of
 from perflint.facts.forward import needs_graph
-from perflint.facts.proofs import free_name, inspects_itself, single_definition, suspends, unshared, untouched, without_effect
+from perflint.facts.proofs import free_name, inspects_itself, suspends
 from perflint.facts.recurrent import is_zero_state, rnn_calls
 from perflint.facts.retention import kept_by
+from perflint.facts.same_value import single_definition
+from perflint.facts.tampering import unshared, untouched
 
 HEAD = "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\ndef f(x, buffer):\n    y = x.sum() * 2\n"
 

@@ -1,0 +1,97 @@
+"""Whether evaluating an expression does nothing but give its value."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.facts.classes import find_method
+from perflint.facts.decorators import decorator_name
+from perflint.facts.facts import Facts
+from perflint.facts.flow import flow_of
+from perflint.facts.loops import is_neural_module
+from perflint.facts.values import External, Instance
+from perflint.rule.obligations import Kind, Obligation
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import words
+
+_PURE_FUNCTIONS = words(
+    """
+    torch.zeros torch.zeros_like torch.device torch.Size torch.autograd.Variable torch.cuda.is_available torch.is_tensor
+    builtins.len builtins.int builtins.float builtins.max builtins.min builtins.abs builtins.type builtins.tuple
+    builtins.list builtins.range builtins.isinstance builtins.bool
+    """
+)
+_PURE_METHODS = words(
+    """
+    new new_zeros zeros_like size dim numel type type_as to cuda cpu float double half bfloat16 detach clone view
+    reshape unsqueeze squeeze expand expand_as repeat contiguous transpose permute is_floating_point get_device
+    """
+)
+_PURE_MODULE_METHODS = frozenset(("parameters", "buffers", "named_parameters", "named_buffers"))
+_FILLS_ITS_RECEIVER = frozenset(("zero_", "requires_grad_"))
+_MAKES_TENSORS = frozenset(("zeros", "zeros_like", "new", "new_zeros", "Variable"))
+
+
+def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> Obligation | None:
+    """Whether evaluating an expression does nothing but give its value (D6, D12): a call of what is not known may do more."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` does more than give a value")
+        if isinstance(part, ast.Call) and not _is_pure(facts, scope, part, depth):
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part.func)}` may do more than give a value")
+        if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may run code of the project")
+    return None
+
+
+def _runs_operator(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression other than a call may run a method of a class of the project: a property or an operator."""
+    match node:
+        case ast.Attribute(value=receiver, attr=name):
+            owners = [a.cls for a in facts.inference.value(scope, receiver).alternatives if isinstance(a, Instance)]
+            methods = [find_method(facts.inference, cls, name) for cls in owners]
+            return any(method is not None and method.decorators for method in methods)
+        case ast.BinOp() | ast.Compare() | ast.UnaryOp() | ast.Subscript():
+            operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+            return any(facts.inference.value(scope, operand).may_be(Instance) for operand in operands)
+    return False
+
+
+def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
+    if any(k.arg in ("out", "key", None) for k in call.keywords):
+        return False
+    targets = facts.loops.targets(scope, call)
+    if targets and facts.loops.may_run_others(scope, call):
+        return False
+    if targets:
+        return depth > 0 and all(_is_pure_function(facts, target, depth - 1) for target in targets)
+    value = facts.inference.value(scope, call.func)
+    if value.may_be(External):
+        if value.must(lambda a: isinstance(a, External) and a.qualname == "builtins.next"):
+            # `next(self.parameters())` begins anew each time; any other iterator moves on
+            inner = call.args[0] if call.args else None
+            return isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") in _PURE_MODULE_METHODS
+        if any(facts.inference.value(scope, given).may_be(Instance) for given in call.args):
+            return False  # its methods say what `len` or `max` of it is
+        return value.must(lambda a: isinstance(a, External) and a.qualname in _PURE_FUNCTIONS)
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in _PURE_MODULE_METHODS:
+        return True
+    if facts.inference.value(scope, call.func.value).may(lambda a: is_neural_module(facts.inference, a)):
+        return False
+    if call.func.attr in _FILLS_ITS_RECEIVER:
+        receivers = [n for n in ast.walk(call.func.value) if isinstance(n, ast.Call)]
+        return any(decorator_name(n) in _MAKES_TENSORS or getattr(n.func, "attr", "") in _MAKES_TENSORS for n in receivers)
+    return call.func.attr in _PURE_METHODS
+
+
+def _is_pure_function(facts: Facts, scope: Scope, depth: int) -> bool:
+    """Whether running a function of the project changes nothing that outlives it."""
+    try:
+        flow = flow_of(scope)
+    except SyntaxProblem:
+        return False
+    if flow.stores or flow.outer_names or flow.yields or any(decorator_name(d) != "staticmethod" for d in scope.decorators):
+        return False
+    return all(_is_pure(facts, scope, call, depth) for call in flow.calls)
