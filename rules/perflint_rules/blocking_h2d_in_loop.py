@@ -31,7 +31,9 @@ Safe when the receiver is a tensor without doubt, comes from host memory that no
 device or the CPU, and the program uses no CUDA stream of its own: only a blocking copy is over before another stream
 reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method
 `to`): its `to` may not take the keyword; and when the device may be another one: asynchronous copies are safe for CUDA
-only.
+only. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program
+runs, and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device; that nobody writes to
+the memory, and that no other stream reads the result, must be proved for it, too.
 """
 
 import ast
@@ -40,11 +42,13 @@ from collections.abc import Iterator
 
 from perflint.api import (
     Batch,
+    CannotRewrite,
     Code,
     Cost,
     Edit,
     Finding,
     Heat,
+    Import,
     Kind,
     Literal,
     Obligation,
@@ -61,6 +65,7 @@ from perflint.api import (
     keyword,
     path_of,
     place_of,
+    replace,
     rule,
     stays_as_is,
     transfer_target,
@@ -112,7 +117,10 @@ def check(code: Code) -> Iterator[Finding]:
             _other_stream(code),
         ]
         fix = None
-        if not spread and not positional:
+        if code.options.runtime and not any(_open_at_run_time(missing)) and _is_plain_move(call) and any(missing):
+            fix = code.fix("let `moved` look whether the copy needs a wait", _guarded(code, call))
+            missing = []
+        elif not spread and not positional:
             fix = code.fix(
                 "pass `non_blocking=True`",
                 _non_blocking(code, call),
@@ -270,6 +278,25 @@ def _other_stream(code: Code) -> Obligation | None:
             Kind.ONE_STREAM, "the program works with several streams, and another one may read before the copy is done"
         )
     return None
+
+
+def _open_at_run_time(missing: list[Obligation | None]) -> Iterator[Obligation]:
+    """The obligations that nobody can look at when the program runs: who else writes to, or reads, the memory."""
+    looked_at = (Kind.VALUE, Kind.PLAIN_BATCHES, Kind.CUDA_OR_CPU)
+    yield from (obligation for obligation in missing if obligation is not None and obligation.kind not in looked_at)
+
+
+def _is_plain_move(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1 and not call.keywords
+
+
+def _guarded(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+    assert isinstance(call.func, ast.Attribute)
+    text = code.text(call)
+    if "#" in text:
+        raise CannotRewrite("a comment would be lost")
+    yield Import("perflint_runtime", "moved")
+    yield replace(code.source, call, f"moved({code.text(call.func.value)}, {code.text(call.args[0])})")
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:
