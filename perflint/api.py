@@ -1,6 +1,6 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
-from perflint.facts.api_tables import TENSOR_METHODS
+from perflint.facts import operations
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
@@ -97,7 +97,6 @@ __all__ = [
     "NETWORK_CALL",
     "RECURRENT_CALL",
     "RECURRENT_LAYER",
-    "TENSOR_METHODS",
     "Alternative",
     "Applicability",
     "Batch",
@@ -188,6 +187,7 @@ __all__ = [
     "no_copy_in_flight",
     "no_device",
     "once_then_leaves",
+    "operations",
     "origins",
     "path_of",
     "place_of",

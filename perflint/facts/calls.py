@@ -7,31 +7,18 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from perflint.facts import operations
 from perflint.facts.api_tables import (
-    ALIASING_FUNCTIONS,
     ALIASING_MODULES,
-    BINARY_METHODS,
-    BOOLEAN_RESULTS,
-    CONSTANT_FACTORIES,
-    FLOAT_RESULTS,
-    HOST_ONLY_METHODS,
-    INTEGER_RESULTS,
     LEGACY_TENSOR_CLASSES,
-    LIKE_FACTORIES,
     LOADER_CLASSES,
-    LOSS_FUNCTIONS,
-    MAY_ALIAS,
     OPTIMIZER_CLASSES,
     PASSING_ITERATORS,
     PLAIN_LOADER_CLASSES,
-    RANDOM_FACTORIES,
-    REDUCTIONS,
-    SCALAR_DIMENSION_KEEPERS,
-    TENSOR_METHODS,
-    VIEWS,
 )
 from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import canonical
+from perflint.facts.operations import TORCH_PACKAGES, Dims, Memory, Operation, Result
 from perflint.facts.values import (
     NONE,
     NOTHING,
@@ -66,8 +53,6 @@ from perflint.source.words import any_layout, words
 _NDARRAY = Object("numpy.ndarray")
 _FLOAT_DTYPES = frozenset(("float16", "float32", "float64", "bfloat16", "half", "double", "float"))
 _DTYPE_ALIASES = {"half": "float16", "double": "float64", "float": "float32", "long": "int64", "int": "int32"}
-_DTYPE_METHODS = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64"}
-_DTYPE_METHODS |= {"int": "int32", "bool": "bool", "byte": "uint8", "short": "int16"}
 _LEGACY_DTYPES = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "LongTensor": "int64"}
 _LEGACY_DTYPES |= {"IntTensor": "int32", "ByteTensor": "uint8", "BoolTensor": "bool", "Tensor": "float32"}
 
@@ -130,28 +115,27 @@ def method_of_unknown(inference: Inferring, name: str, node: ast.Call, frame: Fr
     """What a method with this name returns if its receiver, of which nothing is known, is a tensor."""
     if name == "format" or name in ("join", "strip", "lower", "upper"):
         return Value(frozenset((Text(""),)), open=True)
-    if name in ("eval", "train", "items", "get", "keys", "values", "type", "new", "split", "max", "min", "any", "all"):
+    row = operations.method(name)
+    if row is None or not row.telling:
         return UNKNOWN
-    if name == "item":
-        return Value(frozenset((Number(""),)), open=True)
-    if name in TENSOR_METHODS or name == "cpu":
-        result = _tensor_method(inference, Tensor(guessed=True), name, node, frame)
-        return Value(result.alternatives, open=True)
-    return UNKNOWN
-
-
-_OTHER_NUMBERS = words(
-    """
-    complex polar view_as_complex cfloat cdouble chalf stft hilbert eig eigvals quantize_per_tensor quantize_per_channel
-    quantize_per_tensor_dynamic sparse_coo_tensor to_sparse to_mkldnn
-    """
-)
-"""What gives tensors that are no arrays of real numbers: complex, quantized or sparse ones."""
+    return Value(_operated(inference, Tensor(guessed=True), row, node, frame).alternatives, open=True)
 
 
 def _tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
-    if name in _OTHER_NUMBERS:
+    if name.startswith("_") and operations.method(name) is None:
         return UNKNOWN
+    return _operated(inference, receiver, operations.method(name) or _unknown_operation(name), node, frame)
+
+
+def _unknown_operation(name: str) -> Operation:
+    return Operation(name, memory=Memory.ALIAS, dtype="")
+
+
+def _operated(inference: Inferring, receiver: Tensor, row: Operation, node: ast.Call, frame: Frame) -> Value:
+    """What an operation gives whose first tensor is `receiver`; the others are the arguments of `node`."""
+    if not row.real:
+        return UNKNOWN
+    name = row.name
     match name:
         case "to":
             return _to(inference, receiver, node, frame)
@@ -159,57 +143,61 @@ def _tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.
             return one(replace(receiver, place=Place.CUDA, fresh=False))
         case "cpu":
             return one(replace(receiver, place=Place.HOST, fresh=False))
-        case "numpy" | "__array__":
-            return one(_NDARRAY)
-        case "item":
-            return one(Number(_number_kind(receiver.dtype)))
-        case "tolist":
-            return one(Elements(join((one(Number(_number_kind(receiver.dtype))), UNKNOWN)), "list"))
-        case "backward" | "retain_grad" | "register_hook" | "share_memory_":
-            return NONE
         case "type" | "type_as":
             return _type(inference, receiver, node, frame)
-        case "size" | "stride":
-            return one(Number("int")) if node.args else one(Elements(one(Number("int")), "tuple"))
-        case "dim" | "numel" | "nelement" | "ndimension" | "get_device":
-            return one(Number("int"))
-        case "is_floating_point" | "is_contiguous" | "is_pinned":
-            return one(Number("bool"))
         case "clone":
             return one(replace(receiver, fresh=True, parameter=False))
         case "detach":
             return one(replace(receiver, fresh=receiver.fresh and _is_temporary(node), grad=False, parameter=False))
-        case "topk" | "sort" | "kthvalue" | "mode":
-            values = replace(receiver, fresh=True, ndim=None)
-            return one(Sequence((one(values), one(replace(values, dtype="int64")))))
-        case "chunk" | "split" | "unbind" | "tensor_split":
-            return one(Elements(one(replace(receiver, fresh=False, ndim=None)), "tuple"))
-        case "max" | "min" | "median" if _has_dimension(node) and not _tensor_argument(inference, node, frame):
-            values = replace(receiver, fresh=True, ndim=None)
-            return one(Sequence((one(values), one(replace(values, dtype="int64")))))
         case "requires_grad_":
             return one(replace(receiver, grad=not (node.args and inference.infer(node.args[0], frame).literal is False)))
         case "new" | "new_zeros" | "new_ones" | "new_full" | "new_empty" | "new_tensor":
             return one(Tensor(receiver.place, None, receiver.dtype, fresh=True, zeros=name == "new_zeros"))
-    if name.endswith("_") and not name.startswith("_"):
+    match row.result:
+        case Result.NUMBER:
+            return one(Number(_number_kind(receiver.dtype)))
+        case Result.LIST:
+            return one(Elements(join((one(Number(_number_kind(receiver.dtype))), UNKNOWN)), "list"))
+        case Result.INTS:
+            return one(Number("int")) if node.args else one(Elements(one(Number("int")), "tuple"))
+        case Result.SEVERAL:
+            return one(Elements(one(replace(receiver, fresh=not row.shares_memory, ndim=None)), "tuple"))
+        case Result.PAIR:
+            return _pair(receiver)
+        case Result.PAIR_ALONG_DIM if _has_dimension(node) and not _tensor_argument(inference, node, frame):
+            return _pair(receiver)
+    if row.result.is_host:
+        return _HOST_RESULTS.get(row.result, UNKNOWN)
+    if name.endswith("_"):
         filled = (name == "detach_" and receiver.zeros) or name == "zero_"
-        random = receiver.random or name in ("normal_", "uniform_", "random_")
         fresh = receiver.fresh and _is_temporary(node)
-        return one(replace(receiver, zeros=filled, random=random, fresh=fresh, count=False))
-    if name in _DTYPE_METHODS:
+        return one(replace(receiver, zeros=filled, random=receiver.random or row.random, fresh=fresh, count=False))
+    if row.converts:
         count = receiver.count or receiver.dtype == "bool"
-        return one(replace(receiver, dtype=_DTYPE_METHODS[name], fresh=False, parameter=False, count=count))
-    if name in VIEWS:
-        keeps = name in ("view_as", "detach") or (name == "view" and receiver.ndim == 0)
+        return one(replace(receiver, dtype=row.dtype, fresh=False, parameter=False, count=count))
+    if row.memory is Memory.VIEW:
+        keeps = name == "view_as" or (name == "view" and receiver.ndim == 0)
         ndim = 1 if _flattens(name, node) else receiver.ndim if keeps else None
         if name == "view" and any(k.arg == "dtype" for k in node.keywords) | _asks_for_type(inference, node, frame):
             return one(replace(receiver, fresh=False, ndim=ndim, parameter=False, dtype="", count=False))  # other numbers
         return one(replace(receiver, fresh=False, ndim=ndim, parameter=False))
-    if name in HOST_ONLY_METHODS:
-        return one(Number("int"))
-    if name in TENSOR_METHODS or not name.startswith("_"):
-        return one(_computed(inference, receiver, name, node, frame, node.args))
-    return UNKNOWN
+    return one(_computed(inference, receiver, row, node, frame))
+
+
+_HOST_RESULTS = {
+    Result.ARRAY: one(_NDARRAY),
+    Result.INT: one(Number("int")),
+    Result.FLOAT: one(Number("float")),
+    Result.BOOL: one(Number("bool")),
+    Result.TEXT: one(Text("")),
+    Result.NOTHING: NONE,
+}
+
+
+def _pair(receiver: Tensor) -> Value:
+    """Numbers, and where they stand."""
+    values = replace(receiver, fresh=True, ndim=None)
+    return one(Sequence((one(values), one(replace(values, dtype="int64")))))
 
 
 def _asks_for_type(inference: Inferring, node: ast.Call, frame: Frame) -> bool:
@@ -221,50 +209,52 @@ def _is_temporary(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Attribute) and isinstance(node.func.value, (ast.Call, ast.BinOp))
 
 
-def _computed(
-    inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame, others: list[ast.expr]
-) -> Tensor:
+def _computed(inference: Inferring, receiver: Tensor, row: Operation, node: ast.Call, frame: Frame) -> Tensor:
     """The result of an operation that allocates its result."""
+    others = node.args
     place = meeting_place((receiver.place, *(p for o in others for p in _places(inference, o, frame))))
     ndim = None
-    if name in REDUCTIONS and not _has_dimension(node):
+    if row.dims is Dims.SCALAR or (row.dims is Dims.REDUCES and not _has_dimension(node)):
         ndim = 0
-    elif name in SCALAR_DIMENSION_KEEPERS and receiver.ndim == 0:
-        if name not in BINARY_METHODS or all(_scalar(inference, o, frame) for o in others):
+    elif row.dims is Dims.ELEMENTWISE and receiver.ndim == 0:
+        if all(_scalar(inference, o, frame) for o in others):
             ndim = 0
-    elif _flattens(name, node):
+    elif _flattens(row.name, node):
         ndim = 1
     given = argument(node, None, "dtype")
     if given is not None:
         dtype = dtype_of(inference.infer(given, frame))
-    elif name in BOOLEAN_RESULTS:
-        dtype = "bool"
-    elif name in INTEGER_RESULTS or (name in ("sum", "prod", "cumsum") and receiver.dtype in ("bool", "int64", "int32")):
-        dtype = "int64"
-    elif name in FLOAT_RESULTS:
-        dtype = receiver.dtype if "float" in receiver.dtype else "float"
-    elif name in _PROMOTING and "float" not in receiver.dtype:
-        alike = all(inference.infer(o, frame).must(lambda a: _same_integers(a, receiver.dtype)) for o in others)
-        dtype = receiver.dtype if alike and "div" not in name else ""
     else:
-        dtype = receiver.dtype
-    if name in BINARY_METHODS and any(isinstance(inference.infer(o, frame).literal, complex) for o in others):
-        dtype = ""
-    fresh = name not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS and not works_in_place(node)
+        dtype = _computed_dtype(inference, receiver, row, node, frame)
+    fresh = not row.shares_memory and not works_in_place(node)
     grad = receiver.grad
     operands = [*others, *(k.value for k in node.keywords if k.arg not in ("dtype", "dim", "axis", "keepdim"))]
     if grad is False and not all(inference.infer(part, frame).must(_is_outside_graph) for part in operands):
         grad = None
-    counted = name == "count_nonzero" or (name == "sum" and (receiver.count or receiver.dtype == "bool"))
+    counted = row.name == "count_nonzero" or (row.name == "sum" and (receiver.count or receiver.dtype == "bool"))
     return Tensor(place, ndim, dtype, fresh=fresh, grad=grad, count=counted, guessed=receiver.guessed)
+
+
+def _computed_dtype(inference: Inferring, receiver: Tensor, row: Operation, node: ast.Call, frame: Frame) -> str:
+    """The type of an operation's result, by its row and by what goes in."""
+    match row.dtype:
+        case "sums":
+            return "int64" if receiver.dtype in ("bool", "int64", "int32") else receiver.dtype
+        case "float":
+            return receiver.dtype if "float" in receiver.dtype else "float"
+        case "same":
+            return receiver.dtype
+        case "widest":
+            operands = [inference.infer(o, frame) for o in node.args]
+            if any(isinstance(o.literal, complex) for o in operands):
+                return ""
+            alike = all(o.must(lambda a: _same_integers(a, receiver.dtype)) for o in operands)
+            return receiver.dtype if "float" in receiver.dtype or (alike and "div" not in row.name) else ""
+    return row.dtype
 
 
 def _is_outside_graph(alternative: Alternative) -> bool:
     return not isinstance(alternative, (Tensor, Output)) or (isinstance(alternative, Tensor) and alternative.grad is False)
-
-
-_PROMOTING = BINARY_METHODS | words("maximum minimum fmod remainder where addmm baddbmm outer")
-"""Operations whose result has the wider type of what goes in."""
 
 
 def _same_integers(alternative: Alternative, dtype: str) -> bool:
@@ -408,8 +398,9 @@ def _data_method(inference: Inferring, receiver: Batch | Output, name: str, node
             return one(Elements(one(Text("")), "keys"))
         case "values" | "get" | "pop" | "copy" | "pin_memory" | "get_data":
             return one(Elements(one(receiver), "values")) if name == "values" else one(receiver)
-    if name in TENSOR_METHODS or name in ("tolist", "numpy", "item", "backward", "type"):
-        return _tensor_method(inference, Tensor(receiver.place), name, node, frame)
+    row = operations.method(name)
+    if row is not None:
+        return _operated(inference, Tensor(receiver.place), row, node, frame)
     return one(receiver) if name not in ("append", "update") else NONE
 
 
@@ -747,7 +738,7 @@ def _arithmetic(inference: Inferring, name: str, node: ast.Call, frame: Frame) -
 
 
 def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
-    if package in ("torch", "torch.cuda", "torch.functional", "torch.nn.functional", "torch.linalg", "torch.special"):
+    if package in TORCH_PACKAGES:
         if last in LEGACY_TENSOR_CLASSES:
             place = Place.CUDA if package == "torch.cuda" else Place.HOST
             # given a tensor, the constructor shares its memory
@@ -756,20 +747,25 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
         special = _TORCH_FUNCTIONS.get(qualname)
         if special is not None:
             return special(inference, node, frame)
-        if package == "torch" and (last in CONSTANT_FACTORIES or last in RANDOM_FACTORIES):
-            return one(_factory(inference, last, node, frame))
-        if last in LIKE_FACTORIES and node.args:
+        row = operations.tensor_function(last)
+        if package == "torch" and row is not None and row.factory:
+            return one(_factory(inference, row, node, frame))
+        if last.endswith("_like") and row is not None and node.args:
             place = _device_keyword(inference, node, frame) or meeting_place(_places(inference, node.args[0], frame))
-            return one(Tensor(place, None, "", True, _asks_for_gradient(node), last == "zeros_like", random="rand" in last))
-        if last in LOSS_FUNCTIONS:
+            return one(Tensor(place, None, "", True, _asks_for_gradient(node), last == "zeros_like", random=row.random))
+        if row is not None and row.dims is Dims.LOSS:
             reduction = argument(node, None, "reduction")
             known = inference.infer(reduction, frame).literal if reduction is not None else "mean"
             place = meeting_place(inference.argument_places(node, frame))
             one_number = known in ("mean", "sum") and _reduces(node, 3)
             return one(Tensor(place, 0 if one_number else None, "float", fresh=True))
+        if last in ("Stream", "Event"):
+            return one(Object(qualname, site=(frame.scope, node)))
+        if package == "torch.cuda" and last in ("current_stream", "default_stream"):
+            return one(Object("torch.cuda.Stream", site=(frame.scope, node)))
         if package == "torch.cuda" or last in ("manual_seed", "save", "set_grad_enabled", "compile", "load", "Generator"):
             return UNKNOWN
-        return _function(inference, last, node, frame)
+        return _function(inference, row or _unknown_operation(last), node, frame)
     if package.startswith("torch.nn.utils"):
         if last in ("clip_grad_norm_", "clip_grad_norm", "get_total_norm") and node.args:
             parts = inference.element(inference.infer(node.args[0], frame), frame.depth)
@@ -796,9 +792,10 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
     return UNKNOWN
 
 
-def _function(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> Value:
-    """A torch function named like a tensor method: the first tensor argument is the receiver."""
-    if last in _OTHER_NUMBERS:
+def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame) -> Value:
+    """A torch function of tensors: the first tensor argument is the receiver."""
+    last = row.name
+    if not row.real:
         return UNKNOWN
     tensors = [a for a in node.args if inference.infer(a, frame).may_be(Tensor, Batch, Output)]
     place = meeting_place(p for a in tensors for p in _places(inference, a, frame))
@@ -824,20 +821,11 @@ def _function(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> 
     if tensors and node.args and tensors[0] is node.args[0]:
         result = inference.infer(node.args[0], frame).map(
             lambda a: (
-                _tensor_method(inference, _as_tensor(a), last, rest, frame)
-                if isinstance(a, (Tensor, Batch, Output))
-                else UNKNOWN
+                _operated(inference, _as_tensor(a), row, rest, frame) if isinstance(a, (Tensor, Batch, Output)) else UNKNOWN
             )
         )
-        return (
-            Value(result.alternatives)
-            if result.alternatives
-            else one(Tensor(place, fresh=last not in MAY_ALIAS | VIEWS | ALIASING_FUNCTIONS))
-        )
-    if last in TENSOR_METHODS or last in FLOAT_RESULTS or last in BOOLEAN_RESULTS or node.args:
-        result = _tensor_method(inference, Tensor(place), last, rest, frame)
-        return result
-    return UNKNOWN
+        return Value(result.alternatives) if result.alternatives else one(Tensor(place, fresh=not row.shares_memory))
+    return _operated(inference, Tensor(place), row, rest, frame)
 
 
 def _as_tensor(alternative: Alternative) -> Tensor:
@@ -849,7 +837,8 @@ def _device_keyword(inference: Inferring, node: ast.Call, frame: Frame) -> Place
     return device_place(inference.infer(device, frame)) if device is not None else None
 
 
-def _factory(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> Tensor:
+def _factory(inference: Inferring, row: Operation, node: ast.Call, frame: Frame) -> Tensor:
+    last = row.name
     place = _device_keyword(inference, node, frame) or Place.HOST
     given = argument(node, None, "dtype")
     dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
@@ -858,7 +847,7 @@ def _factory(inference: Inferring, last: str, node: ast.Call, frame: Frame) -> T
         dtype = "int64" if last in ("randint", "randperm") else dtype
     ndim = 0 if last == "full" and node.args and isinstance(node.args[0], ast.Tuple) and not node.args[0].elts else None
     fresh = not any(k.arg in ("out", None) for k in node.keywords)
-    return Tensor(place, ndim, dtype, fresh, _asks_for_gradient(node), last == "zeros", random=last in RANDOM_FACTORIES)
+    return Tensor(place, ndim, dtype, fresh, _asks_for_gradient(node), last == "zeros", random=row.random)
 
 
 def _asks_for_gradient(node: ast.Call) -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from perflint.facts import calls, classes
-from perflint.facts.api_tables import TENSOR_METHODS
+from perflint.facts import calls, classes, operations
 from perflint.facts.callers import Callers
 from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
@@ -469,7 +468,7 @@ class Inference:
                 if method is not None:
                     return self.inline(FunctionRef(method, one(receiver)), node, frame)
                 held = classes.attribute(self, receiver, name, frame.depth)
-                if not held.open or (held.alternatives and name not in TENSOR_METHODS):
+                if not held.open or (held.alternatives and operations.method(name) is None):
                     return held.map(lambda callee: self.apply(callee, node, frame))
                 if classes.is_module(self, receiver.cls):
                     return calls.module_method(self, receiver, name, node, frame)

@@ -13,8 +13,8 @@ import contextlib
 import re
 from enum import Enum
 
-from perflint.facts import classes
-from perflint.facts.api_tables import HARMLESS_METHODS, LIGHTNING_STEP_HOOKS, TENSOR_METHODS
+from perflint.facts import classes, operations
+from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
@@ -38,20 +38,16 @@ MODULE_HOUSEKEEPING = words(
 )
 """Methods of a module that are no forward pass."""
 
-_NO_MODULE = (
-    TENSOR_METHODS
-    | HARMLESS_METHODS
-    | words(
-        """
+_NO_MODULE = words(
+    """
     append extend insert remove pop popitem clear copy items keys values get update setdefault index count sort reverse add
     discard format join split rsplit splitlines strip lstrip rstrip replace startswith endswith lower upper title zfill
     info warning warn debug error exception write writelines flush close exists mkdir isfile isdir glob astype zeros ones
     set_description set_postfix set_postfix_str add_scalar add_scalars add_image add_histogram zero_grad step backward
-    seed parameters named_parameters state_dict load_state_dict item tolist numpy cpu cuda detach deepcopy group search findall
+    seed parameters named_parameters state_dict load_state_dict deepcopy group search findall
     """
-    )
 )
-"""Methods that run no module, whatever they belong to."""
+"""Methods that run no module, whatever they belong to, beside those of tensors."""
 
 _TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
@@ -326,7 +322,7 @@ def may_run_module(call: ast.Call) -> bool:
         case ast.Name(id=name):
             return not hasattr(builtins, name)
         case ast.Attribute(attr=name):
-            return name not in _NO_MODULE
+            return name not in _NO_MODULE and operations.method(name) is None
     return True
 
 

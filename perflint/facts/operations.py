@@ -84,6 +84,8 @@ class Road(Enum):
     """A copy in a direction that the arguments say."""
     SHAPE = "shape"
     """The size of the result depends on the data."""
+    OVERFLOW = "overflow"
+    """A `GradScaler` learns whether a gradient is infinite."""
     DEVICE = "device"
     """The host waits for all queued work, or for an event."""
 
@@ -112,8 +114,9 @@ class Operation:
     dtype: "same" as the receiver; "float" (the receiver's own floating type, or the default one); "widest" of what goes in;
     "sums" (int64 for integers, else the same); a torch name; "" when it depends on the arguments. graph: whether the result
     belongs to the autograd graph of what goes in. random: whether it draws random numbers. writes: whether it changes its
-    receiver. factory: whether it fills new memory on the host, or where `device` says. real: whether it gives an array of
-    real numbers, none that are complex, quantized or sparse. telling: whether no other class has a method of this name.
+    receiver. gradients: whether it gives or watches gradients. factory: whether it fills new memory on the host, or where
+    `device` says. real: whether it gives an array of real numbers, none that are complex, quantized or sparse. telling: whether
+    no other class has a method of this name.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Operation:
     graph: bool = True
     random: bool = False
     writes: bool = False
+    gradients: bool = False
     factory: bool = False
     real: bool = True
     telling: bool = True
@@ -133,6 +137,11 @@ class Operation:
     def shares_memory(self) -> bool:
         """Whether the result may be an argument, or share its memory."""
         return self.memory is not Memory.NEW
+
+    @property
+    def converts(self) -> bool:
+        """Whether it does nothing but give the numbers of its receiver another type, one that is known."""
+        return self.memory is Memory.ALIAS and self.dtype in _TYPES
 
     @property
     def only_computes(self) -> bool:
@@ -150,6 +159,7 @@ _FLAGS: Final[dict[str, tuple[str, Any]]] = {
     "graphless": ("graph", False),
     "random": ("random", True),
     "writes": ("writes", True),
+    "gradients": ("gradients", True),
     "factory": ("factory", True),
     "not-real": ("real", False),
     "ambiguous": ("telling", False),
@@ -193,6 +203,7 @@ _RESULTS: Final = {result.value: result for result in Result}
 _MEMORIES: Final = {memory.value: memory for memory in Memory}
 _DIMS: Final = {dims.value: dims for dims in Dims}
 _GRAPHLESS_TYPES: Final = frozenset(("bool", "int64", "int32", "int16", "uint8"))
+_TYPES: Final = _GRAPHLESS_TYPES | {"float16", "bfloat16", "float32", "float64"}
 
 
 @cache
@@ -257,3 +268,9 @@ def operator(form: str) -> Operation | None:
 def names_of_methods() -> frozenset[str]:
     """The names of all methods of tensors that have a row."""
     return frozenset(key.removeprefix("m ") for key in _rows() if key.startswith("m "))
+
+
+@cache
+def waiting_names() -> frozenset[str]:
+    """The last names of all functions and methods that may wait."""
+    return frozenset(re.split(r"[ .]", key)[-1] for key, words in _rows().items() if "waits:" in words)

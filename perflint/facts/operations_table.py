@@ -7,8 +7,8 @@ The words of a row, beside its name; what is not said is the first of each group
 - whose memory that is: (new) view alias itself
 - its type: (same) widest sums any-type to-float to-bool to-int64 ...
 - its dimensions: (any) elementwise reduces scalar loss flattens
-- waits:ROAD, or waits:ROAD*TIMES@WHOSE!UNLESS?ONLY: number format truth copy upload transfer shape device
-- graphless, random, writes, factory, not-real, ambiguous
+- waits:ROAD, or waits:ROAD*TIMES@WHOSE!UNLESS?ONLY: number format truth copy upload transfer shape device overflow
+- graphless, random, writes, gradients, factory, not-real, ambiguous
 """
 
 from typing import Final
@@ -24,14 +24,14 @@ addcdiv                           tm    widest elementwise
 addcmul                           tm    widest elementwise
 addmm                             tm    widest
 adjoint                           tm    view
-all                               tm    to-bool reduces
+all                               tm    to-bool reduces ambiguous
 allclose                          tm    bool waits:truth
 alpha_dropout                     tF    alias elementwise random
 amax                              tm    reduces
 amin                              tm    reduces
 aminmax                           tm    several
-any                               tm    to-bool reduces
-arange                            t     factory waits:number@arguments
+any                               tm    to-bool reduces ambiguous
+arange                            t     factory waits:number@each
 argmax                            tm    to-int64 reduces
 argmin                            tm    to-int64 reduces
 argsort                           tm    to-int64 elementwise
@@ -44,7 +44,7 @@ atleast_2d                        t     alias
 atleast_3d                        t     alias
 avg_pool1d                        tF
 avg_pool2d                        F
-backward                          m     none
+backward                          m     none gradients
 baddbmm                           tm    widest
 bernoulli                         tm    elementwise random
 bernoulli_                        m     itself writes random
@@ -118,7 +118,7 @@ eigvals                           l     not-real
 einsum                            t     alias
 element_size                      m     int
 elu                               F     elementwise
-empty                             t     factory waits:number@arguments
+empty                             t     factory waits:number@each
 empty_like                        t     elementwise graphless
 eq                                tm    to-bool elementwise
 equal                             tm    bool waits:truth
@@ -128,7 +128,7 @@ exp                               tm    to-float elementwise
 expand                            m     view
 expand_as                         m     view
 expm1                             tsm   to-float elementwise
-eye                               t     factory waits:number@arguments
+eye                               t     factory waits:number@each
 feature_alpha_dropout             tF    alias elementwise random
 feature_dropout                   t     alias elementwise random
 fill                              t     elementwise
@@ -141,7 +141,7 @@ fmod                              tm    widest elementwise
 from_dlpack                       t     view
 from_numpy                        t     view
 frombuffer                        t     view
-full                              t     factory waits:number@arguments
+full                              t     factory waits:number@each
 full_like                         t     elementwise graphless
 gather                            tm
 gaussian_nll_loss                 F     loss to-float waits:number
@@ -191,7 +191,7 @@ le                                tm    to-bool elementwise
 leaky_relu                        F     elementwise
 lerp                              tm    elementwise
 linear                            F
-linspace                          t     factory waits:number@arguments
+linspace                          t     factory waits:number@each
 log                               tm    to-float elementwise
 log10                             tm    to-float elementwise
 log1p                             tsm   to-float elementwise
@@ -203,7 +203,7 @@ logical_or                        tm    to-bool elementwise
 logical_xor                       tm    to-bool elementwise
 logit                             tms   to-float elementwise
 logsigmoid                        F     elementwise
-logspace                          t     factory waits:number@arguments
+logspace                          t     factory waits:number@each
 logsumexp                         tms   to-float
 long                              m     alias to-int64 elementwise
 lt                                tm    to-bool elementwise
@@ -212,7 +212,7 @@ masked_fill                       tm
 masked_scatter                    tm
 masked_select                     tm    flattens waits:shape
 matmul                            tml
-max                               tm    reduces pair-along-dim
+max                               tm    reduces pair-along-dim ambiguous
 max_pool1d                        tF
 max_pool2d                        F
 maximum                           tm    widest elementwise
@@ -220,7 +220,7 @@ mean                              tm    to-float reduces
 median                            tm    reduces pair-along-dim
 meshgrid                          t     several alias
 mH                                a     view
-min                               tm    reduces pair-along-dim
+min                               tm    reduces pair-along-dim ambiguous
 minimum                           tm    widest elementwise
 mish                              F     elementwise
 mm                                tm
@@ -259,7 +259,7 @@ normalize                         F     elementwise
 numel                             tm    int
 numpy                             m     array view waits:copy
 one_hot                           F     to-int64 waits:number*2!others
-ones                              t     factory waits:number@arguments
+ones                              t     factory waits:number@each
 ones_like                         t     elementwise graphless
 outer                             tm    widest
 pad                               F
@@ -276,18 +276,18 @@ quantile                          tm
 quantize_per_channel              t     not-real
 quantize_per_tensor               t     not-real
 quantize_per_tensor_dynamic       t     not-real
-rand                              t     factory waits:number@arguments random
+rand                              t     factory waits:number@each random
 rand_like                         t     elementwise graphless random
-randint                           t     factory waits:number@arguments random
+randint                           t     factory waits:number@each random
 randint_like                      t     elementwise graphless random
-randn                             t     factory waits:number@arguments random
+randn                             t     factory waits:number@each random
 randn_like                        t     elementwise graphless random
 random_                           m     itself writes random
-randperm                          t     factory waits:number@arguments random
+randperm                          t     factory waits:number@each random
 ravel                             tm    alias flattens
 real                              ta    view
 reciprocal                        tm    to-float elementwise
-register_hook                     m     object
+register_hook                     m     object gradients
 relu                              tmF   elementwise
 remainder                         tm    widest elementwise
 repeat                            m     waits:number@arguments
@@ -297,7 +297,7 @@ reshape                           tm    alias waits:number@arguments
 reshape_as                        m     alias
 resolve_conj                      tm    alias elementwise
 resolve_neg                       tm    alias elementwise
-retain_grad                       m     none
+retain_grad                       m     none gradients
 roll                              tm
 round                             tms   elementwise
 rsqrt                             tm    to-float elementwise
@@ -322,7 +322,7 @@ softmin                           F     elementwise
 softplus                          F     elementwise
 sort                              tm    pair
 sparse_coo_tensor                 t     not-real
-split                             tm    several view waits:number@arguments
+split                             tm    several view waits:number@arguments ambiguous
 split_with_sizes                  tm    several view
 sqrt                              tm    to-float elementwise
 square                            tm    sums elementwise
@@ -357,7 +357,7 @@ tril                              tm
 triplet_margin_loss               F     loss to-float
 triu                              tm
 true_divide                       tm    widest elementwise
-type                              m     alias any-type elementwise waits:transfer
+type                              m     alias any-type elementwise waits:transfer ambiguous
 type_as                           m     alias any-type elementwise waits:transfer
 unbind                            tm    several view
 unflatten                         tm    view
@@ -380,7 +380,7 @@ vstack                            t     widest
 where                             m     widest
 where                             t     widest waits:shape!others
 zero_                             tm    itself writes
-zeros                             t     factory waits:number@arguments
+zeros                             t     factory waits:number@each
 zeros_like                        t     elementwise graphless
 """
 """Operations on tensors. The second column says where torch has them: m method, a attribute, t `torch`,
@@ -406,13 +406,25 @@ builtins.str                                text waits:format
 math.*                                      number waits:number@each
 numpy.*                                     array waits:copy@each
 torch.amp.GradScaler.get_scale              float waits:number@nothing
-torch.amp.GradScaler.step                   object writes waits:number@nothing
+torch.amp.GradScaler.step                   object writes waits:overflow@nothing
 torch.cuda.Event.synchronize                none waits:device@nothing
 torch.cuda.Stream.synchronize               none waits:device@nothing
 torch.accelerator.synchronize               none waits:device@nothing
+torch.cuda.BFloat16Tensor                   waits:upload
+torch.cuda.BoolTensor                       waits:upload
+torch.cuda.ByteTensor                       waits:upload
+torch.cuda.CharTensor                       waits:upload
+torch.cuda.DoubleTensor                     waits:upload
+torch.cuda.FloatTensor                      waits:upload
+torch.cuda.HalfTensor                       waits:upload
+torch.cuda.IntTensor                        waits:upload
+torch.cuda.LongTensor                       waits:upload
+torch.cuda.ShortTensor                      waits:upload
 torch.cuda.synchronize                      none waits:device@nothing
 torch.distributed.barrier                   none waits:device@nothing
 torch.distributed.monitored_barrier         none waits:device@nothing
+torch.Event.synchronize                     none waits:device@nothing
+torch.Stream.synchronize                    none waits:device@nothing
 torch.mps.synchronize                       none waits:device@nothing
 torch.nn.utils.clip_grad_norm_              scalar to-float writes graphless waits:number@nothing?error_if_nonfinite
 torch.xpu.synchronize                       none waits:device@nothing

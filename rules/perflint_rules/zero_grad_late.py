@@ -43,7 +43,6 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    TENSOR_METHODS,
     Alternative,
     Batch,
     Code,
@@ -76,6 +75,7 @@ from perflint.api import (
     is_optimizer,
     may_intercept,
     move_before,
+    operations,
     path_of,
     rule,
     suspends,
@@ -322,7 +322,8 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
     if any(_reaches_gradients(code, target, depth) for target in targets):
         return True
     if isinstance(call.func, ast.Attribute):
-        if call.func.attr in TENSOR_METHODS and not code.facts.project.backward_helpers((call.func.attr,)):
+        row = operations.method(call.func.attr)
+        if row is not None and not row.gradients and not code.facts.project.backward_helpers((call.func.attr,)):
             return False
         owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
