@@ -47,6 +47,7 @@ from perflint.facts.retention import kept_by
 from perflint.facts.same_value import single_definition, step_definitions
 from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.transfers import moved_to, no_device
+from perflint.facts.uploads import comes_from_host, is_blocking, target_of, without_cuda
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -152,6 +153,7 @@ __all__ = [
     "backward_below",
     "backward_in",
     "change_call",
+    "comes_from_host",
     "delete_statement",
     "device_place",
     "dtype_of",
@@ -167,6 +169,7 @@ __all__ = [
     "insert_after_block",
     "insert_before",
     "inspects_itself",
+    "is_blocking",
     "is_differentiated",
     "is_guard",
     "is_module_name",
@@ -203,11 +206,13 @@ __all__ = [
     "step_definitions",
     "stored_for_training",
     "suspends",
+    "target_of",
     "tensor_ends",
     "transfer_target",
     "unshared",
     "untimed",
     "untouched",
+    "without_cuda",
     "without_effect",
     "words",
     "wrap_statement",

@@ -10,6 +10,7 @@ from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.reads import HostRead, Sinks, find_reads, find_truths
 from perflint.facts.versions import depends_on, oldest_versions
+from perflint.facts.waits import HostWait, find_waits
 from perflint.project.project import Project
 from perflint.project.trace import Memo
 from perflint.source.syntax import Scope
@@ -30,6 +31,7 @@ class Facts:
         self._target_versions = target_versions or {}
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
+        self._waits: Memo[Scope, list[HostWait]] = Memo(project.trace)
 
     @property
     def versions(self) -> dict[str, Version]:
@@ -58,6 +60,14 @@ class Facts:
     def truths(self, scope: Scope) -> list[HostRead]:
         """Where the host waits for a device value to learn whether a condition holds."""
         return self._truths.get(scope, lambda: find_truths(self.inference, self.loops, scope))
+
+    def waits(self, scope: Scope) -> list[HostWait]:
+        """Every place where the host waits for the device, in a scope that runs each step."""
+
+        def found() -> list[HostWait]:
+            return find_waits(self.inference, self.loops, scope, (*self.reads(scope), *self.truths(scope)))
+
+        return self._waits.get(scope, found)
 
     def begin_file(self) -> None:
         """Count the questions that the next file costs from here on."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from perflint.facts import operations
 from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
+from perflint.facts.operations import Operation, Road
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -162,7 +164,11 @@ def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
 
     A tensor of unknown place counts when the program names a device somewhere.
     """
-    value = inference.value(scope, node)
+    return value_on_device(inference, scope, inference.value(scope, node))
+
+
+def value_on_device(inference: Inference, scope: Scope, value: Value) -> bool:
+    """Whether a value of a scope may be a tensor on an accelerator, as `device_value` says of an expression."""
     held = [a for a in value.alternatives if isinstance(a, (Tensor, Batch, Output))]
     if not held:
         return False
@@ -329,8 +335,27 @@ def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callabl
     for node in list(flow.order):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
             for operand in _operands(node.test):
-                if operand in flow.order and _strictly_device(inference, scope, operand):
+                if operand in flow.order and (
+                    _strictly_device(inference, scope, operand) or _compares_on_device(inference, scope, operand)
+                ):
                     yield HostRead(operand, operand, ReadKind.TRUTH)
+
+
+def _compares_on_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is a bool that the host gets from a comparison of tensors: `torch.equal(x, y)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    row = operations.function(_qualified(inference, scope, node.func) or "")
+    if row is not None:
+        return _asks_for_truth(row) and any(device_value(inference, scope, given) for given in node.args)
+    if not isinstance(node.func, ast.Attribute) or not _asks_for_truth(operations.method(node.func.attr)):
+        return False
+    receiver = inference.value(scope, node.func.value)
+    return receiver.must_be(Tensor, Batch, Output) and value_on_device(inference, scope, receiver)
+
+
+def _asks_for_truth(row: Operation | None) -> bool:
+    return row is not None and row.wait is not None and row.wait.road is Road.TRUTH
 
 
 def _operands(test: ast.expr) -> Iterator[ast.expr]:

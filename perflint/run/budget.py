@@ -1,19 +1,24 @@
 """The sync budget: how often per step the CPU waits for the device, as written and after the fixes.
 
+It is counted on the loop's code, whatever rules are selected: the arms of a branch exclude each other, a function that is
+called twice waits twice, and a wait in an inner loop counts once, so that there are at least as many. What runs now and then
+only, as under `step % 100 == 0`, does not count.
+
 What counts is the last wait of a step, not the second to last: only a budget that reaches 0 shows in the step time.
 """
 
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from perflint.facts.calls import argument
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Loop, flow_of
-from perflint.facts.loops import LoopKind, is_guard, is_scaler
-from perflint.facts.values import Object
+from perflint.facts.flow import Block, Flow, Loop, flow_of
+from perflint.facts.loops import LoopKind, is_guard
+from perflint.facts.operations import Road
+from perflint.facts.waits import HostWait
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget
 from perflint.source.source import Source
@@ -21,9 +26,15 @@ from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout
 
 _STEP = any_layout(rb"step \(")
+_LOOPS = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 
 CALL_DEPTH = 2
 """How many calls away from the loop waits are counted."""
+
+
+def may_train(text: bytes) -> bool:
+    """Whether a file's text may hold a training loop: it names a backward pass or a step, and loops."""
+    return (b"backward" in text or _STEP.search(text) is not None) and _LOOPS.search(text) is not None
 
 
 def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
@@ -43,73 +54,133 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
 
 
 class _Removable:
-    """The waits that findings of a file name, as (path, byte offset)."""
+    """The waits that the fixes of a file's findings remove, as (path, byte offset)."""
 
     def __init__(self, source: Source, findings: Sequence[Finding]) -> None:
         self.path = source.path
-        self.offsets = sorted({w for f in findings for w in f.waits})
         self.safe, self.every = self._of(findings, (Applicability.SAFE,)), self._of(findings, tuple(Applicability))
 
-    def _of(self, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> set[tuple[str, int]]:
-        return {(self.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits}
+    def _of(self, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> frozenset[tuple[str, int]]:
+        return frozenset(
+            (self.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits
+        )
 
-    def between(self, low: int, high: int) -> Iterator[tuple[str, int]]:
-        """Those from one byte offset to before another."""
-        for offset in self.offsets[bisect_left(self.offsets, low) : bisect_left(self.offsets, high)]:
-            yield self.path, offset
+
+@dataclass(frozen=True)
+class _Cost:
+    """Waits of a stretch of code each time that it runs. `least`: there may be more."""
+
+    written: int = 0
+    after_safe: int = 0
+    after_all: int = 0
+    in_scaler: int = 0
+    least: bool = False
+
+    def __add__(self, other: _Cost) -> _Cost:
+        return _Cost(
+            self.written + other.written,
+            self.after_safe + other.after_safe,
+            self.after_all + other.after_all,
+            self.in_scaler + other.in_scaler,
+            self.least or other.least,
+        )
+
+
+_NOTHING = _Cost()
+_Branch = tuple[ast.AST, Block]
+"""A branch, and one of its arms."""
+
+
+class _Counting:
+    """Adds up the waits of a loop and of the functions that it calls."""
+
+    def __init__(self, facts: Facts, removable: _Removable) -> None:
+        self._facts, self._removable = facts, removable
+
+    def of(self, scope: Scope, loop: Loop | None, depth: int) -> _Cost:
+        """The waits of each iteration of `loop`, or of each call of the scope, without one."""
+        flow = flow_of(scope)
+        source = scope.module.source
+        waits = [wait for wait in self._facts.waits(scope) if self._each_time(scope, wait.node, loop)]
+        outermost: dict[int, HostWait] = {}
+        places = {wait: source.offset(wait.node.lineno, wait.node.col_offset) for wait in waits}
+        for wait in waits:  # a finding names the start of the outermost expression that waits
+            held = outermost.get(places[wait])
+            if held is None or _end(wait) >= _end(held):
+                outermost[places[wait]] = wait
+        parts: list[tuple[list[_Branch], _Cost]] = []
+        for wait in waits:
+            place = (source.path, places[wait])
+            named = outermost[places[wait]] is wait
+            parts.append(
+                (
+                    _branches(flow, wait.node, loop),
+                    _Cost(
+                        wait.times,
+                        0 if named and place in self._removable.safe else wait.times,
+                        0 if named and place in self._removable.every else wait.times,
+                        wait.times if wait.road is Road.OVERFLOW else 0,
+                        wait.least or flow.loop(wait.node) is not loop,
+                    ),
+                )
+            )
+        if depth > 0:
+            for call in flow.calls:
+                if self._each_time(scope, call, loop):
+                    cost = self._called(scope, call, depth)
+                    if cost != _NOTHING:
+                        repeated = replace(cost, least=cost.least or flow.loop(call) is not loop)
+                        parts.append((_branches(flow, call, loop), repeated))
+        return _dearest(parts)
+
+    def _called(self, scope: Scope, call: ast.Call, depth: int) -> _Cost:
+        """What the function costs that a call runs; of several, the dearest."""
+        targets = [target for target in self._facts.loops.targets(scope, call) if target is not scope]
+        return max((self.of(target, None, depth - 1) for target in targets), key=_order, default=_NOTHING)
+
+    def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
+        if loop is not None:
+            return self._facts.loops.step_loop(scope, node) is loop
+        flow = flow_of(scope)
+        return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+
+
+def _end(wait: HostWait) -> tuple[int, int]:
+    return wait.node.end_lineno or 0, wait.node.end_col_offset or 0
+
+
+def _order(cost: _Cost) -> int:
+    return cost.written
+
+
+def _branches(flow: Flow, node: ast.AST, loop: Loop | None) -> list[_Branch]:
+    """The arms of branches around a node, from the outside in."""
+    found: list[_Branch] = []
+    for block in flow.block[node].ancestry():
+        if loop is not None and block is loop.block:
+            break
+        if block.kind in ("then", "else", "case") or isinstance(block.node, ast.IfExp):
+            found.append((block.node, block))
+    return found[::-1]
+
+
+def _dearest(parts: list[tuple[list[_Branch], _Cost]]) -> _Cost:
+    """What one run costs at most: of a branch, one arm runs."""
+    total = _NOTHING
+    arms: dict[ast.AST, dict[Block, list[tuple[list[_Branch], _Cost]]]] = {}
+    for branches, cost in parts:
+        if branches:
+            node, arm = branches[0]
+            arms.setdefault(node, {}).setdefault(arm, []).append((branches[1:], cost))
+        else:
+            total += cost
+    for held in arms.values():
+        total += max(map(_dearest, held.values()), key=_order)
+    return total
 
 
 def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, removable: _Removable) -> Budget:
     assert loop.statement is not None
-    source = scope.module.source
-    waits = set(_waits_in(facts, scope, loop, CALL_DEPTH))
-    low = source.offset(loop.statement.lineno, loop.statement.col_offset)
-    last = loop.statement.end_lineno or loop.statement.lineno
-    high = source.starts[last] if last < len(source.starts) else len(source.body)
-    waits.update(removable.between(low, high))
-    scaler = _scaler_waits(facts, scope, loop)
-    written = len(waits) + scaler
-    left, left_all = written - len(waits & removable.safe), written - len(waits & removable.every)
-    return Budget(shown, loop.statement.lineno, scope.qualname, written, left, left_all, scaler)
-
-
-def _waits_in(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> Iterable[tuple[str, int]]:
-    """Reads that run in each iteration of `loop` (or in each call of the scope, without one), as (path, byte offset)."""
-    flow = flow_of(scope)
-    source = scope.module.source
-    for read in (*facts.reads(scope), *facts.truths(scope)):
-        if _each_time(facts, scope, read.node, loop):
-            yield source.path, source.offset(read.node.lineno, read.node.col_offset)
-    if depth == 0:
-        return
-    for call in flow.calls:
-        if _each_time(facts, scope, call, loop):
-            for target in facts.loops.targets(scope, call):
-                if target is not scope:
-                    yield from _waits_in(facts, target, None, depth - 1)
-
-
-def _each_time(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
-    if loop is not None:
-        return facts.loops.step_loop(scope, node) is loop
-    flow = flow_of(scope)
-    return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
-
-
-def _scaler_waits(facts: Facts, scope: Scope, loop: Loop) -> int:
-    """`GradScaler.step` reads whether a gradient overflowed, unless the optimizer is fused and takes care of it."""
-    count = 0
-    for call in flow_of(scope).calls_named["step"]:
-        if not isinstance(call.func, ast.Attribute) or not call.args or facts.loops.step_loop(scope, call) is not loop:
-            continue
-        if facts.inference.value(scope, call.func.value).may(is_scaler):
-            optimizer = facts.inference.value(scope, call.args[0]).single
-            count += not (isinstance(optimizer, Object) and _is_fused(optimizer))
-    return count
-
-
-def _is_fused(optimizer: Object) -> bool:
-    if not isinstance(optimizer.site, tuple):
-        return False
-    fused = argument(optimizer.site[1], None, "fused")
-    return isinstance(fused, ast.Constant) and fused.value is True
+    cost = _Counting(facts, removable).of(scope, loop, CALL_DEPTH)
+    counts = (cost.written, cost.after_safe, cost.after_all, cost.in_scaler)
+    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least)

@@ -741,7 +741,7 @@ def _encoded(checked: Checked) -> str:
     if not (checked.findings or checked.budgets):
         return ""
     findings = [_encoded_finding(finding) for finding in checked.findings]
-    budgets = [(b.row, b.function, b.written, b.after_safe, b.after_all, b.in_scaler) for b in checked.budgets]
+    budgets = [(b.row, b.function, b.written, b.after_safe, b.after_all, b.in_scaler, b.at_least) for b in checked.budgets]
     return json.dumps([findings, budgets])
 
 

@@ -14,7 +14,7 @@ from perflint.rule.code import Code
 from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
-from perflint.run.budget import budgets
+from perflint.run.budget import budgets, may_train
 from perflint.run.outcome import Budget, Checked, Item
 from perflint.run.session import Session
 from perflint.source.gate import Gate, Needles
@@ -77,12 +77,13 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
     rules = [rule for rule in rules if session.project.is_near(path, rule.near)]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
-    if not (wanted.possible or always_parse or b"perflint:" in source.body):
+    trains = may_train(source.body) and session.project.near_training(path)
+    if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     module = session.module(path, source, data)
     session.facts.begin_file()
     wanted.cut(module)
-    if not (wanted.possible or always_parse or b"perflint:" in source.body):
+    if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     session.counters.parsed += 1
     try:
@@ -98,7 +99,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     if always_parse and not any(f.category == ENGINE for f in findings):
         findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
-    budget = _budgets(session, module, shown, findings) if wanted.possible else []
+    budget = _budgets(session, module, shown, findings) if trains else []
     return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
 
 

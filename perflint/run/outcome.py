@@ -33,7 +33,8 @@ class Counters:
 class Budget:
     """One training loop; the counts are waits per step.
 
-    row: its first line. function: the qualified name of what it is in, empty for the module's own code.
+    row: its first line. function: the qualified name of what it is in, empty for the module's own code. at_least: there may be
+    more waits.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Budget:
     after_safe: int
     after_all: int
     in_scaler: int
+    at_least: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}:{self.row} {self.function or 'module'} loop: {self.waits}"
@@ -50,7 +52,7 @@ class Budget:
     @property
     def waits(self) -> str:
         """The counts, as written and after the fixes."""
-        text = f"{_waits(self.written)} per step -> {self.after_safe}"
+        text = f"{'at least ' if self.at_least else ''}{_waits(self.written)} per step -> {self.after_safe}"
         if self.after_all < self.after_safe:
             text += f" ({self.after_all} with unsafe fixes)"
         if self.in_scaler:

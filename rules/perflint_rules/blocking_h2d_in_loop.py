@@ -37,7 +37,6 @@ the memory, and that no other stream reads the result, must be proved for it, to
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -52,7 +51,6 @@ from perflint.api import (
     Kind,
     Literal,
     Obligation,
-    Output,
     Place,
     Severity,
     Tensor,
@@ -60,15 +58,15 @@ from perflint.api import (
     add_keyword,
     any_layout,
     argument,
-    device_place,
-    is_neural_module,
+    comes_from_host,
+    is_blocking,
     keyword,
-    path_of,
     place_of,
     replace,
     rule,
     stays_as_is,
-    transfer_target,
+    target_of,
+    without_cuda,
     words,
 )
 
@@ -97,15 +95,17 @@ def check(code: Code) -> Iterator[Finding]:
         quiet = heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text) and not code.step_loops()
         if heat is None or quiet:
             return  # the inputs of a forward pass are where the network is
+    inference = code.facts.inference
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
         if not code.is_hot(call):
             continue
-        target = _target(code, call)
+        target = target_of(inference, code.scope, call)
         if target is None or target is Place.HOST:
             continue
         receiver = code.value(call.func.value)
-        if not _comes_from_host(code, call.func.value, receiver) or _without_cuda(code, call):
+        arrives = comes_from_host(inference, code.facts.loops, code.scope, call.func.value)
+        if not arrives or without_cuda(code.scope, call):
             continue
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
@@ -134,76 +134,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _may_move(call: ast.Call) -> bool:
     """Whether a call may be a blocking copy to a device, by itself."""
-    if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
-        return False
-    if call.func.attr == "to":
-        first = call.args[0] if call.args else argument(call, None, "device")
-        if first is None or (isinstance(first, ast.Constant) and first.value == "cpu"):
-            return False
-    return not _is_made_here(call.func.value)
-
-
-def _target(code: Code, call: ast.Call) -> Place | None:
-    """Where the call puts its receiver; None when it moves nothing."""
-    assert isinstance(call.func, ast.Attribute)
-    inference = code.facts.inference
-    frame = inference.frame(code.scope)
-    match call.func.attr:
-        case "to":
-            target = transfer_target(inference, call, frame)
-            if not target.open and not target.alternatives:
-                return None
-            others = [place_of(a) for a in target.alternatives if isinstance(a, (Tensor, Batch, Output))]
-            if others:
-                return others[0] if others[0].may_be_device else None
-            return device_place(target)
-        case "cuda":
-            return Place.CUDA
-        case _:
-            places = {place_of(a) for a in code.value(call).alternatives}
-            return next((p for p in places if p in (Place.CUDA, Place.CUDA_OR_HOST)), None)
-
-
-def _comes_from_host(code: Code, node: ast.expr, receiver: Value) -> bool:
-    """Whether the receiver may be a tensor in host memory that arrives with each batch."""
-    if receiver.may(lambda a: is_neural_module(code.facts.inference, a)):
-        return False
-    held = [a for a in receiver.alternatives if isinstance(a, (Tensor, Batch, Output))]
-    if held:
-        if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
-            return False
-        if any(place_of(a) is not Place.UNKNOWN for a in held):
-            return any(place_of(a) is Place.HOST for a in held)
-    nothing_known = receiver.open and not receiver.alternatives
-    return (bool(held) or nothing_known) and _is_loop_variable(code, node)
-
-
-def _is_loop_variable(code: Code, node: ast.expr) -> bool:
-    """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
-    root = node
-    while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
-        if isinstance(root, ast.Call):
-            if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
-                return False
-            root = root.func
-        root = root.value
-    loops = [loop.statement for loop in code.step_loops()]
-    for definition in code.flow.reaching.get(root, frozenset()):
-        if definition.kind != "for" and not (definition.value is not None and _DRAWS.search(_callee(definition.value))):
-            return False
-        loop = definition.block.loop
-        while loop is not None:
-            if loop.statement is not None and loop.statement in loops:
-                return True
-            loop = loop.parent
-    return False
-
-
-_DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
-
-
-def _callee(node: ast.expr) -> str:
-    return (path_of(node.func) or "").rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return isinstance(call.func, ast.Attribute) and is_blocking(call) and not _is_made_here(call.func.value)
 
 
 _CONSTANT_FACTORIES = words(
@@ -211,14 +142,6 @@ _CONSTANT_FACTORIES = words(
     zeros ones full empty eye arange rand randn randint randperm
     """
 )
-
-
-_SAME_DATA = words(
-    """
-    unsqueeze squeeze view reshape flatten transpose permute contiguous float double half long int
-    """
-)
-"""Methods that hand on a batch as it is, but for shape and type."""
 
 
 def _is_made_here(node: ast.expr) -> bool:
@@ -232,18 +155,6 @@ def _is_made_here(node: ast.expr) -> bool:
 def _is_number(node: ast.expr) -> bool:
     inner = node.operand if isinstance(node, ast.UnaryOp) else node
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
-
-
-def _without_cuda(code: Code, node: ast.AST) -> bool:
-    """Whether the copy stands in the branch for machines without CUDA."""
-    for block in code.flow.block[node].ancestry():
-        if block.kind in ("then", "else") and isinstance(block.node, ast.If):
-            test = ast.unparse(block.node.test)
-            if "cuda" in test and "!=" not in test and " or " not in test:
-                negated = test.startswith("not ")
-                if (block.kind == "else") != negated:
-                    return True
-    return False
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

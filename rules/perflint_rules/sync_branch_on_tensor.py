@@ -1,8 +1,8 @@
 """A branch in the training loop depends on a device value.
 
 ## What it does
-Finds `if torch.isnan(loss):`, `while err > tol:`, `assert mask.any()` and the like in code that runs each step, where the
-condition is a tensor on the device.
+Finds `if torch.isnan(loss):`, `while err > tol:`, `assert mask.any()`, `if torch.equal(a, b):` and the like in code that runs
+each step, where the condition is a tensor on the device, or a comparison of such tensors.
 
 ## Why it is slow
 The truth value of a tensor is a read: the CPU waits for all queued work before it knows which way to go. While it stays

@@ -63,7 +63,7 @@ CALLS = {
     "copy.deepcopy(g)": "tensor on cuda",
     "argparse.ArgumentParser().parse_args().x": "?",
     "torch.load('x')": "?",
-    "torch.cuda.Stream()": "?",
+    "torch.cuda.Stream()": "object torch.cuda.Stream",
 }
 
 

@@ -1,0 +1,109 @@
+"""Copies from the host to a device for which the host waits."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.facts.calls import argument, transfer_target
+from perflint.facts.flow import flow_of, path_of
+from perflint.facts.inference import Inference
+from perflint.facts.loops import Loops, is_neural_module
+from perflint.facts.values import NOTHING, Batch, Output, Place, Tensor, Value, device_place, place_of
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+
+def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
+    """Where `x.to(...)`, `x.cuda()` or `x.type(...)` puts its receiver; None when it moves nothing."""
+    assert isinstance(call.func, ast.Attribute)
+    match call.func.attr:
+        case "to":
+            target = transfer_target(inference, call, inference.frame(scope))
+            if target == NOTHING:
+                return None
+            others = [place_of(a) for a in target.alternatives if isinstance(a, (Tensor, Batch, Output))]
+            if others:
+                return others[0] if others[0].may_be_device else None
+            return device_place(target)
+        case "cuda":
+            return Place.CUDA
+        case _:
+            places = {place_of(a) for a in inference.value(scope, call).alternatives}
+            return next((p for p in places if p in (Place.CUDA, Place.CUDA_OR_HOST)), None)
+
+
+def is_blocking(call: ast.Call) -> bool:
+    """Whether a call that copies to a device, if it does, waits for the copy."""
+    if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
+        return False
+    if call.func.attr == "to":
+        first = call.args[0] if call.args else argument(call, None, "device")
+        return first is not None and not (isinstance(first, ast.Constant) and first.value == "cpu")
+    return True
+
+
+def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression may be a tensor in host memory that arrives with each batch."""
+    receiver = inference.value(scope, node)
+    if receiver.may(lambda a: is_neural_module(inference, a)):
+        return False
+    held = [a for a in receiver.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if held:
+        if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
+            return False
+        if any(place_of(a) is not Place.UNKNOWN for a in held):
+            return any(place_of(a) is Place.HOST for a in held)
+    nothing_known = receiver.open and not receiver.alternatives
+    return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
+
+
+def is_on_host(value: Value) -> bool:
+    """Whether a value is, without doubt, a tensor in host memory."""
+    return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
+
+
+def without_cuda(scope: Scope, node: ast.AST) -> bool:
+    """Whether code stands in the branch for machines without CUDA."""
+    for block in flow_of(scope).block[node].ancestry():
+        if block.kind in ("then", "else") and isinstance(block.node, ast.If):
+            test = ast.unparse(block.node.test)
+            if "cuda" in test and "!=" not in test and " or " not in test:
+                negated = test.startswith("not ")
+                if (block.kind == "else") != negated:
+                    return True
+    return False
+
+
+def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
+    root = node
+    while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
+        if isinstance(root, ast.Call):
+            if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
+                return False
+            root = root.func
+        root = root.value
+    statements = [loop.statement for loop in loops.kinds(scope)]
+    for definition in flow_of(scope).reaching.get(root, frozenset()):
+        if definition.kind != "for" and not (definition.value is not None and _DRAWS.search(_callee(definition.value))):
+            return False
+        loop = definition.block.loop
+        while loop is not None:
+            if loop.statement is not None and loop.statement in statements:
+                return True
+            loop = loop.parent
+    return False
+
+
+_DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
+_SAME_DATA = words(
+    """
+    unsqueeze squeeze view reshape flatten transpose permute contiguous float double half long int
+    """
+)
+"""Methods that hand on a batch as it is, but for shape and type."""
+
+
+def _callee(node: ast.expr) -> str:
+    return (path_of(node.func) or "").rpartition(".")[2] if isinstance(node, ast.Call) else ""
