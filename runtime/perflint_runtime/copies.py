@@ -12,15 +12,10 @@ def moved(value: Any, device: Any) -> Any:
     """What `value.to(device)` gives, without a wait where a tensor in pinned memory is copied to a CUDA device.
 
     Whatever else `value` or `device` may be (a batch class with its own `to`, a tensor subclass, a dtype, MPS), it is
-    `value.to(device)` that runs, with the errors that it raises. Nobody may write to the pinned memory before the copy is done: `perflint fix`
-    writes this call only where that is proved, as for a loader's batches.
+    `value.to(device)` that runs, with the errors that it raises. Nobody may write to the pinned memory before the copy is
+    done: `perflint fix` writes this call only where that is proved, as for a loader's batches.
     """
-    if (
-        type(value) is Tensor
-        and isinstance(device, (str, int, torch.device))
-        and value.device.type == "cpu"
-        and value.is_pinned()
-    ):
-        if torch.device(device).type == "cuda":
+    if type(value) is Tensor and value.device.type == "cpu" and value.is_pinned():
+        if isinstance(device, (str, int, torch.device)) and torch.device(device).type == "cuda":
             return value.to(device, non_blocking=True)
     return value.to(device)
