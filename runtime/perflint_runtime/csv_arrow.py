@@ -102,6 +102,7 @@ class Columns:
             kind = (field.metadata or {}).get(b"dtype", b"").decode()
             whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             self.columns[field.name] = _Numbers(whole, np.dtype(kind)) if kind else _Texts(whole)
+        self._values = [(name, column.value) for name, column in self.columns.items()]
 
     def __getstate__(self) -> Path:
         return self.path
@@ -113,7 +114,7 @@ class Columns:
         """One row."""
         if not -self.count <= i < self.count:
             raise IndexError(f"row {i} of {self.count} rows in {self.path}")
-        return {name: column.value(i) for name, column in self.columns.items()}
+        return {name: value(i) for name, value in self._values}
 
     def batch(self, indices: Sequence[int]) -> dict[str, list[str] | NDArray[Any]]:
         """Some rows: a list of texts or an array of shape [len(indices)] for each column."""
@@ -130,14 +131,9 @@ class Columns:
 
 class _Numbers:
     def __init__(self, array: "pa.Array", dtype: np.dtype[Any]) -> None:
-        self._values: NDArray[Any] = array.to_numpy(zero_copy_only=True).view(dtype)
-
-    def value(self, i: int) -> np.generic:
-        found: np.generic = self._values[i]
-        return found
-
-    def values(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
-        return self._values.take(numbers)
+        numbers: NDArray[Any] = array.to_numpy(zero_copy_only=True).view(dtype)
+        self.value: Callable[[int], np.generic] = numbers.__getitem__
+        self.values: Callable[[NDArray[np.int64]], NDArray[Any]] = numbers.take
 
 
 class _Texts:
