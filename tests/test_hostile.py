@@ -388,11 +388,12 @@ def test_a_feature_cache_runs_nothing(tmp_path: Path) -> None:
     from perflint_runtime.feature_cache import FeatureCache
 
     cache = FeatureCache(tmp_path / "cache")
-    key = cache.key(model="m")
-    (tmp_path / "cache" / key).mkdir(parents=True)
-    numpy.save(tmp_path / "cache" / key / "features.npy", numpy.array([Shout(tmp_path / "mark")], dtype=object))
-    with pytest.raises(ValueError, match="object"):
-        cache.get(key)
+    entry = tmp_path / "cache" / "key"
+    entry.mkdir(parents=True)
+    numpy.save(entry / "features.npy", numpy.array([Shout(tmp_path / "mark")], dtype=object))
+    (entry / "about.json").write_text(json.dumps({"rows": 1, "bytes": (entry / "features.npy").stat().st_size}))
+    assert cache.get("key") is None
+    assert not entry.exists()
     assert not (tmp_path / "mark").exists()
 
 

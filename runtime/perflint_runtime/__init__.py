@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
     from perflint_runtime.csv_rows import CsvRows as CsvRows
     from perflint_runtime.export import export_safetensors as export_safetensors
-    from perflint_runtime.feature_cache import FeatureCache as FeatureCache
     from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
     from perflint_runtime.item_sum import ItemSum as ItemSum
@@ -61,7 +60,6 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "csv_dataset": ("CsvDataset",),
     "csv_rows": ("CsvRows",),
     "export": ("export_safetensors",),
-    "feature_cache": ("FeatureCache",),
     "features": ("extract_features",),
     "hf": ("dataloaders_from_hf",),
     "item_sum": ("ItemSum",),

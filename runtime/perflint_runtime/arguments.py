@@ -137,6 +137,8 @@ def metrics_of(
     functions: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     for name, metric in (given or {}).items():
+        if isinstance(metric, type):
+            raise TypeError(f"metric `{name}` is the class {metric.__name__}: pass an object of it, or a function")
         if is_prediction_metric(metric):
             if world_size > 1 and not type(metric).__module__.startswith("torchmetrics"):
                 raise ValueError(f"metric `{name}` sees only the predictions of its process: torchmetrics gathers those of all")

@@ -33,12 +33,23 @@ class PredictionMetrics:
             metric.update(logits_of(outputs), labels_of(batch))
 
     def compute(self) -> dict[str, float]:
-        """The values by name; several of one object by `name_key`. Waits for the device."""
+        """The values by name; several of one object by `name_key`. Waits for the device.
+
+        Raises:
+            ValueError: a value is not one number, as a confusion matrix.
+
+        """
         values: dict[str, float] = {}
         for name, metric in self._metrics.items():
             value = metric.compute()
             parts = {f"{name}_{key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
-            values |= {key: float(part) for key, part in parts.items()}
+            for key, part in parts.items():
+                if getattr(part, "ndim", 0) and len(part := part.reshape(-1)) != 1:
+                    raise ValueError(
+                        f"metric `{key}` gives {len(part)} values, and a record holds one: average over the classes, or compute "
+                        "it after training"
+                    )
+                values[key] = float(part)
         return values
 
 

@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from perflint_runtime import CsvDataset, CsvRows, MicroBatchBackward, extract_features, find_executable_batch_size
+from perflint_runtime import (
+    CrossEntropy,
+    CsvDataset,
+    CsvRows,
+    MicroBatchBackward,
+    Trainer,
+    TrainingSettings,
+    extract_features,
+    find_executable_batch_size,
+)
 from perflint_runtime.csv_arguments import _UNDERSTOOD, _UNDERSTOOD_IF_OFF
 from perflint_runtime.oom import split_batch
 from torch import Tensor, nn
@@ -257,11 +266,11 @@ def test_a_micro_batch_without_counted_labels_has_no_loss() -> None:
 def test_all_errors_of_memory_make_the_batch_smaller(error: Exception) -> None:
     @find_executable_batch_size
     def train(batch_size: int) -> int:
-        if batch_size > 9:
+        if batch_size > 64:
             raise error
         return batch_size
 
-    assert train() == 8
+    assert train() == 64
 
 
 def test_what_find_executable_batch_size_cannot_call() -> None:
@@ -543,6 +552,62 @@ def test_a_damaged_entry_is_computed_again(tmp_path: Path, damage: str) -> None:
         assert np.array_equal(extract_features(linear(), loader, cache=tmp_path), expected)
     assert list(tmp_path.iterdir()) == [entry]
     assert file.read_bytes() == data
+
+
+# --------------------------------------------------------------------------------------------- metrics of all predictions
+class PredictedClasses:
+    """A metric that is no mean: the share of classes that are predicted at all, or the counts of each."""
+
+    def __init__(self, share: bool = True) -> None:
+        self.share = share
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an evaluation."""
+        self.counts = torch.zeros(3)
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """Take in a batch."""
+        self.counts += torch.bincount(logits.argmax(-1), minlength=3)
+
+    def compute(self) -> Tensor:
+        """The value."""
+        return (self.counts > 0).float().mean() if self.share else self.counts
+
+
+def trainer(metric: Any) -> Trainer:
+    model = nn.Sequential(linear())
+    return Trainer(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.0),
+        CrossEntropy(),
+        TrainingSettings(progress=False),
+        metrics={"m": metric},
+    )
+
+
+def test_a_metric_object_sees_all_predictions_of_an_evaluation() -> None:
+    batches = [(SAMPLES[at : at + 3], torch.zeros(len(SAMPLES[at : at + 3]), dtype=torch.int64)) for at in range(0, 20, 3)]
+    run = trainer(PredictedClasses())
+    expected = len(run.module.eval()(SAMPLES).argmax(-1).unique()) / 3
+    for _ in range(2):
+        assert run.evaluate(batches)["val_m"] == pytest.approx(expected)
+    per_batch = [len(run.module(x).argmax(-1).unique()) / 3 for x, _ in batches]
+    assert np.mean(per_batch) != pytest.approx(expected)
+
+
+def test_torchmetrics_objects_and_values_that_are_not_one_number() -> None:
+    batches = [(SAMPLES[at : at + 3], torch.arange(len(SAMPLES[at : at + 3])) % 3) for at in range(0, 20, 3)]
+    with pytest.raises(ValueError, match="metric `m` gives 3 values, and a record holds one: average over the classes"):
+        trainer(PredictedClasses(share=False)).evaluate(batches)
+    with pytest.raises(TypeError, match="metric `m` is the class PredictedClasses: pass an object of it, or a function"):
+        trainer(PredictedClasses)
+    torchmetrics = pytest.importorskip("torchmetrics")
+    f1 = {"task": "multiclass", "num_classes": 3, "average": "macro"}
+    run = trainer(torchmetrics.F1Score(**f1))
+    whole = torchmetrics.F1Score(**f1)
+    whole.update(run.module.eval()(SAMPLES), torch.cat([labels for _, labels in batches]))
+    assert run.evaluate(batches)["val_m"] == pytest.approx(float(whole.compute()))
 
 
 def outcome(read: Any) -> Any:

@@ -19,14 +19,13 @@ import pytest
 import torch
 from perflint_runtime import (
     BatchedTensorLoader,
-    FeatureCache,
     LengthBucketSampler,
     extract_features,
     features,
     make_loader,
     pad_collate,
 )
-from perflint_runtime.feature_cache import FeatureFile
+from perflint_runtime.feature_cache import FeatureCache, FeatureFile
 from perflint_runtime.fingerprint import fingerprint, fingerprint_data
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
@@ -343,7 +342,7 @@ WRITER = textwrap.dedent("""
     import sys, time
     import numpy as np
     from pathlib import Path
-    from perflint_runtime import FeatureCache
+    from perflint_runtime.feature_cache import FeatureCache
     with FeatureCache(Path(sys.argv[1])).writing("key") as file:
         for number in range(2000):
             file.append(np.full((100, 10), number, dtype=np.float32))
