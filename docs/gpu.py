@@ -7,7 +7,7 @@ figures of rules and programs are in records of their own.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +123,12 @@ def _cells(kind: str, name: str, item: Mapping[str, Any]) -> tuple[str, ...]:
     return (result.get("about", name), holds, result["summary"].partition(": ")[2] or result["summary"])
 
 
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [columns, ("---",) * len(columns), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
 
 
-def _places(machines: list[Mapping[str, Any]]) -> Iterator[str]:
+def _places(machines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Where records were made, each place once."""
     told = {
         f"{about['date']}, commit {about['commit']}, {about['device']}, driver {about['driver']}, torch {about['torch']}, "
