@@ -8,10 +8,11 @@ the probe's record, with `output` and the counts of `Counting` added, or `failed
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ class Counting(AbstractContextManager[dict[str, Any]]):
             counts["epochs from pageable memory"] += not loader.pin_memory
             return iterate(loader)
 
+        for module in (gc, torch.cuda):
+            name = "collect" if module is gc else "empty_cache"
+            setattr(module, name, _counted(counts, "collections", getattr(module, name)))
         DataLoader.__iter__ = iterate_counted  # type: ignore[method-assign]  # this process ends with the run
         torch.cuda.is_available = _as_scripts_see_it
         for mode in self._modes:
@@ -75,6 +79,14 @@ class Counting(AbstractContextManager[dict[str, Any]]):
 
     def _leave_module(self, *_: object) -> None:
         self._depth -= 1
+
+
+def _counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        counts[name] += 1
+        return function(*args, **kwargs)
+
+    return call
 
 
 class _Functions(TorchFunctionMode):

@@ -43,6 +43,7 @@ class Evidence:
     safe: bool = True
     nothing_less: str = ""
     changes_the_result: str = ""
+    not_run: str = ""
 
     @classmethod
     def of(cls, rule: str) -> Evidence:
@@ -54,7 +55,7 @@ class Evidence:
 
 
 EVIDENCE = {rule: Evidence.of(rule) for rule in sorted(RULES)}
-SAME_RESULT = [rule for rule, evidence in EVIDENCE.items() if not evidence.changes_the_result]
+SAME_RESULT = [rule for rule, evidence in EVIDENCE.items() if not evidence.changes_the_result and not evidence.not_run]
 """Every rule whose original runs and trains."""
 
 
@@ -70,7 +71,7 @@ def fixed(rule: str, folder: Path, *arguments: str) -> str:
     return copy.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("rule", sorted(name for name, rule in RULES.items() if rule.fixes))
+@pytest.mark.parametrize("rule", sorted(name for name, rule in RULES.items() if rule.fixes and not EVIDENCE[name].not_run))
 def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: bool) -> None:
     text = fixed(rule, tmp_path, "--unsafe-fixes")
     blessed = FIXTURES / rule / "train.fixed.py"
@@ -83,7 +84,8 @@ def test_the_fixed_script_is_the_blessed_one(rule: str, tmp_path: Path, bless: b
 
 def test_every_rule_says_what_it_makes_less_or_why_nothing() -> None:
     for rule, evidence in EVIDENCE.items():
-        assert [bool(evidence.counter), bool(evidence.nothing_less), bool(evidence.changes_the_result)].count(True) == 1, rule
+        said = (evidence.counter, evidence.nothing_less, evidence.changes_the_result, evidence.not_run)
+        assert len(list(filter(None, said))) == 1, rule
 
 
 Runs = Mapping[str, Mapping[str, Mapping[str, Any]]]

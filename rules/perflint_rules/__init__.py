@@ -4,6 +4,7 @@ CATEGORIES = {
     "device-sync": "The CPU waits for the device",
     "transfer": "Copies between host and device",
     "data-loading": "How samples are read and made into batches",
+    "memory": "Memory that is freed, kept or copied for nothing",
     "optimizer": "Gradients and the optimizer's step",
     "autograd": "Graphs that nobody uses, and tensors without one where it is needed",
     "hidden-state": "States of recurrent layers",

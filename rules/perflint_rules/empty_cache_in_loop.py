@@ -1,0 +1,92 @@
+"""Cached GPU memory is given back in every step, and asked for again in the next.
+
+## What it does
+Finds `torch.cuda.empty_cache()` and `gc.collect()` in code that runs each step.
+
+## Why it is slow
+`empty_cache` waits for the device, hands free blocks back to the driver, and the next step allocates them again, which waits,
+too. It frees nothing that a tensor still holds, so it prevents no out-of-memory error in steps of one shape. `gc.collect` walks
+all objects of the program: milliseconds in a program with many.
+
+## Example
+```python
+for x, y in loader:
+    loss = criterion(model(x.to(device)), y.to(device))
+    loss.backward()
+    optimizer.step()
+    torch.cuda.empty_cache()
+```
+
+## Use instead
+```python
+for x, y in loader:
+    loss = criterion(model(x.to(device)), y.to(device))
+    loss.backward()
+    optimizer.step()
+```
+Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; `perflint_runtime.MemoryManager` empties the
+cache when memory runs short, and not before.
+
+## When it stays silent
+Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
+
+## Fix safety
+Unsafe: a program at the last byte of its GPU, or one that shares it, may run out of memory; finalizers run at another time.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    CannotRewrite,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Kind,
+    Obligation,
+    Severity,
+    delete_statement,
+    rule,
+)
+
+_FREES = (
+    "torch.cuda.empty_cache",
+    "torch.mps.empty_cache",
+    "torch.xpu.empty_cache",
+    "torch.accelerator.empty_cache",
+    "gc.collect",
+)
+_RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
+_FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
+
+
+@rule(category="memory", costs=Cost.WAIT, severity=Severity.WARNING, calls=_FREES, in_file=[("torch",)], fixes=True, steps=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each call that frees memory in code that runs each step."""
+    for call in code.calls_to(*_FREES):
+        if not code.is_hot(call) or _is_on_purpose(code, call):
+            continue
+        collects = code.is_external(call.func, "gc.collect")
+        missing = [_RUNS_SHORT, _FINALIZES if collects else None]
+        what = "all objects of the program are walked" if collects else "cached memory is given back and asked for again"
+        message = f"{what} in every step; leave it out"
+        yield code.finding(call, message, code.fix("leave it out", _dropped(code, call), unless=missing), missing)
+
+
+def _is_on_purpose(code: Code, call: ast.Call) -> bool:
+    """Whether the call stands in a handler, or behind a test: somebody has looked whether it is needed."""
+    loop = code.step_loop(call)
+    for block in code.flow.block[call].ancestry():
+        if loop is not None and block is loop.block:
+            return False
+        if block.kind in ("handler", "then", "else", "finally"):
+            return True
+    return False
+
+
+def _dropped(code: Code, call: ast.Call) -> Iterator[Edit]:
+    statement = code.flow.statement(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
+        raise CannotRewrite("something becomes of what it returns")
+    yield delete_statement(code.source, statement, list(code.flow.siblings(statement)))
