@@ -116,7 +116,10 @@ class _Operations(TorchDispatchMode):
         self._counts["fills with zeros"] += func in ZEROING
         self._counts["operations"] += 1
         self._counts[str(func.overloadpacket)] += 1
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func is aten.cat.default:
+            self._counts["bytes that cat writes"] += result.numel() * result.element_size()
+        return result
 
 
 def _as_scripts_see_it() -> bool:

@@ -40,6 +40,7 @@ class Evidence:
     before: int | None = None
     after: int = 0
     at_most: float = 0.0
+    rounding: float = 0.0
     safe: bool = True
     nothing_less: str = ""
     changes_the_result: str = ""
@@ -126,7 +127,11 @@ def test_the_fixed_script_computes_the_same(rule: str, runs: Runs) -> None:
     assert "failed" not in changed, changed["failed"]
     assert len(original["roots"]) >= original["steps"] >= 3
     assert losses(original)
-    assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
+    if EVIDENCE[rule].rounding:
+        assert changed["steps"] == original["steps"]
+        assert losses(changed) == pytest.approx(losses(original), rel=EVIDENCE[rule].rounding)
+    else:
+        assert {name: changed[name] for name in SAME} == {name: original[name] for name in SAME}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ CATEGORIES = {
     "data-loading": "How samples are read and made into batches",
     "memory": "Memory that is freed, kept or copied for nothing",
     "optimizer": "Gradients and the optimizer's step",
+    "distributed": "Several GPUs and processes",
     "autograd": "Graphs that nobody uses, and tensors without one where it is needed",
     "hidden-state": "States of recurrent layers",
 }

@@ -1,0 +1,53 @@
+"""DistributedDataParallel keeps a second copy of all gradients.
+
+## What it does
+Finds `DistributedDataParallel(...)` without `gradient_as_bucket_view`.
+
+## Why it costs memory and time
+Gradients are reduced in buckets. Without `gradient_as_bucket_view=True` each gradient is copied into its bucket and back:
+twice the memory of the gradients, and two copies of all of them in each step.
+
+## Example
+```python
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(model, device_ids=[0])
+```
+
+## Use instead
+```python
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=True)
+```
+
+## When it stays silent
+When the argument is given, also through `**kwargs`.
+
+## Fix safety
+Unsafe: gradients are views of buckets then, so `p.grad.detach_()` raises, and whoever keeps a gradient beyond the step sees
+the next.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+
+_DDP = "torch.nn.parallel.DistributedDataParallel"
+_VIEWS = Obligation(Kind.ALIASING, "gradients become views of buckets, which the next step writes to")
+
+
+@rule(category="distributed", costs=Cost.MEMORY, severity=Severity.INFO, calls=[_DDP], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each wrapper that copies gradients into its buckets."""
+    for call in code.calls_to(_DDP):
+        if any(k.arg in (None, "gradient_as_bucket_view") for k in call.keywords):
+            continue
+        message = "each gradient is copied into a bucket and back in every step; pass `gradient_as_bucket_view=True`"
+        fix = code.fix("let gradients be views of the buckets", _viewed(code, call), unless=[_VIEWS])
+        yield code.finding(call, message, fix, [_VIEWS])
+
+
+def _viewed(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "gradient_as_bucket_view", "True")

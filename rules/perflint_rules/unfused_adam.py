@@ -1,0 +1,56 @@
+"""Adam steps with a kernel for each kind of arithmetic, where one kernel would do.
+
+## What it does
+Finds `Adam(...)` and `AdamW(...)` without `fused`, `foreach`, `capturable` or `differentiable`, in programs that name a
+GPU.
+
+## Why it is slow
+Without `fused` a step on a GPU is a dozen kernels for groups of parameters, each of which reads and writes all of them;
+`fused=True` is one. Others report between nothing and 3 % of a step's time. With a `GradScaler`, a fused optimizer also
+looks at overflow on the device, so the CPU no longer waits in `scaler.step`.
+
+## Example
+```python
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+```
+
+## Use instead
+```python
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+```
+
+## When it stays silent
+In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, and for torch below 2.0.
+
+## Fix safety
+Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+
+_ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
+_CHOICES = frozenset(("fused", "foreach", "capturable", "differentiable"))
+_ROUNDS = Obligation(Kind.NUMBERS, "the fused kernel rounds differently")
+
+
+@rule(category="optimizer", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_ADAMS, fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each Adam of a GPU program that leaves the choice of kernels to torch."""
+    if code.facts.versions.get("torch", Version("2.0")) < Version("2.0"):
+        return
+    for call in code.calls_to(*_ADAMS):
+        if any(k.arg is None or k.arg in _CHOICES for k in call.keywords):
+            continue
+        if not code.facts.project.uses_accelerator(code.source.path):
+            continue
+        message = "a step runs a dozen kernels for each group of parameters; pass `fused=True` if they are on a GPU"
+        yield code.finding(call, message, code.fix("pass `fused=True`", _fused(code, call), unless=[_ROUNDS]), [_ROUNDS])
+
+
+def _fused(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "fused", "True")
