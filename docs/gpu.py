@@ -48,7 +48,8 @@ def page(folder: Path = FIXTURES) -> str:
                 if "failed" in item or kind in ("waits", "runtime", "sums", "races")
             ]
             if rows:
-                parts += [f"## {title}: {record['machines'][0]['device']}\n", *([f"{about}\n"] if about else [])]
+                told = f"{about} {_agreement(record['items'])}".strip() if kind == "waits" else about
+                parts += [f"## {title}: {record['machines'][0]['device']}\n", *([f"{told}\n"] if told else [])]
                 parts += [_table(columns, rows), *_places(record["machines"])]
     if len(parts) == 1:
         parts.append("No GPU record yet. `python fixtures/gpu_day.py --plan` says how to make them.\n")
@@ -116,11 +117,19 @@ def _cells(kind: str, name: str, item: Mapping[str, Any]) -> tuple[str, ...]:
         expected = "not known" if result["expected"] is None else str(result["expected"])
         seen = "not seen" if result["profiler"] is None else f"{result['profiler']:g}"
         held = f"{'yes' if result['held_up_share'] > 0.5 else 'no'}, {result['held_up_share']:.0%}"
-        return (f"`{'; '.join(result['lines'])}`", expected, f"{result['sync_debug_mode']:g}", seen, held)
+        code = "; ".join(line.strip() for line in result["lines"]).replace(":; ", ": ")
+        return (f"`{code}`", expected, f"{result['sync_debug_mode']:g}", seen, held)
     if kind == "races":
         return (name, result["careless"], result["fixed"], "" if result["reproducible"] else "does not reproduce itself")
     holds = {True: "yes", False: "no", None: "a figure"}[result["holds"]]
     return (result.get("about", name), holds, result["summary"].partition(": ")[2] or result["summary"])
+
+
+def _agreement(items: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many patterns wait as often as was expected."""
+    found = [item["result"] for item in items.values() if "result" in item and item["result"]["expected"] is not None]
+    agree = sum(row["expected"] == (row["sync_debug_mode"] if row["profiler"] is None else row["profiler"]) for row in found)
+    return f"{agree} of {len(found)} wait as often as expected, by the profiler where it saw calls."
 
 
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

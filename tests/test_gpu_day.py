@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,8 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ sys.path.insert(0, str(FIXTURES))
 import gpu_day  # noqa: E402
 import gpu_races  # noqa: E402
 import gpu_waits  # noqa: E402
+from gpu_card import SLEEP_CYCLES_PER_MS, Card  # noqa: E402
 from gpu_day import Chunk, Item, Setting  # noqa: E402
 
 GPU_DAY = "fixtures/gpu_day.py"
@@ -200,6 +204,54 @@ def test_a_chunk_is_whole_after_each_item(tmp_path: Path) -> None:
         chunk.add(f"sums/{number}", {"seconds": number})
         assert len(records(tmp_path)[0]["items"]) == number + 1
     assert [path.name for path in tmp_path.iterdir()] == ["chunk-1.json"]
+
+
+def test_the_sync_debug_mode_is_heard_and_switched_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr("torch.cuda.set_sync_debug_mode", modes.append)
+    card = Card("cuda")
+    with card.sync_warnings() as places:
+        for text in ("called a synchronizing CUDA operation (Triggered internally)", "something else") * 2:
+            warnings.warn(text, stacklevel=1)
+    assert modes == ["warn", "default"]
+    assert [place.partition(":")[0] for place in places] == ["test_gpu_day.py"] * 2
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_block_that_waits_is_held_up(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    queued = [0.0]
+
+    def synchronize() -> None:
+        clock[0], queued[0] = clock[0] + queued[0], 0.0
+
+    monkeypatch.setattr("torch.cuda.synchronize", synchronize)
+    monkeypatch.setattr("torch.cuda._sleep", lambda cycles: queued.append(queued.pop() + cycles / SLEEP_CYCLES_PER_MS / 1e3))
+    monkeypatch.setattr("gpu_card.time.perf_counter", lambda: clock[0])
+    card = Card("cuda")
+    with card.held_up(20) as held:
+        if waits:
+            card.synchronize()
+        clock[0] += 0.001
+    assert held.whole_ms == pytest.approx([21])
+    assert held.share == pytest.approx(1 if waits else 1 / 21)
+
+
+def test_calls_in_the_pattern_are_counted_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def event(name: str, start: float, device: str = "CPU") -> SimpleNamespace:
+        return SimpleNamespace(
+            name=name, time_range=SimpleNamespace(start=start, end=start + 5), device_type=SimpleNamespace(name=device)
+        )
+
+    steps = range(0, 100, 10)
+    seen = [event("the pattern", start) for start in steps]
+    seen += [event("the pattern", start, "CUDA") for start in steps]
+    seen += [event("cudaStreamSynchronize", start + 1) for start in steps]
+    seen += [event("cudaLaunchKernel", start + after) for start in steps for after in (1, 2, 7)]
+    profiled = contextlib.nullcontext(SimpleNamespace(events=lambda: seen))
+    monkeypatch.setattr(gpu_waits, "profile", lambda **_: profiled)
+    monkeypatch.setattr(gpu_waits, "_train", lambda *_: None)
+    assert gpu_waits._calls_by_step("p13", Card("cuda")) == ({"cudaLaunchKernel": 2, "cudaStreamSynchronize": 1}, True)
 
 
 @pytest.mark.parametrize("name", gpu_waits.PATTERNS)
