@@ -19,6 +19,7 @@ from perflint.api import (
     Obligation,
     ReadKind,
     Tensor,
+    any_layout,
     insert_after_block,
     insert_before,
     inspects_itself,
@@ -35,10 +36,14 @@ from perflint.api import (
     without_effect,
 )
 
-_SWITCHES_INFERENCE_MODE = re.compile(
-    rb"(?<!@torch\.)(?<!with torch\.)\binference_mode\(|\binference_mode\((?!\)\s*(?::|$))|\binference_mode\b(?![(`])", re.M
+_INFERENCE_MODE = re.compile(rb"inference_mode")
+_SWITCHES_INFERENCE_MODE = any_layout(
+    rb"\binference_mode\b(?!`)(?! \( \) (?::|$))|(?<!@)(?<!\bwith\s)\btorch \. inference_mode\b(?!`)"
+    rb"|(?<!torch)(?<![\s\\])[\s\\]? \. inference_mode\b(?!`)|\wtorch \. inference_mode\b"
+    rb"|(?<![.\s\\\w`])inference_mode\b(?!`)|(?<![.\s\\])[\s\\] \binference_mode\b(?!`)",
+    re.M,
 )
-"""Anything but `with torch.inference_mode():` and the like as a decorator."""
+"""Anything but `with torch.inference_mode():` and the like as a decorator. Slow to search: the name is looked for first."""
 
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+"}
@@ -110,7 +115,8 @@ class Kept:
             yield Obligation(Kind.NAMES, "the function looks at its own variables")
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
-        if code.facts.project.program_may_hold(code.source.path, _SWITCHES_INFERENCE_MODE):
+        looked_for = (_INFERENCE_MODE, _SWITCHES_INFERENCE_MODE)
+        if all(code.facts.project.program_may_hold(code.source.path, pattern) for pattern in looked_for):
             yield Obligation(
                 Kind.GRADIENT,
                 "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
