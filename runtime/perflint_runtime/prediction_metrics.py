@@ -46,8 +46,8 @@ class PredictionMetrics:
             for key, part in parts.items():
                 if getattr(part, "ndim", 0) and len(part := part.reshape(-1)) != 1:
                     raise ValueError(
-                        f"metric `{key}` gives {len(part)} values, and a record holds one: average over the classes, or compute "
-                        "it after training"
+                        f"metric `{key}` gives {len(part)} values, and a record holds one: average over the classes, or "
+                        "compute it after training"
                     )
                 values[key] = float(part)
         return values

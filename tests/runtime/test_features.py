@@ -74,7 +74,8 @@ def test_rows_are_those_of_a_plain_loop_in_eval_mode() -> None:
     with torch.no_grad():
         expected = torch.cat([model(x) for x, _ in batches])
     assert found.dtype == np.float32
-    assert np.array_equal(found, expected.numpy())
+    # not to the last bit: kernels round differently where a batch lies differently in memory
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_mean_pooling_leaves_padding_out(encoder: Encoder) -> None:
