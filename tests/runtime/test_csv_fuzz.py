@@ -53,6 +53,16 @@ def files(draw: st.DrawFn) -> bytes:
     return (draw(st.sampled_from(["", "", "", "", "\ufeff"])) + text).encode()
 
 
+@st.composite
+def damaged_files(draw: st.DrawFn) -> bytes:
+    """The same, some with bytes within that concatenating or cutting leaves behind."""
+    data = draw(files())
+    for odd in draw(st.lists(st.sampled_from([b"\xef\xbb\xbf", b"\xff", b"\xc3", b"\x00"]), max_size=2)):
+        at = draw(st.integers(0, len(data)))
+        data = data[:at] + odd + data[at:]
+    return data
+
+
 DIALECTS = st.fixed_dictionaries(
     {},
     optional={
@@ -95,6 +105,10 @@ READS = st.fixed_dictionaries(
         "on_bad_lines": st.sampled_from(["skip", "warn", "error"]),
         "keep_default_na": st.booleans(),
         "low_memory": st.booleans(),
+        "memory_map": st.sampled_from([False, False, True]),
+        "engine": st.sampled_from([None, "c", "c", "python"]),
+        "encoding_errors": st.sampled_from(["strict", "replace"]),
+        **({"delim_whitespace": st.sampled_from([False, True])} if pd.__version__ < "3" else {}),
     },
 )
 
@@ -157,7 +171,7 @@ def test_every_row_is_the_one_that_pandas_finds(
 
 
 @RUN
-@given(data=files(), dialect=DIALECTS, read=READS, block_bytes=st.sampled_from([64, 128, 1 << 18]))
+@given(data=damaged_files(), dialect=DIALECTS, read=READS, block_bytes=st.sampled_from([64, 128, 1 << 18]))
 def test_read_csv_gives_what_pandas_gives(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, dialect: dict[str, Any], read: dict[str, Any], block_bytes: int
 ) -> None:
