@@ -114,6 +114,34 @@ _colour = click.option(
 )
 
 
+def _limits(command: Command) -> Command:
+    """The options of `verify` and `profile` that end a run."""
+    options = [
+        click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Stop each run after N optimizer steps."),
+        click.option(
+            "--max-seconds",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="Stop the first run with the optimizer step that ends after so long, and the others after as many steps.",
+        ),
+        click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class _OfScript(click.Command):
+    """A command with a script, whose own options are easily taken for those of the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = f"no such option: {error.option_name}; options of the script go behind `--`"
+            raise click.UsageError(hint, ctx) from None
+
+
 def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
     options = [
@@ -291,7 +319,7 @@ def rules(output_format: str) -> int:
     return CLEAN
 
 
-@cli.command(context_settings={"ignore_unknown_options": False})
+@cli.command(cls=_OfScript)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes, too.")
@@ -301,7 +329,7 @@ def rules(output_format: str) -> int:
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
 @click.option("--before", metavar="REV", help="Compare git's version REV with the present one, not with the fixes.")
-@click.option("--repeats", default=4, show_default=True, help="Timed runs of each version.", type=click.IntRange(2))
+@click.option("--repeats", default=6, show_default=True, help="Timed runs of each version.", type=click.IntRange(2))
 @click.option("--bisect", is_flag=True, help="If the results differ, find the fix that is to blame.")
 @click.option("--keep-faster", is_flag=True, help="Then apply to your tree the fixes that verify as equal and faster.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record to a file.")
@@ -310,7 +338,7 @@ def rules(output_format: str) -> int:
 @click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
 @click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
 @click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer.")
+@_limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def verify(**options: Any) -> int:
     """Run SCRIPT as it is and fixed, in turn, and compare results and speed.
@@ -323,7 +351,7 @@ def verify(**options: Any) -> int:
     return run_command(options)
 
 
-@cli.command()
+@cli.command(cls=_OfScript)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--select", help="Look for these rules or groups only.", metavar="A,B", multiple=True)
@@ -336,7 +364,7 @@ def verify(**options: Any) -> int:
 @click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
 @click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
 @click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer.")
+@_limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def profile(**options: Any) -> int:
     """Run SCRIPT and rank its lines, and the findings at them, by what they cost.

@@ -6,10 +6,12 @@ import json
 import os
 import statistics
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Project, in_subprocess
+from conftest import HANG_S, ROOT, Project, in_subprocess
 from probe_in_fork import ProgramFailed, run_in_fork
 from test_traps import PRELUDE, TRAPS
 
@@ -140,11 +142,23 @@ def test_speed_is_the_median_of_paired_ratios_with_their_range() -> None:
     found = speed(originals, changed)
     assert found is not None
     assert (found.ratio, found.low, found.high) == pytest.approx((2.0, 1.5, 2.0))
-    assert found.is_faster
-    assert not found.is_slower
     assert found.confidence == 0.75
+    assert not found.is_faster, "three pairs are too few to be sure"
+    assert not found.is_slower
     assert found.original_s == pytest.approx(0.21)
     assert speed([timed_run([])], [timed_run([])]) is None
+
+
+def test_faster_takes_six_pairs_that_all_are() -> None:
+    slow, fast = [timed_run([0.2, 0.2])] * 6, [timed_run([0.1, 0.1])] * 6
+    judged = {n: speed(slow[:n], fast[:n]) for n in (5, 6)}
+    assert [found is not None and found.is_faster for found in judged.values()] == [False, True]
+    back = speed(fast, slow)
+    assert back is not None
+    assert back.is_slower
+    undecided = speed(slow, [*fast[:5], timed_run([0.3, 0.3])])
+    assert undecided is not None
+    assert not undecided.is_faster
 
 
 def test_an_outlier_among_many_pairs_does_not_widen_the_interval() -> None:
@@ -305,12 +319,73 @@ def test_what_is_too_large_to_copy_is_named_with_a_way_out(scripts: Project) -> 
         (["--against", "other", "--bisect"], b"are about fixes"),
         (["--root", "other"], b"is not below"),
         (["--json", "nowhere/record.json"], b"nowhere/record.json: cannot be written"),
+        (["--select", "item-evry-step"], b"did you mean `item-every-step`?"),
+        (["--link", "/"], b"--link / is not below the project"),
+        (["--epochs", "3"], b"no such option: --epochs; options of the script go behind `--`"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], message: bytes, scripts: Project) -> None:
     done = verify(scripts, "train.py", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_wrong_options_are_noticed_before_the_script_runs(scripts: Project) -> None:
+    scripts.write({"train.py": "open('/' + 'ran', 'x')\n", "pyproject.toml": "[tool.perflint]\nselct = []\n"})
+    for command in ("verify", "profile"):
+        done = in_subprocess(command, "-q", "train.py", cwd=scripts.root)
+        assert done.returncode == 2
+        assert b"unknown key `selct`" in done.stderr
+
+
+def test_a_script_s_own_usage_and_a_missing_torch_get_a_hint(scripts: Project) -> None:
+    scripts.write({"train.py": PLAIN.replace('"--name", default="you"', '"name"')})
+    assert b"arguments for the script go behind `--`" in verify(scripts, "train.py").stderr
+    scripts.write({"train.py": "raise ModuleNotFoundError(\"No module named 'torch'\")\n"})
+    assert b"name the interpreter that the script is usually run with by --python" in verify(scripts, "train.py").stderr
+
+
+ENDLESS = """
+import itertools
+import torch
+parameter = torch.ones(2, requires_grad=True)
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+try:
+    for step in itertools.count():
+        optimizer.zero_grad()
+        (parameter * step).sum().backward()
+        try:
+            optimizer.step()
+        except Exception:
+            print("swallowed")
+        print(step)
+finally:
+    print("end")
+"""
+
+
+def test_a_script_is_stopped_after_some_steps_without_an_error(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    for limit, most in (("--max-steps", "4"), ("--max-seconds", "0.000001")):
+        record = tmp_path / "record.json"
+        probe = ROOT / "probe" / "perflint_probe" / "__main__.py"
+        command = [sys.executable, probe, "--record", record, "--mode", "time", limit, most, tmp_path / "endless.py"]
+        done = subprocess.run(command, capture_output=True, timeout=HANG_S, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        steps = json.loads(record.read_text())["steps"]
+        assert steps == (4 if limit == "--max-steps" else 1)
+        assert done.stdout.decode().split() == [*map(str, range(steps - 1)), "end"]
+
+
+@pytest.mark.slow
+def test_both_versions_stop_at_the_same_step(scripts: Project) -> None:
+    scripts.write({"train.py": ENDLESS, "other/train.py": ENDLESS.replace("(parameter * step)", "(parameter * step).clone()")})
+    for limit in (("--max-steps", "3"), ("--max-seconds", "0.01")):
+        done = verify(scripts, "train.py", "--against", "other", "--repeats", "2", "--json", "record.json", *limit)
+        assert done.returncode == 0, done.stderr + done.stdout
+        record = json.loads((scripts.root / "record.json").read_text())
+        assert record["max_steps"] == record["original"]["steps"] == record["changed"]["steps"]
+        assert f"Each run was stopped after {record['max_steps']} optimizer step".encode() in done.stdout
 
 
 @pytest.mark.slow

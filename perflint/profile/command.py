@@ -14,7 +14,7 @@ import click
 from perflint.profile.record import record
 from perflint.profile.text import lines
 from perflint.project.config import ConfigError
-from perflint.verify.command import overrides_of, program_of, progress, write
+from perflint.verify.command import overrides_of, program_of, progress, require_usable, write
 from perflint.verify.runs import ScriptFailed, run
 from perflint.verify.sandbox import Sandbox, SandboxError
 
@@ -30,6 +30,7 @@ def run_command(options: Mapping[str, Any]) -> int:
 
     """
     root, program = program_of(options)
+    require_usable(options, root)
     try:
         sandbox = Sandbox(root, tuple(Path(link) for link in options["link"]), options["max_copy_mib"])
     except SandboxError as error:
@@ -38,6 +39,7 @@ def run_command(options: Mapping[str, Any]) -> int:
         with progress(options["quiet"]) as on_run:
             on_run("the program, counting waits")
             counted = run(sandbox, "original", program, "count")
+            program = program.stopped_like(counted)
             on_run("the program, timing its lines")
             profiled = run(sandbox, "original", program, "profile", ("--steps", str(options["steps"])))
         if "profile" not in profiled.data:

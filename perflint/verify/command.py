@@ -15,6 +15,8 @@ import click
 
 from perflint.project.config import ConfigError
 from perflint.project.discover import project_root
+from perflint.rule.registry import all_rules
+from perflint.run.run import Run as Check
 from perflint.verify.fixes import Place, apply_fixes
 from perflint.verify.html import page
 from perflint.verify.record import record
@@ -38,9 +40,7 @@ def run_command(options: Mapping[str, Any]) -> int:
     if (options["against"] or options["before"]) and (options["bisect"] or options["keep_faster"]):
         raise click.UsageError("--bisect and --keep-faster are about fixes, and with --against or --before there are none")
     plan = _plan(options)
-    for path in filter(None, (options["json_file"], options["html_file"])):
-        if not os.access(Path(path).resolve().parent, os.W_OK):  # before the runs, which take minutes
-            raise click.ClickException(f"{path}: cannot be written: there is no such folder, or it is read-only")
+    require_usable(options, plan.root)
     try:
         sandbox = Sandbox(plan.root, tuple(Path(link) for link in options["link"]), options["max_copy_mib"])
     except SandboxError as error:
@@ -110,8 +110,31 @@ def program_of(options: Mapping[str, Any]) -> tuple[Path, Program]:
         arguments=options["arguments"],
         python=options["python"],
         timeout_s=options["timeout"],
+        max_steps=options["max_steps"],
+        max_seconds=options["max_seconds"],
         directory=here.relative_to(root) if here == root or root in here.parents else Path(),
     )
+
+
+def require_usable(options: Mapping[str, Any], root: Path) -> None:
+    """Look at what could fail later, before the runs, which take minutes.
+
+    Raises:
+        click.ClickException: there is no such rule, a configuration is unusable, a file cannot be written, or a link is not in
+            the project.
+
+    """
+    for path in filter(None, (options["json_file"], options.get("html_file"))):
+        whole = Path(path).resolve()
+        if not os.access(whole if whole.exists() else whole.parent, os.W_OK):
+            raise click.ClickException(f"{path}: cannot be written: there is no such folder, or it is read-only")
+    for link in options["link"]:
+        if root not in Path(link).resolve().parents:
+            raise click.UsageError(f"--link {link} is not below the project {root}")
+    try:
+        Check(all_rules(), None, overrides_of(options)).configurations.of(str(root))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +152,7 @@ def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def _keep(plan: Plan, outcome: Outcome, kept: list[Place]) -> None:
     assert outcome.counted_original is not None
     if not kept:
-        click.echo("No fix was both equal and faster in every pair of runs; your tree is as it was.")
+        click.echo("No fix was both equal and, with 95 % confidence, faster; your tree is as it was.")
         return
     applied = apply_fixes(
         plan.root, outcome.counted_original.modules, unsafe=True, overrides=plan.overrides, only=kept, is_copy=False

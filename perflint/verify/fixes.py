@@ -86,7 +86,7 @@ def _apply(
     found = Found(files=list(paths), explicit=set(paths))
     run = Run(all_rules(), None, overrides)
     fixable = [
-        _fixable(names[checked.path], checked.source, finding)
+        _fixable(paths[checked.source.path], checked.source, finding)
         for checked in run.check(found).checked
         for finding in checked.findings
         if checked.source is not None and is_fixable(finding, run.permission(paths_by_name[checked.path], unsafe))
@@ -95,7 +95,7 @@ def _apply(
         found,
         unsafe=unsafe,
         write_files=True,
-        accept=lambda source, finding: only is None or _place(names[source.path], source, finding) in only,
+        accept=lambda source, finding: only is None or _place(paths[source.path], source, finding) in only,
     )
     changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
     return Applied(tuple(fixable), dict(result.applied), changed)

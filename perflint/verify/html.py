@@ -11,6 +11,7 @@ from typing import Any
 
 from perflint.source.words import counted, plural
 from perflint.verify.plots import Series, curves, escaped, histogram, pairs
+from perflint.verify.timing import verdict
 
 MOST_DIFF_LINES = 2000
 """A longer diff is cut: the page is for reading."""
@@ -120,9 +121,10 @@ def _in_short(difference: dict[str, Any]) -> str:
 
 def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
     ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} the {plural(speed['unit'])} per second"
-    if speed["low"] > 1:
+    found = verdict(speed["low"], speed["high"], speed["confidence"])
+    if found == "faster":
         value, said, kind = ratio, "faster", "good"
-    elif speed["high"] < 1:
+    elif found == "slower":
         value, said, kind = ratio, "slower", "bad"
     else:
         value, said, kind = "no difference shown", ratio, "unclear"

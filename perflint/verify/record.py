@@ -30,6 +30,7 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
         "command": command,
         "script": str(plan.program.script),
         "arguments": list(plan.program.arguments),
+        "max_steps": outcome.max_steps,
         "machine": {
             "device": data.get("device"),
             "system": platform.platform(terse=True),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from perflint.verify.sandbox import Sandbox
 
 PROBE = "perflint_probe"
+_USAGE = re.compile(r"^usage: |^Usage: ", re.M)
 Mode = Literal["time", "count", "profile"]
 
 
@@ -54,13 +56,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Program:
-    """The command to run, relative to the project."""
+    """The command to run, relative to the project.
+
+    max_steps, max_seconds: after how many optimizer steps, and with the first step that ends after how many seconds, the run is
+    stopped as if the script had ended there.
+    """
 
     script: Path
     arguments: Sequence[str] = ()
     python: str = sys.executable
     timeout_s: float | None = None
     directory: Path = Path()
+    max_steps: int | None = None
+    max_seconds: float | None = None
+
+    def stopped_like(self, run: Run) -> Program:
+        """The program with the end that a run of it had: the same number of steps."""
+        steps = run.data.get("steps") if run.data.get("is_stopped") else None
+        return replace(self, max_steps=steps, max_seconds=None)
 
 
 def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: Sequence[str] = ()) -> Run:
@@ -77,6 +90,8 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
         program.python,
         str(_probe_folder() / "__main__.py"),
         *("--record", str(record), "--mode", mode, "--project", str(place), "--not-from", str(sandbox.root)),
+        *(("--max-steps", str(program.max_steps)) if program.max_steps is not None else ()),
+        *(("--max-seconds", str(program.max_seconds)) if program.max_seconds is not None else ()),
         *options,
         str(place / program.script),
         *program.arguments,
@@ -99,7 +114,7 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
     if done.returncode != 0 or not record.exists():
         said = done.stderr.decode(errors="replace").replace(str(place), "<project>").strip().splitlines()[-25:]
         how = f"ended with exit code {done.returncode}" if record.exists() else f"was killed ({done.returncode})"
-        raise ScriptFailed("\n".join([f"the {version} {how}; the end of what it said:", *said]))
+        raise ScriptFailed("\n".join([f"the {version} {how}; the end of what it said:", *said, *_hint("\n".join(said))]))
     data = json.loads(record.read_text(encoding="utf-8"))
     if data.get("foreign"):
         raise ScriptFailed(
@@ -108,6 +123,14 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
         )
     files = {str(path): hashlib.sha256((place / path).read_bytes()).hexdigest() for path in sandbox.files_written(version)}
     return Run(version, mode, data, output, files)
+
+
+def _hint(said: str) -> Iterator[str]:
+    """What a user can do about a script that failed, as far as what it said tells."""
+    if "No module named 'torch'" in said:
+        yield "this Python has no torch: name the interpreter that the script is usually run with by --python"
+    elif _USAGE.search(said):
+        yield "arguments for the script go behind `--`, as in `perflint verify train.py -- --epochs 1`"
 
 
 def _probe_folder() -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.source.words import plural
+from perflint.source.words import counted, plural
+from perflint.verify.timing import CONFIDENT, verdict
 
 
 def lines(record: dict[str, Any]) -> Iterator[str]:
@@ -17,6 +18,8 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
         yield f"{len(record['fixes'])} findings with a fix: " + ", ".join(
             f"{rule} ({count})" for rule, count in sorted(record["fixed_by_rule"].items())
         )
+    if record["max_steps"] is not None:
+        yield f"Each run was stopped after {counted(record['max_steps'], 'optimizer step')}."
     yield from _equality(record["equality"])
     if record["changed"] is None:
         return
@@ -45,15 +48,14 @@ def _speed(speed: dict[str, Any] | None, machine: dict[str, Any]) -> Iterator[st
     if speed is None:
         yield "Speed: not measured, the program has neither two optimizer steps nor two batches"
         return
-    if speed["low"] > 1:
-        verdict = "faster"
-    elif speed["high"] < 1:
-        verdict = "slower"
-    else:
-        verdict = "no difference that these runs could show"
+    said: str = verdict(speed["low"], speed["high"], speed["confidence"])
+    if speed["confidence"] < CONFIDENT:
+        said = f"too few runs to say so with {CONFIDENT:.0%} confidence (--repeats 6 are enough)"
+    elif said == "not shown":
+        said = "no difference that these runs could show"
     yield (
         f"Speed: {speed['ratio']:.2f} times the {plural(speed['unit'])} per second ({speed['low']:.2f} to {speed['high']:.2f}, "
-        f"{speed['confidence']:.0%} confidence): {verdict}"
+        f"{speed['confidence']:.0%} confidence): {said}"
     )
     yield (
         f"  {_time(speed['original_s'])} -> {_time(speed['changed_s'])} per {speed['unit']} on {machine['device']}, torch "

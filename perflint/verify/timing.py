@@ -6,8 +6,19 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from perflint.verify.runs import Run
+
+CONFIDENT = 0.95
+"""The confidence from which on a version is called faster or slower. So sure are 6 pairs of runs, not 5."""
+
+
+def verdict(low: float, high: float, confidence: float) -> Literal["faster", "slower", "not shown"]:
+    """What an interval for the ratio says of the changed version."""
+    if confidence < CONFIDENT or low <= 1 <= high:
+        return "not shown"
+    return "faster" if low > 1 else "slower"
 
 
 @dataclass(frozen=True)
@@ -31,12 +42,12 @@ class Speed:
     @property
     def is_faster(self) -> bool:
         """Whether the interval says so."""
-        return self.low > 1
+        return verdict(self.low, self.high, self.confidence) == "faster"
 
     @property
     def is_slower(self) -> bool:
         """Whether the interval says so."""
-        return self.high < 1
+        return verdict(self.low, self.high, self.confidence) == "slower"
 
 
 def speed(originals: Sequence[Run], changed: Sequence[Run]) -> Speed | None:
@@ -63,7 +74,7 @@ def speed(originals: Sequence[Run], changed: Sequence[Run]) -> Speed | None:
     )
 
 
-def interval(ratios: Sequence[float], at_least: float = 0.95) -> tuple[float, float, float]:
+def interval(ratios: Sequence[float], at_least: float = CONFIDENT) -> tuple[float, float, float]:
     """An interval for the median of independent pairs, whatever their distribution, and its confidence.
 
     The smallest and the largest pair hold the median between them with probability 1 - 2 ** (1 - n): it fails when all pairs

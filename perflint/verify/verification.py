@@ -23,7 +23,7 @@ class Plan:
 
     root: Path
     program: Program
-    repeats: int = 4
+    repeats: int = 6
     unsafe: bool = False
     overrides: Mapping[str, Any] = field(default_factory=dict)
     against: Path | None = None
@@ -45,6 +45,12 @@ class Outcome:
     counted_original: Run | None = None
     counted_changed: Run | None = None
 
+    @property
+    def max_steps(self) -> int | None:
+        """After how many optimizer steps each run was stopped; None if each went on to its end."""
+        counted = self.counted_original
+        return counted.data["steps"] if counted is not None and counted.data.get("is_stopped") else None
+
 
 def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> Outcome:
     """Run the original and the changed version alternately, and compare them.
@@ -54,10 +60,11 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
         SandboxError: the other version cannot be had.
 
     """
+    program = plan.program
 
     def once(version: str, mode: str, what: str) -> Run:
         on_run(what)
-        return run(sandbox, version, plan.program, "count" if mode == "count" else "time")
+        return run(sandbox, version, program, "count" if mode == "count" else "time")
 
     # the other version may be the older one: its changes are what is verified then
     first = "original"
@@ -70,6 +77,7 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
     else:
         second = "changed"
     counted_original = once(first, "count", "the original, counting")
+    program = program.stopped_like(counted_original)
     applied = None
     if second == "changed":
         tree = sandbox.add("changed", sandbox.tree("original"))
@@ -105,12 +113,13 @@ def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda
         on_run(f"with the fixes of {len(places)} places")
         try:
             tree = _tree_with(sandbox, plan, outcome, places, "blamed")
-            return compare(originals, [run(sandbox, tree, plan.program, "time")]).verdict == "different"
+            return compare(originals, [run(sandbox, tree, program, "time")]).verdict == "different"
         except ScriptFailed:
             return True
 
+    program = _program(plan, outcome)
     # the changed version may have failed before anything was timed
-    originals = outcome.originals or [run(sandbox, "original", plan.program, "time") for _ in range(2)]
+    originals = outcome.originals or [run(sandbox, "original", program, "time") for _ in range(2)]
 
     suspects = outcome.applied.places
     parts = 2
@@ -135,6 +144,7 @@ def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda
 def faster_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda what: None) -> list[Place]:
     """The places whose fix, alone, makes every timed pair faster, and that all together leave the results as they are."""
     assert outcome.applied is not None
+    program = _program(plan, outcome)
     kept: list[Place] = []
     for place in outcome.applied.places:
         tree = _tree_with(sandbox, plan, outcome, [place], "one")
@@ -144,12 +154,12 @@ def faster_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun 
             for version in order(plan.repeats):
                 on_run(f"{place}: {version}")
                 if version == "original":
-                    originals.append(run(sandbox, "original", plan.program, "time"))
+                    originals.append(run(sandbox, "original", program, "time"))
                 else:
-                    changed.append(run(sandbox, tree, plan.program, "time"))
+                    changed.append(run(sandbox, tree, program, "time"))
             if kept:
                 on_run(f"{place}: together with the others")
-                changed.append(run(sandbox, _tree_with(sandbox, plan, outcome, [*kept, place], "all"), plan.program, "time"))
+                changed.append(run(sandbox, _tree_with(sandbox, plan, outcome, [*kept, place], "all"), program, "time"))
         except ScriptFailed:
             continue
         measured = speed(originals, changed[: plan.repeats])
@@ -157,6 +167,11 @@ def faster_places(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun 
         if equal and measured is not None and measured.is_faster:
             kept.append(place)
     return kept
+
+
+def _program(plan: Plan, outcome: Outcome) -> Program:
+    assert outcome.counted_original is not None
+    return plan.program.stopped_like(outcome.counted_original)
 
 
 def _tree_with(sandbox: Sandbox, plan: Plan, outcome: Outcome, places: Sequence[Place], name: str) -> str:

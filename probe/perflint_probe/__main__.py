@@ -15,7 +15,7 @@ if __package__ in (None, ""):  # started by its path, from another environment
     sys.path[0] = str(HERE.parent)
 
 from perflint_probe.profiling import Profiling  # noqa: E402
-from perflint_probe.recorder import Recorder, after_import_of_torch  # noqa: E402
+from perflint_probe.recorder import Limit, Recorder, Stopped, after_import_of_torch  # noqa: E402
 
 
 def main() -> int:
@@ -26,11 +26,13 @@ def main() -> int:
     parser.add_argument("--project", type=Path, help="the folder whose loaded modules are listed")
     parser.add_argument("--not-from", type=Path, help="a folder from which nothing should be loaded")
     parser.add_argument("--steps", type=int, default=20, help="how many steps torch's profiler records in a profile")
+    parser.add_argument("--max-steps", type=int, help="after how many optimizer steps the script is stopped")
+    parser.add_argument("--max-seconds", type=float, help="it is stopped with the first step that ends after so long")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     profiling = Profiling(options.project, options.steps) if options.mode == "profile" else None
-    recorder = Recorder(options.mode, profiling)
+    recorder = Recorder(options.mode, profiling, Limit(options.max_steps, options.max_seconds))
     after_import_of_torch(recorder.install)
     sys.argv = [options.script, *options.args]
     sys.path[0] = str(Path(options.script).resolve().parent)
@@ -39,6 +41,8 @@ def main() -> int:
     started = time.perf_counter()
     try:
         runpy.run_path(options.script, run_name="__main__")
+    except Stopped:
+        pass
     except SystemExit as end:
         status, error = _exit_status(end)
     except BaseException as problem:  # a KeyboardInterrupt of the script's is its end, too

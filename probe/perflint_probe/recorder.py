@@ -27,6 +27,31 @@ MOST_ROOT_ELEMENTS = 4096
 """A larger root of a backward pass is recorded by its sum."""
 
 
+class Stopped(BaseException):
+    """Ends the script at the limit; no error, so that `except Exception` does not take it for one."""
+
+
+class Limit:
+    """When a script is stopped: after so many optimizer steps, or with the first one that ends after so many seconds."""
+
+    def __init__(self, steps: "int | None" = None, seconds: "float | None" = None) -> None:
+        self._steps, self._seconds = steps, seconds
+        self._started = time.perf_counter()
+        self.is_reached = False
+
+    def check(self, steps: int) -> None:
+        """Take note of how many steps have ended.
+
+        Raises:
+            Stopped: these are enough.
+
+        """
+        late = self._seconds is not None and time.perf_counter() - self._started >= self._seconds
+        if late or (self._steps is not None and steps >= self._steps):
+            self.is_reached = True
+            raise Stopped
+
+
 def after_import_of_torch(install: Callable[[], None]) -> None:
     """Call `install` when the script has imported torch, so that what it sets up before still takes effect.
 
@@ -74,8 +99,9 @@ class _ThenInstall(importlib.abc.Loader):
 class Recorder:
     """What is noted during a run, and read at its end."""
 
-    def __init__(self, mode: str, profiling: "Profiling | None" = None) -> None:
+    def __init__(self, mode: str, profiling: "Profiling | None" = None, limit: "Limit | None" = None) -> None:
         self.mode = mode
+        self._limit = limit or Limit()
         self._profiling = profiling
         self._process = os.getpid()
         self._roots: list[torch.Tensor] = []
@@ -164,6 +190,7 @@ class Recorder:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._marks.append(event)
+        self._limit.check(len(self._host_marks))
 
     def finish(self, run_s: float) -> dict[str, Any]:
         """Read everything; the script has ended. Waits for the device."""
@@ -183,6 +210,7 @@ class Recorder:
             "cuda": torch.version.cuda,
             "device": torch.cuda.get_device_name() if on_cuda else "cpu",
             "steps": len(self._host_marks),
+            "is_stopped": self._limit.is_reached,
             "step_s": self._step_s(),
             "step_cpu_s": [b - a for a, b in zip(self._cpu_marks, self._cpu_marks[1:], strict=False)],
             "batches": len(self._batch_marks),
