@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ UNUSABLE = {
     "mixed tabs": (b"if 1:\n\tx = 1\n        y = 2\n", "invalid-syntax", "3:1", "inconsistent use of tabs"),
     "undecodable bytes": (b"x = 1\ns = '\xff'\n", "unreadable-file", "1:1", "byte 0xff is not UTF-8; declare the encoding"),
     "UTF-16": ("x = 1\n".encode("utf-16"), "unreadable-file", "1:1", "is not UTF-8"),
-    "an unknown encoding": (b"# coding: klingon\n", "unreadable-file", "1:1", "unknown source encoding 'klingon'"),
+    "an unknown encoding": (b"# coding: klingon\ns = '\xff'\n", "unreadable-file", "1:1", "unknown source encoding 'klingon'"),
     "a codec that is none for text": (b"# coding: rot13\n", "unreadable-file", "1:1", "rot13"),
     "a codec that decodes nothing": (b"# coding: idna\nx = '" + b"a" * 100 + b"'\n", "unreadable-file", "1:1", "idna"),
     "a mark and another encoding": (b"\xef\xbb\xbf# coding: latin-1\n", "unreadable-file", "1:1", "remove one of them"),
@@ -60,6 +61,32 @@ def lines(result: Any) -> list[str]:
     assert "Traceback" not in result.output
     found: list[str] = result.stdout.splitlines()
     return found
+
+
+@pytest.mark.parametrize("name", ["future_fstrings", "future-fstrings", "utf8-mb4", "klingon"])
+def test_an_encoding_of_a_plug_in_is_utf_8_and_its_line_stays(here: Project, name: str) -> None:
+    text = f"# -*- coding: {name} -*-\ns = f'\u00e9'\n{BAD}"
+    (here.root / "good.py").write_text(text, encoding="utf-8")
+    assert lines(in_process("check", "-q", "--output-format", "concise")) == [
+        "good.py:6:6: no-grad-without-call [*] `with torch.no_grad:` raises TypeError; write `torch.no_grad()`"
+    ]
+    assert in_process("fix", "-q").exit_code == 0
+    assert (here.root / "good.py").read_text(encoding="utf-8") == text.replace("no_grad:", "no_grad():")
+
+
+def test_an_encoding_of_a_plug_in_that_is_installed_is_the_same(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shouting(name: str) -> codecs.CodecInfo | None:
+        utf8 = codecs.lookup("utf-8")
+        loud = lambda data, errors="strict": (bytes(data).decode().upper(), len(data))
+        return codecs.CodecInfo(utf8.encode, loud, utf8.streamreader, utf8.streamwriter) if name == "shouting" else None
+
+    codecs.register(shouting)
+    try:
+        here.write({"good.py": f"# coding: shouting\n{BAD}"})
+        (line,) = lines(in_process("check", "-q", "--output-format", "concise"))
+    finally:
+        codecs.unregister(shouting)
+    assert line.startswith("good.py:5:6: no-grad-without-call")
 
 
 @pytest.mark.parametrize("name", UNUSABLE)

@@ -54,7 +54,7 @@ class Source:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> Source:
-        """Decode `data` as Python itself would.
+        """Decode `data` as Python itself would; where it would need a plug-in for the declared encoding, as UTF-8.
 
         Raises:
             SourceError: unknown encoding, bytes that the encoding cannot decode, or a NUL byte.
@@ -131,14 +131,21 @@ def _declared_encoding(body: bytes) -> str:
     for index, line in enumerate(lines):
         found = _COOKIE.match(line)
         if found:
+            import encodings
             import tokenize
 
+            name = found.group(1).decode("ascii", "replace")
             try:
                 encoding, _ = tokenize.detect_encoding(io.BytesIO(body).readline)
             except SyntaxError:
-                name = found.group(1).decode("ascii", "replace")
+                encoding = name
+            if encodings.search_function(encoding) is not None:
+                return encoding
+            try:
+                body.decode()  # a plug-in such as `future_fstrings` takes UTF-8
+            except UnicodeDecodeError:
                 raise SourceError(f"unknown source encoding {name!r}", index + 1) from None
-            return encoding
+            return "utf-8"
         if line.strip() and not line.lstrip().startswith(b"#"):
             break
     return "utf-8"
