@@ -195,6 +195,13 @@ def _shared(command: Command) -> Command:
 @_shared
 @click.option("--watch", "-w", is_flag=True, help="Check again whenever a file changes.")
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["any", "actionable"]),
+    default="any",
+    show_default=True,
+    help="Which findings exit with 1: any, or errors and those warnings for which there is a fix.",
+)
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 @click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
 @click.option(
@@ -203,14 +210,14 @@ def _shared(command: Command) -> Command:
     metavar="PERCENT",
     help="Hide findings at lines that cost less than this part of a step.  [default: 0.1]",
 )
-def check(fixes: bool, add_ignores: bool, watch: bool, **options: Any) -> int:
+def check(fixes: bool, fail_on: str, add_ignores: bool, watch: bool, **options: Any) -> int:
     """Report what is slow in PATHS.
 
     PATHS are files and directories, or `-` for standard input; by default the working directory.
     """
     from perflint.invocation import Invocation
 
-    invocation = Invocation(fixing=fixes, add_ignores=add_ignores, **options)
+    invocation = Invocation(fixing=fixes, add_ignores=add_ignores, only_actionable=fail_on == "actionable", **options)
     return invocation.watch() if watch else invocation.run()
 
 

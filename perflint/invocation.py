@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perflint.project.config import Config
     from perflint.project.discover import Found
     from perflint.report.terminal import Terminal
+    from perflint.rule.finding import Finding
     from perflint.run.run import Result, Run
     from perflint.run.watch import Watched
     from perflint.run.workers import Workers
@@ -39,12 +40,13 @@ class Invocation:
         fixing: bool,
         paths: tuple[str, ...],
         add_ignores: bool = False,
+        only_actionable: bool = False,
         profile: str | None = None,
         profile_threshold: float | None = None,
         **options: Any,
     ) -> None:
         self.fixing = fixing or options["diff"]
-        self.add_ignores = add_ignores
+        self.add_ignores, self.only_actionable = add_ignores, only_actionable
         self.paths = paths or (".",)
         self.options = options
         self.watched: Watched | None = None
@@ -231,7 +233,13 @@ class Invocation:
             sys.stdout.buffer.write(next((f.after for f in result.fixed), run.read(path) or b""))
             sys.stdout.buffer.flush()
         self._print(run, result, err=self.fixing and self._reads_stdin)
-        return CLEAN if self.options["exit_zero"] or not result.findings else FINDINGS
+        return (
+            CLEAN if self.options["exit_zero"] or not any(self._fails(finding) for _, finding in result.findings) else FINDINGS
+        )
+
+    def _fails(self, finding: Finding) -> bool:
+        """Whether a finding makes the exit code 1."""
+        return not (self.only_actionable and (finding.is_advice or finding.severity.value == "info"))
 
     def _print_patches(self, result: Result) -> None:
         from perflint.fix.diff import coloured, patch, without_controls

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import BAD, GOOD, Project, in_process, in_subprocess
+from conftest import BAD, GOOD, ROOT, Project, in_process, in_subprocess
 
 from perflint.rule.registry import all_rules
 
@@ -53,6 +54,44 @@ def test_fix_that_leaves_a_finding_exits_with_1(bad: Project) -> None:
 def test_exit_zero_hides_findings_from_the_exit_code(bad: Project) -> None:
     assert in_process("check", "--exit-zero").exit_code == 0
     assert in_process("check", "-e", "--diff").exit_code == 0
+
+
+ADVICE = """
+    import torch
+
+
+    def train(model, loader, opt):
+        model.cuda()
+        for x in loader:
+            loss = model(x).sum()
+            loss.backward()
+            opt.step()
+            print(loss.item())
+"""
+
+
+def test_advice_fails_unless_only_what_is_actionable_does(project: Project) -> None:
+    assert [f["fix"] for f in project.write({"train.py": ADVICE}).findings()] == [None]
+    assert project.run("check").exit_code == 1
+    assert project.run("check", "--fail-on", "actionable").exit_code == 0
+    project.write({"broken.py": "def f(:\n"})
+    assert project.run("check", "--fail-on", "actionable").exit_code == 1
+    project.write({"broken.py": "", "fixable.py": BAD})
+    assert project.run("check", "--fail-on", "actionable").exit_code == 1
+
+
+def test_the_hooks_together_print_each_finding_once(bad: Project) -> None:
+    bad.write({"advice.py": ADVICE})
+    entries = re.findall(r"^  entry: perflint (.*)$", (ROOT / ".pre-commit-hooks.yaml").read_text(), re.M)
+    check, fix = (next(entry.split() for entry in entries if entry.startswith(name)) for name in ("check", "fix"))
+    results = [in_process(*entry, "train.py", "advice.py") for entry in (fix, check)]
+    assert [result.exit_code for result in results] == [0, 0]
+    output = "".join(result.stdout for result in results)
+    assert output.count("no-grad-without-call") == 1
+    assert output.count("item-every-step") == 1
+    assert [in_process(*entry, "train.py", "advice.py").exit_code for entry in (fix, check)] == [0, 0]
+    bad.write({"train.py": BAD})
+    assert in_process(*check, "train.py").exit_code == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 
 from perflint.report.terminal import Terminal
 from perflint.report.text import measured, place, printable
-from perflint.rule.finding import ENGINE, Applicability, Finding, Severity
+from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, Checked
 from perflint.run.run import Result
 
@@ -47,12 +47,6 @@ class Flaw:
     def order(self) -> tuple[int, ...]:
         """What to say first: what can be fixed best, of that what costs most."""
         return (list(_COLOURS).index(self.fix), *self.findings[0].order, self.rows[0])
-
-    @property
-    def is_advice(self) -> bool:
-        """Whether the reader could leave it at the number of such places: no fix, and no error."""
-        first = self.findings[0]
-        return first.fix is None and first.severity is not Severity.ERROR and first.category != ENGINE
 
     @property
     def message(self) -> str:
@@ -177,8 +171,8 @@ def _block(block: Block, terminal: Terminal) -> Iterator[str]:
     for budget in block.budgets:
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""
         yield from _wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits, terminal)
-    advice = [flaw for flaw in block.flaws if flaw.is_advice]
-    shown = [flaw for flaw in block.flaws if len(advice) == 1 or not flaw.is_advice]
+    advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]
+    shown = [flaw for flaw in block.flaws if len(advice) == 1 or not flaw.findings[0].is_advice]
     width = max((len(text) for flaw in shown if len(text := rows(flaw.rows)) <= WIDEST_ROWS), default=0)
     for flaw in shown:
         first = flaw.findings[0]

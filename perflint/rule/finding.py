@@ -139,6 +139,11 @@ class Finding:
     measured_ms_per_step: float | None = None
 
     @property
+    def is_advice(self) -> bool:
+        """Whether nobody can mend it but the reader, who may leave it: no fix, no error, nothing about perflint's own work."""
+        return self.fix is None and self.severity is not Severity.ERROR and self.category != ENGINE
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """What to say first: errors, then what runs most often, then what costs most each time."""
         costs = list(Cost).index(self.costs) if self.costs is not None else -1
