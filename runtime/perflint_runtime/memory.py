@@ -6,7 +6,7 @@ helps when somebody else needs the card (NCCL, cuDNN, another process), between 
 allocations, each a call to the driver. `MemoryManager.check_and_clear` therefore acts only under pressure and for a gain.
 
 Everything here is a no-op with the same interface where there is no CUDA (the CPU, MPS, XPU), and before CUDA has started.
-None of it was run on a card here: the logic is tested with stand-ins for torch.cuda's statistics.
+The logic is tested with stand-ins for torch.cuda's statistics; docs/gpu.md of the repository says what has run on a card.
 """
 
 from __future__ import annotations
