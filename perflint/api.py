@@ -31,7 +31,7 @@ from perflint.facts.proofs import (
     suspends,
     untimed,
 )
-from perflint.facts.reads import IDLE_SINKS, HostRead, ReadKind, Sink, implied, written_out
+from perflint.facts.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.recurrent import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
@@ -45,6 +45,7 @@ from perflint.facts.recurrent import (
 )
 from perflint.facts.retention import kept_by
 from perflint.facts.same_value import single_definition, step_definitions
+from perflint.facts.sinks import IDLE_SINKS, Sink
 from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, target_of, without_cuda

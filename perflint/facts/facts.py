@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from perflint.facts.gradmode import GradMode
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
-from perflint.facts.reads import HostRead, Sinks, find_reads, find_truths
+from perflint.facts.reads import HostRead, find_reads, find_truths
+from perflint.facts.sinks import Sinks
 from perflint.facts.versions import depends_on, oldest_versions
 from perflint.facts.waits import HostWait, find_waits
 from perflint.project.project import Project

@@ -13,23 +13,20 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts import operations
-from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.operations import Operation, Road
 from perflint.facts.values import (
     Alternative,
     Batch,
-    Elements,
     External,
     Literal,
     Number,
     Object,
     Output,
     Place,
-    Sequence,
     Tensor,
-    Text,
     Value,
     place_of,
 )
@@ -56,23 +53,6 @@ class HostRead:
     tensor: ast.expr
     kind: ReadKind
 
-
-class Sink(Enum):
-    """What a host value is used for."""
-
-    ACCUMULATE = "added to a running total"
-    COLLECT = "collected in a list"
-    LOG = "printed or logged"
-    METER = "given to a meter"
-    METRIC = "given to a metric"
-    STORE = "stored"
-    RETURN = "returned"
-    CONTROL = "needed to decide what happens next"
-    NEEDED = "needed on the host"
-
-
-IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
-"""Uses that can wait: none of them decides what the next step does."""
 
 _COPIES = frozenset(("cpu", "numpy", "tolist"))
 _CHAINED = words(
@@ -367,252 +347,3 @@ def _operands(test: ast.expr) -> Iterator[ast.expr]:
             yield from _operands(operand)
         case _:
             yield test
-
-
-# -- sinks ---------------------------------------------------------------------------------------------------------------
-
-_LOG_CALLS = re.compile(
-    r"^(?:print|pprint|rprint|tprint|format|str|repr|write|info|debug|warning|warn|error|set_postfix|set_postfix_str|log"
-    r"|set_description|set_description_str|add_scalar|add_scalars|log_metrics|log_dict|log_scalar|log_metric|log_scalars"
-    r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
-    r"|log_training|log_validation|log_losses|print_status|update_task|advance|text|msg|logger)$"
-)
-_METER_CALLS = words(
-    """
-    update add append_value add_value put meter step_update accumulate push
-    """
-)
-_COLLECT_CALLS = words(
-    """
-    append extend insert add appendleft concatenate vstack hstack
-    """
-)
-_METRIC = re.compile(
-    r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
-    r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
-    re.I,
-)
-_ARITHMETIC_CALLS = words(
-    """
-    round float int abs sum max min len list tuple sqrt log exp log10 mean average array asarray squeeze argmax argmin
-    reshape flatten tolist astype item detach transpose numpy cpu join zip isnan isinf isfinite stack view copy
-    from_numpy where
-    """
-)
-
-
-_CRITERION = re.compile(r"crit|loss(?:_f|$)", re.I)
-"""A loss on the host gives a host value."""
-
-
-class Sinks:
-    """What becomes of host values, through local variables and returns."""
-
-    def __init__(self, inference: Inference, loops: Loops) -> None:
-        self._inference = inference
-        self._loops = loops
-        self._asked: set[ast.Call] = set()
-
-    def of(self, scope: Scope, node: ast.expr, depth: int = 2) -> frozenset[Sink]:
-        """Every use of the value of `node`."""
-        return frozenset(self._of(scope, node, depth, set()))
-
-    def _of(self, scope: Scope, node: ast.AST, depth: int, seen: set[object]) -> Iterator[Sink]:
-        flow = flow_of(scope)
-        while True:
-            parent = flow.parent.get(node)
-            match parent:
-                case None:
-                    return
-                case ast.Call() if node is not parent.func:
-                    sink = self._argument(scope, parent, node)
-                    if sink is None:
-                        node = parent
-                        continue
-                    yield sink
-                    return
-                case ast.Call():
-                    node = parent
-                case ast.Attribute():
-                    node = parent
-                case ast.Compare():
-                    node = parent
-                case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) if test is node:
-                    yield Sink.CONTROL
-                    return
-                case ast.IfExp(test=test) if test is node:
-                    yield Sink.CONTROL
-                    return
-                case ast.Subscript(slice=key) if key is node:
-                    yield Sink.NEEDED
-                    return
-                case ast.comprehension(iter=iterated):
-                    if iterated is not node:
-                        yield Sink.CONTROL
-                        return
-                    node = flow.parent[parent]
-                case ast.For(iter=iterated):
-                    yield Sink.NEEDED if iterated is node else Sink.CONTROL
-                    return
-                case ast.Return():
-                    yield from self._returned(scope, depth, seen)
-                    return
-                case ast.Expr():
-                    return
-                case ast.AugAssign() if parent.target is node:
-                    yield from self._assigned(scope, flow, parent.target, None, node, depth, seen)
-                    return
-                case ast.AugAssign(value=value) if self._inference.value(scope, value).must_be(Elements, Sequence):
-                    yield Sink.COLLECT
-                    return
-                case ast.AugAssign():
-                    yield Sink.ACCUMULATE
-                    if isinstance(parent.target, ast.Name):
-                        yield from self._decides(scope, flow, parent.target)
-                    return
-                case ast.Assign(targets=targets, value=value):
-                    for target in targets:
-                        yield from self._assigned(scope, flow, target, value, node, depth, seen)
-                    return
-                case ast.AnnAssign(target=target):
-                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
-                    return
-                case ast.NamedExpr(target=target):
-                    yield from self._assigned(scope, flow, target, None, node, depth, seen)
-                    node = parent
-                case ast.stmt():
-                    yield Sink.NEEDED
-                    return
-                case ast.Yield() | ast.YieldFrom() | ast.Await() | ast.Lambda():
-                    yield Sink.NEEDED
-                    return
-                case _:
-                    node = parent
-
-    def _decides(self, scope: Scope, flow: Flow, target: ast.Name) -> Iterator[Sink]:
-        """A running total that a condition inside the same step loop looks at."""
-        loop = self._loops.around(scope, target)
-        if loop is not None and _is_tested(flow, target.id, loop):
-            yield Sink.CONTROL
-
-    def _is_decided_by(self, scope: Scope, call: ast.Call) -> bool:
-        """Whether `tokens.append(token)` fills a list of which the same step loop needs an item, in a condition or to go on."""
-        flow = flow_of(scope)
-        loop = self._loops.around(scope, call)
-        match call.func:
-            case ast.Attribute(value=ast.Name(id=name)) if loop is not None and call not in self._asked:
-                self._asked.add(call)  # an item may be added to the list again
-                try:
-                    return _is_tested(flow, name, loop, items=True) or any(
-                        Sink.NEEDED in self.of(scope, item, 0) for item in _items_in(flow, name, loop)
-                    )
-                finally:
-                    self._asked.discard(call)
-        return False
-
-    def _argument(self, scope: Scope, call: ast.Call, node: ast.AST) -> Sink | None:
-        """The sink that a call is for its argument; None when the argument lives on in the result."""
-        name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
-        if not name and isinstance(call.func, ast.Attribute):
-            name = call.func.attr
-        if name in _COLLECT_CALLS:
-            return Sink.CONTROL if self._is_decided_by(scope, call) else Sink.COLLECT
-        if name == "write" and not (isinstance(node, ast.expr) and self._inference.value(scope, node).may_be(Text)):
-            return Sink.NEEDED
-        if name in _METER_CALLS:
-            return Sink.METER
-        if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
-            return Sink.LOG if name not in ("format", "str", "repr") else None
-        if name in _ARITHMETIC_CALLS:
-            return None
-        if name[:1].isupper():
-            return Sink.NEEDED
-        if _CRITERION.search(name):
-            return Sink.NEEDED if self._is_factor(scope, call, node) else None
-        receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-        if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
-            return Sink.LOG
-        if re.search(r"meter|metric", receiver or "", re.I) or _METRIC.search(name):
-            return Sink.METRIC
-        if re.search(r"log|print", name, re.I):
-            return Sink.LOG
-        return Sink.NEEDED
-
-    def _is_factor(self, scope: Scope, call: ast.Call, node: ast.AST) -> bool:
-        """Whether an argument is a plain number beside others: the result need not be a host value, too."""
-        if len(call.args) + len(call.keywords) < 2 or not isinstance(node, ast.expr):
-            return False
-        value = self._inference.value(scope, node)
-        return value.may_be(Number) and not value.may_be(Tensor)
-
-    def _assigned(
-        self,
-        scope: Scope,
-        flow: Flow,
-        target: ast.expr,
-        value: ast.expr | None,
-        node: ast.AST,
-        depth: int,
-        seen: set[object],
-    ) -> Iterator[Sink]:
-        match target:
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                if isinstance(value, (ast.Tuple, ast.List)) and node in value.elts and len(value.elts) == len(parts):
-                    parts = [parts[value.elts.index(node)]]
-                for part in parts:
-                    yield from self._assigned(scope, flow, part, None, node, depth, seen)
-                return
-            case ast.Subscript():
-                yield Sink.STORE
-                return
-            case ast.Attribute():
-                yield Sink.STORE
-                return
-        name = path_of(target)
-        for definition in flow.definitions_of(name or ""):
-            if definition.node is target and definition not in seen:
-                seen.add(definition)
-                yield from self._uses(scope, flow, definition, depth, seen)
-
-    def _uses(self, scope: Scope, flow: Flow, definition: Definition, depth: int, seen: set[object]) -> Iterator[Sink]:
-        if definition.name in flow.inner_names:
-            yield Sink.NEEDED
-        for use in flow.uses[definition]:
-            yield from self._of(scope, use, depth, seen)
-
-    def _returned(self, scope: Scope, depth: int, seen: set[object]) -> Iterator[Sink]:
-        calls = self._loops.hot_calls(scope)
-        if not calls or depth <= 0:
-            yield Sink.RETURN
-            return
-        for call in calls:
-            if call.node not in seen:
-                seen.add(call.node)
-                yield from self._of(call.scope, call.node, depth - 1, seen)
-
-
-def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
-    """Whether a condition inside a loop looks at a variable, or at an item of it."""
-    return any(
-        flow.within(use, loop.block) and _in_test(flow, use) and (not items or isinstance(flow.parent[use], ast.Subscript))
-        for definition in flow.definitions_of(name)
-        for use in flow.uses[definition]
-    )
-
-
-def _items_in(flow: Flow, name: str, loop: Loop) -> Iterator[ast.Subscript]:
-    """Where a loop looks at items of a list."""
-    for definition in flow.definitions_of(name):
-        for use in flow.uses[definition]:
-            parent = flow.parent[use]
-            if isinstance(parent, ast.Subscript) and parent.value is use and flow.within(use, loop.block):
-                yield parent
-
-
-def _in_test(flow: Flow, node: ast.AST) -> bool:
-    for ancestor in flow.ancestors(node):
-        if isinstance(ancestor, (ast.If, ast.While)):
-            return any(n is node for n in ast.walk(ancestor.test))
-        if isinstance(ancestor, ast.stmt):
-            return False
-    return False

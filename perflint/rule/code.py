@@ -16,7 +16,8 @@ from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.rates import rate_of
-from perflint.facts.reads import HostRead, Sink, device_value
+from perflint.facts.reads import HostRead, device_value
+from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
