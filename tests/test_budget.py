@@ -24,6 +24,12 @@ def helper(loss):
     return loss.item()
 
 
+def starts(x, state=None):
+    if state is None:
+        state = torch.zeros(8, 6).to(device)
+    return x + state
+
+
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, sizes: list[int], names: dict[int, str], special: bool):
     data = TensorDataset(torch.randn(90, 6), torch.randint(0, 4, (90,)))
     loss_of = nn.CrossEntropyLoss()
@@ -170,6 +176,13 @@ def test_the_arms_of_a_branch_exclude_each_other(project: Project, line: str) ->
 
 def test_a_function_that_is_called_twice_waits_twice(project: Project) -> None:
     assert budget(project, "kept.append(helper(loss)); kept.append(helper(total))").startswith("2 waits per step")
+
+
+def test_a_default_that_is_not_needed_is_not_built(project: Project) -> None:
+    assert budget(project, "total += starts(x).sum()").startswith("1 wait per step")
+    assert budget(project, "total += starts(x, None).sum()").startswith("1 wait per step")
+    assert budget(project, "total += starts(x, x).sum()") == "none"
+    assert budget(project, "total += starts(x, state=x).sum()") == "none"
 
 
 @pytest.mark.parametrize(

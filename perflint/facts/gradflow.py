@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.facts.api_tables import BOOLEAN_RESULTS, HOST_ONLY_METHODS, INTEGER_RESULTS, READING_METHODS, TENSOR_METHODS
+from perflint.facts import operations
 from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.operations import Result
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -34,7 +35,6 @@ class GradEnd:
     note: str
 
 
-_FREE_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS | BOOLEAN_RESULTS | INTEGER_RESULTS | {"detach"}
 _FREE_CALLS = words(
     """
     print float int bool len str repr format isinstance type save_image argmax eq make_grid imwrite imshow plot
@@ -42,7 +42,6 @@ _FREE_CALLS = words(
     """
 )
 
-_PAIRS = frozenset(("max", "min", "topk", "sort", "median"))
 _COLLECTING = frozenset(("append", "extend", "insert", "appendleft", "add"))
 _SHOWS_GRAPH = {
     "print": "it is printed",
@@ -51,7 +50,6 @@ _SHOWS_GRAPH = {
     "save": "it is saved, with its `requires_grad`",
 }
 
-_HOST_METHODS = (READING_METHODS - {"cpu"}) | HOST_ONLY_METHODS
 _HOST_CALLS = _FREE_CALLS - {"argmax", "eq", "argsort"}
 
 
@@ -71,7 +69,6 @@ class _Graph(Walk[GradEnd]):
     def __init__(self, facts: Facts, scope: Scope, depth: int, detached: bool = False) -> None:
         super().__init__(scope)
         self.facts, self.depth, self.detached = facts, depth, detached
-        self.free_methods = _HOST_METHODS if detached else _FREE_METHODS
         self.free_calls = _HOST_CALLS if detached else _FREE_CALLS
 
     def judge(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
@@ -134,12 +131,17 @@ class _Graph(Walk[GradEnd]):
         assert isinstance(call, ast.Call)
         if step.name == "backward":
             yield GradEnd(GradUse.BACKWARD, call, "it is back-propagated")
-        elif step.name in self.free_methods and not self.facts.loops.targets(self.scope, call):
+        elif self._is_free(step.name) and not self.facts.loops.targets(self.scope, call):
             return
         elif step.name in ("register_hook", "retain_grad", "requires_grad_"):
             yield GradEnd(GradUse.BACKWARD, call, f"`{step.name}` is called on it")
         else:
             yield call
+
+    def _is_free(self, name: str) -> bool:
+        """Whether a method of a tensor gives something without its graph; of a detached one, something that is no tensor."""
+        row = operations.method(name)
+        return row is not None and not row.gradients and (row.result.is_host if self.detached else not row.graph)
 
     def _takes_indices(self, node: ast.AST) -> bool:
         """`x.max(1)[1]`, `x.topk(k)[1]`: the indices of a pair carry no gradient."""
@@ -149,7 +151,8 @@ class _Graph(Walk[GradEnd]):
 
     def _gives_indices(self, node: ast.AST) -> bool:
         """Whether a call gives a pair of values and their indices."""
-        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in _PAIRS:
+        row = operations.method(getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else None
+        if not isinstance(node, ast.Call) or row is None or row.result not in (Result.PAIR, Result.PAIR_ALONG_DIM):
             return False
         return not self.facts.loops.targets(self.scope, node)
 
@@ -210,7 +213,7 @@ class _Graph(Walk[GradEnd]):
         if not isinstance(call.func, ast.Attribute):
             return False
         receiver = self._value(call.func.value)
-        return name in TENSOR_METHODS or (bool(receiver.alternatives) and not receiver.open)
+        return operations.method(name) is not None or (bool(receiver.alternatives) and not receiver.open)
 
     def _given(self, call: ast.Call) -> GradEnd:
         return GradEnd(GradUse.UNKNOWN, call, f"it is passed to `{ast.unparse(call.func)}`")

@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterable
 
-from perflint.facts.api_tables import ALIASING_FUNCTIONS, MAY_ALIAS, VIEWS
+from perflint.facts import operations
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.operations import Memory, Result
 from perflint.facts.values import (
     Elements,
     External,
@@ -30,7 +31,6 @@ _SHOWN_WHOLE = re.compile(r"%[-#0 +\d.*]*[rsa]")
 _SHOWS = words("print str repr ascii format")
 _ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
 _COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")
-_SEVERAL_VIEWS = words("unbind chunk split tensor_split hsplit vsplit dsplit unsafe_chunk unsafe_split")
 _KEEPING_NUMBERS = words("requires_grad_ detach_ share_memory_ unscale_")
 _MADE = (ast.BinOp, ast.Compare, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp, ast.Constant)
 
@@ -195,7 +195,8 @@ def _is_made_here(facts: Facts, scope: Scope, node: ast.expr, seen: set[Definiti
                 for d in new
             )
         case ast.Attribute(value=base, attr=name):
-            return name == "data" or (name in VIEWS and inner(base))
+            part = operations.attribute(name)
+            return name == "data" or (part is not None and part.memory is Memory.VIEW and inner(base))
         case ast.Subscript(value=base):
             return inner(base)
         case ast.IfExp(body=body, orelse=orelse):
@@ -203,9 +204,13 @@ def _is_made_here(facts: Facts, scope: Scope, node: ast.expr, seen: set[Definiti
         case ast.Call(func=func, args=args):
             name = func.attr if isinstance(func, ast.Attribute) else path_of(func) or ""
             callee = facts.inference.value(scope, func)
-            if name in _SEVERAL_VIEWS or callee.may_be(FunctionRef):
+            only = callee.single
+            outside = isinstance(only, External)
+            row = operations.function(only.qualname) if isinstance(only, External) else operations.method(name)
+            if (row is not None and row.result is Result.SEVERAL) or callee.may_be(FunctionRef):
                 return False
-            if name == "detach" or not (name in VIEWS | MAY_ALIAS | ALIASING_FUNCTIONS or name.endswith("_")):
+            shares = outside if row is None else row.shares_memory
+            if name == "detach" or not (shares or name.endswith("_")):
                 return True
             if isinstance(func, ast.Attribute) and not callee.may_be(External):
                 return inner(func.value)

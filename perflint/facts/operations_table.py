@@ -98,7 +98,7 @@ cuda                              m     alias elementwise waits:upload
 cumprod                           tm    sums elementwise
 cumsum                            tm    sums elementwise
 data                              a     view graphless
-data_ptr                          m     int
+data_ptr                          m     int alias
 dequantize                        tm    alias to-float32 elementwise
 detach                            tm    view graphless elementwise
 diagonal                          tml   view
@@ -263,7 +263,6 @@ ones                              t     factory waits:number@each
 ones_like                         t     elementwise graphless
 outer                             tm    widest
 pad                               F
-pad_sequence                      t
 pairwise_distance                 tF    to-float
 permute                           tm    view
 pin_memory                        m     alias
@@ -404,7 +403,7 @@ builtins.repr                               text waits:format
 builtins.sorted                             list alias waits:truth@pairs
 builtins.str                                text waits:format
 math.*                                      number waits:number@each
-numpy.*                                     array waits:copy@each
+numpy.*                                     array alias waits:copy@each
 torch.amp.GradScaler.get_scale              float waits:number@nothing
 torch.amp.GradScaler.step                   object writes waits:overflow@nothing
 torch.cuda.Event.synchronize                none waits:device@nothing
@@ -420,6 +419,12 @@ torch.cuda.HalfTensor                       waits:upload
 torch.cuda.IntTensor                        waits:upload
 torch.cuda.LongTensor                       waits:upload
 torch.cuda.ShortTensor                      waits:upload
+torch.autograd.Variable                     alias
+torch.autograd.backward                     none gradients
+torch.autograd.grad                         several
+torch.nn.Parameter                          alias
+torch.nn.utils.rnn.pad_sequence
+torch.save                                  none
 torch.cuda.synchronize                      none waits:device@nothing
 torch.distributed.barrier                   none waits:device@nothing
 torch.distributed.monitored_barrier         none waits:device@nothing

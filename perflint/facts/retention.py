@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from perflint.facts.api_tables import HARMLESS_METHODS, MAY_ALIAS, READING_METHODS, VIEWS
+from perflint.facts import operations
 from perflint.facts.classes import ancestors, find_method, is_module
 from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
 from perflint.facts.facts import Facts
@@ -59,14 +59,8 @@ _COLLECTING = words("append extend insert add update setdefault appendleft pop c
 _MODULE_METHODS = words(
     "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
 )
-_VALUE_METHODS = (
-    HARMLESS_METHODS
-    | READING_METHODS
-    | VIEWS
-    | MAY_ALIAS
-    | words("keys values items get join format split startswith")
-    | words("normal_ uniform_ fill_ zero_ copy_ add_ sub_ mul_ div_ clamp_ lerp_ masked_fill_ index_fill_ scatter_")
-)
+_READING_METHODS = words("keys values items get join format split startswith")
+"""Methods of containers and texts that keep nothing."""
 
 
 def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> Obligation | None:
@@ -219,7 +213,7 @@ class _Proof:
         if not isinstance(func, ast.Attribute):
             return False
         receiver = self.inference.value(scope, func.value)
-        if func.attr in _VALUE_METHODS and receiver.must_be(Tensor, Batch, Output):
+        if _keeps_nothing(func.attr) and receiver.must_be(Tensor, Batch, Output):
             return True
         if receiver.must(lambda a: _is_distribution_of(a, scope) or (isinstance(a, Object) and a.qualname.startswith("PIL."))):
             return True
@@ -239,7 +233,7 @@ class _Proof:
         func = call.func
         if not isinstance(func, ast.Attribute):
             return False
-        if func.attr in _VALUE_METHODS:
+        if _keeps_nothing(func.attr):
             return True
         receiver = self.inference.value(scope, func.value)
         return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
@@ -305,3 +299,9 @@ def _is_made_here(definition: Definition) -> bool:
     if isinstance(definition.value, ast.Call):
         return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")
     return isinstance(definition.value, made)
+
+
+def _keeps_nothing(name: str) -> bool:
+    """Whether a method of a tensor, or of a container that is read, keeps none of its arguments."""
+    row = operations.method(name)
+    return name in _READING_METHODS or (row is not None and not row.gradients)

@@ -5,19 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from perflint.facts.api_tables import (
-    ALIASING_FUNCTIONS,
-    ALIASING_MODULES,
-    COMPUTING_FUNCTIONS,
-    HARMLESS_METHODS,
-    LEGACY_TENSOR_CLASSES,
-    MAY_ALIAS,
-    READING_METHODS,
-    VIEWS,
-)
+from perflint.facts import operations
+from perflint.facts.api_tables import ALIASING_MODULES, LEGACY_TENSOR_CLASSES
 from perflint.facts.calls import argument, transfer_target, works_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
+from perflint.facts.operations import Memory
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import (
     Alternative,
@@ -185,23 +178,25 @@ class _Writes(Walk[Obligation]):
                 yield Obligation(Kind.MUTATION, words_for)
 
     def _read(self, step: Step) -> Iterator[Obligation | ast.AST]:
-        if step.name in ("data", "T", "mT", "H", "mH", "real", "imag"):
+        part, row = operations.attribute(step.name), operations.method(step.name)
+        if part is not None and part.memory is Memory.VIEW:
             yield step.node
-        elif step.name.endswith("_") or step.name in VIEWS or step.name in MAY_ALIAS:
+        elif step.name.endswith("_") or (row is not None and row.shares_memory):
             yield Obligation(Kind.MUTATION, f"the method `{ast.unparse(step.node)}` may be called later")
 
     def _called(self, step: Step) -> Iterator[Obligation | ast.AST]:
         call, name = step.node, step.name
         assert isinstance(call, ast.Call)
+        row = operations.method(name)
         if name == "requires_grad_":
             yield call
         elif name.endswith("_") and not name.startswith("__"):
             yield Obligation(Kind.WRITE, f"`{name}` works in place")
         elif any(k.arg == "out" for k in call.keywords):
             yield Obligation(Kind.WRITE, "`out=` writes to a tensor")
-        elif name in VIEWS or name in MAY_ALIAS or name == "numpy":
+        elif row is not None and row.shares_memory:
             yield call
-        elif name not in HARMLESS_METHODS and name not in READING_METHODS:
+        elif row is None:
             yield Obligation(Kind.MUTATION, f"`{name}` may change it")
 
     def _given(self, call: ast.AST, given: ast.AST, keyword: str = "") -> Iterator[Obligation | ast.AST]:
@@ -220,13 +215,14 @@ class _Writes(Walk[Obligation]):
         callee = inference.value(self.scope, func).single
         if isinstance(callee, External) and callee.qualname.startswith("torch."):
             last = callee.qualname.rpartition(".")[2]
+            row = operations.function(callee.qualname)
             if callee.qualname.startswith("torch.distributed"):
                 yield Obligation(Kind.WRITE, f"{shown} writes to it")
             elif last.endswith("_") or works_in_place(call):
                 yield Obligation(Kind.WRITE, f"`{ast.unparse(call)}` works in place")
-            elif last in VIEWS | MAY_ALIAS | ALIASING_FUNCTIONS | LEGACY_TENSOR_CLASSES:
+            elif last in LEGACY_TENSOR_CLASSES or (row is not None and row.shares_memory):
                 yield call
-            elif last not in COMPUTING_FUNCTIONS:
+            elif row is None or not row.only_computes:
                 yield changes
             return
         if isinstance(callee, Object) and callee.qualname.startswith("torch.nn."):
@@ -245,7 +241,8 @@ class _Writes(Walk[Obligation]):
                 return
             if receiver.must(_is_text):
                 return
-            if receiver.must_be(Tensor) and func.attr.rstrip("_") in COMPUTING_FUNCTIONS | VIEWS | MAY_ALIAS:
+            row = operations.method(func.attr)
+            if receiver.must_be(Tensor) and row is not None and not row.gradients:
                 return  # a method that works in place writes to its receiver, and shares memory with it
         yield call if self._project_leaves(call, given) else changes  # a function may return what it was given
 
@@ -334,7 +331,7 @@ class _HostWrites(_Writes):
         if step.name in ("items", "values", "get", "numpy"):
             yield call
         elif step.name in ("keys", "cuda") or (
-            step.name in MAY_ALIAS and self._value(call).must(lambda a: place_of(a).may_be_device)
+            _may_be_itself(step.name) and self._value(call).must(lambda a: place_of(a).may_be_device)
         ):
             return
         elif step.name != "to" or not device_place(transfer_target(inference, call, inference.frame(self.scope))).may_be_device:
@@ -444,3 +441,9 @@ class _HostMemory:
             if given is None or _HostMemory(self.facts, site.scope, self.depth - 1).of(given) is not None:
                 return unknown
         return None
+
+
+def _may_be_itself(name: str) -> bool:
+    """Whether a method of a tensor gives new memory or the receiver."""
+    row = operations.method(name)
+    return row is not None and row.memory is Memory.ALIAS

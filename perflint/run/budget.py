@@ -97,11 +97,14 @@ class _Counting:
     def __init__(self, facts: Facts, removable: _Removable) -> None:
         self._facts, self._removable = facts, removable
 
-    def of(self, scope: Scope, loop: Loop | None, depth: int) -> _Cost:
-        """The waits of each iteration of `loop`, or of each call of the scope, without one."""
+    def of(self, scope: Scope, loop: Loop | None, depth: int, given: frozenset[str] = frozenset()) -> _Cost:
+        """The waits of each iteration of `loop`, or of each call of the scope, without one.
+
+        given: parameters for which the call passes something: what stands under `if parameter is None` does not run.
+        """
         flow = flow_of(scope)
         source = scope.module.source
-        waits = [wait for wait in self._facts.waits(scope) if self._each_time(scope, wait.node, loop)]
+        waits = [wait for wait in self._facts.waits(scope) if self._each_time(scope, wait.node, loop, given)]
         outermost: dict[int, HostWait] = {}
         places = {wait: source.offset(wait.node.lineno, wait.node.col_offset) for wait in waits}
         for wait in waits:  # a finding names the start of the outermost expression that waits
@@ -126,7 +129,7 @@ class _Counting:
             )
         if depth > 0:
             for call in flow.calls:
-                if self._each_time(scope, call, loop):
+                if self._each_time(scope, call, loop, given):
                     cost = self._called(scope, call, depth)
                     if cost != _NOTHING:
                         repeated = replace(cost, least=cost.least or flow.loop(call) is not loop)
@@ -136,13 +139,39 @@ class _Counting:
     def _called(self, scope: Scope, call: ast.Call, depth: int) -> _Cost:
         """What the function costs that a call runs; of several, the dearest."""
         targets = [target for target in self._facts.loops.targets(scope, call) if target is not scope]
-        return max((self.of(target, None, depth - 1) for target in targets), key=_order, default=_NOTHING)
+        costs = (self.of(target, None, depth - 1, _passed(target, call)) for target in targets)
+        return max(costs, key=_order, default=_NOTHING)
 
-    def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
+    def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
         if loop is not None:
             return self._facts.loops.step_loop(scope, node) is loop
         flow = flow_of(scope)
-        return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+        return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
+
+
+def _passed(target: Scope, call: ast.Call) -> frozenset[str]:
+    """The parameters of a function for which a call passes something else than None."""
+    node = target.node
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return frozenset()
+    names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    if target.owner is not None and names[:1] in (["self"], ["cls"]):
+        names = names[1:]
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        names = []
+    pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg is not None)]
+    return frozenset(name for name, value in pairs if not (isinstance(value, ast.Constant) and value.value is None))
+
+
+def _is_default(block: Block, given: frozenset[str]) -> bool:
+    """Whether a block runs only when one of some parameters is None."""
+    if not isinstance(block.node, (ast.If, ast.IfExp)):
+        return False
+    match block.node.test:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]):
+            arm = "then" if isinstance(op, ast.Is) else "else"
+            return name in given and block.kind == arm and isinstance(block.node, ast.If)
+    return False
 
 
 def _end(wait: HostWait) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ np = pytest.importorskip("numpy")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from perflint.facts import operations  # noqa: E402
+from perflint.facts.api_tables import ALIASING_MODULES  # noqa: E402
 from perflint.facts.operations import Dims, Memory, Operation, Result, Road  # noqa: E402
 from perflint.facts.operations_table import ELSEWHERE, TENSORS  # noqa: E402
 
@@ -142,7 +145,6 @@ WHOLE_CALLS: dict[str, Callable[[], Any]] = {
     "randint": lambda: torch.randint(0, 4, (2,)),
     "full": lambda: torch.full((2,), 1.0),
     "dsplit": lambda: torch.dsplit(VOLUME, 2),
-    "pad_sequence": lambda: torch.nn.utils.rnn.pad_sequence([X, X]),
     "tensor": lambda: torch.tensor([1.0]),
     "scalar_tensor": lambda: torch.scalar_tensor(1.0),
     "unfold": lambda: torch.nn.functional.unfold(IMAGE, 2),
@@ -355,3 +357,70 @@ def test_rows_are_sorted_and_none_is_there_twice() -> None:
     assert [n.lower() for n, _ in names] == sorted(n.lower() for n, _ in names)
     forms = [("t" if form in "tFls" else form, name, line) for line, (name, all_) in enumerate(names) for form in all_]
     assert len({(form, name) for form, name, _ in forms}) == len({(form, name, line) for form, name, line in forms})
+
+
+def test_layers_that_hand_on_their_input() -> None:
+    found = set()
+    for name in dir(torch.nn):
+        layer = getattr(torch.nn, name)
+        if isinstance(layer, type) and issubclass(layer, torch.nn.Module) and name not in ALIASING_MODULES:
+            with contextlib.suppress(Exception):  # a layer that needs arguments computes something
+                built = layer().eval()
+                if name != "Sequential" and any(hands_on(built, sample) for sample in INPUTS):
+                    found.add(name)
+    assert found == set()
+
+
+def hands_on(layer: torch.nn.Module, sample: torch.Tensor) -> bool:
+    """Whether a layer gives its input, or a view of it."""
+    with contextlib.suppress(Exception):  # this input is not for it
+        storage = sample.untyped_storage().data_ptr()
+        return any(part.untyped_storage().data_ptr() == storage for part in tensors(layer(sample)))
+    return False
+
+
+ONE, OTHER, INDEX_0D = torch.tensor(1.5), torch.tensor(0.5), torch.tensor(1)
+clip = torch.nn.utils.clip_grad_norm_
+ELSEWHERE_READS: dict[str, tuple[Callable[[], Any], int]] = {
+    "builtins.bool": (lambda: bool(ONE), 1),
+    "builtins.complex": (lambda: complex(ONE), 1),
+    "builtins.float": (lambda: float(ONE), 1),
+    "builtins.format": (lambda: format(ONE, ".2f"), 1),
+    "builtins.int": (lambda: int(ONE), 1),
+    "builtins.max": (lambda: max(ONE, OTHER, INDEX_0D), 2),
+    "builtins.min": (lambda: min(ONE, 5), 1),
+    "builtins.range": (lambda: range(INDEX_0D), 1),
+    "builtins.sorted": (lambda: sorted([ONE, OTHER]), 1),
+    "math.*": (lambda: math.sqrt(ONE), 1),
+    "numpy.*": (lambda: np.mean([ONE, OTHER]), 2),
+    "torch.nn.utils.clip_grad_norm_": (lambda: clip([with_gradient()], 1.0, error_if_nonfinite=True), 1),
+    "x[0-d]": (lambda: X[INDEX_0D], 1),
+    "x[a:b]": (lambda: X[INDEX_0D - 1 : INDEX_0D], 2),
+    "list[0-d]": (lambda: [1, 2][INDEX_0D], 1),
+    "t in list": (lambda: INDEX_0D in [3, 2], 2),
+    "if t": (lambda: 1 if ONE else 0, 1),
+    'f"{t}"': (lambda: f"{ONE:.2f}", 1),
+    "alpha=t": (lambda: X.add(X, alpha=ONE), 1),
+}  # fmt: skip
+"""What is no operation on tensors alone, and how many numbers it reads."""
+SEEN_ON_A_GPU_ONLY = (Road.COPY, Road.UPLOAD, Road.DEVICE, Road.OVERFLOW, Road.SHAPE, Road.FORMAT, None)
+
+
+def with_gradient() -> torch.Tensor:
+    tensor = torch.ones(2, requires_grad=True)
+    tensor.grad = torch.ones(2)
+    return tensor
+
+
+@pytest.mark.parametrize("form", [line[:44].rstrip() for line in ELSEWHERE.strip().splitlines()])
+def test_what_stands_elsewhere_reads_as_many_numbers_as_its_row_says(form: str) -> None:
+    row = operations.operator(form)
+    assert row is not None
+    if form not in ELSEWHERE_READS:
+        assert (row.wait.road if row.wait is not None else None) in SEEN_ON_A_GPU_ONLY or form.startswith("torch.amp.")
+        return
+    call, count = ELSEWHERE_READS[form]
+    with Reads() as reads, contextlib.suppress(RuntimeError):
+        call()
+    assert reads.count == count
+    assert bool(count) == (row.wait is not None)
