@@ -46,15 +46,17 @@ class HostWait:
 
 
 def find_waits(inference: Inference, loops: Loops, scope: Scope, reads: Iterable[HostRead]) -> list[HostWait]:
-    """The waits of a scope, in evaluation order. `reads`: those that are known already, conditions among them.
+    """The waits of a scope, in evaluation order; of one with step loops, those in loops. `reads`: those that are known already.
 
     A wait is listed when it is known that one happens on an accelerator: what is not understood waits for nothing.
     """
     found = [HostWait(read.node, _ROADS.get(read.kind, Road.NUMBER)) for read in reads]
     finder = _Finder(inference, loops, scope, {wait.node for wait in found})
     flow = flow_of(scope)
+    only_in_loops = bool(loops.kinds(scope)) and loops.heat(scope) is None
     for node in list(flow.order):
-        found += finder.of(node)
+        if isinstance(node, (ast.Call, ast.Subscript, ast.Compare)) and not (only_in_loops and flow.loop(node) is None):
+            found += finder.of(node)
     return sorted(found, key=lambda wait: flow.order[wait.node])
 
 
@@ -67,7 +69,7 @@ class _Finder:
         """The waits at one node, but for those in its parts."""
         match node:
             case ast.Call():
-                if node not in self._known and _may_wait(node):
+                if node not in self._known and self._may_wait(node):
                     yield from self._call(node)
                 for given in node.keywords:
                     if given.arg == "alpha" and self._is_number_on_device(given.value):
@@ -78,6 +80,16 @@ class _Finder:
                 yield from self._stored(node)
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[held]) if self._is_on_device(left):
                 yield from self._searched(node, held)
+
+    def _may_wait(self, call: ast.Call) -> bool:
+        """Whether a call may wait, by the last name of what is called, or by the module that it belongs to."""
+        match call.func:
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in operations.waiting_names():
+                return True
+            case ast.Attribute(value=ast.Name(id=name) as owner) if not self._flow.definitions_of(name):
+                only = self._value(owner).single
+                return isinstance(only, External) and operations.function(f"{only.qualname}.") is not None
+        return False
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -307,16 +319,6 @@ def _is_waived(wait: Wait, call: ast.Call, others: list[ast.expr]) -> bool:
         return False
     given = argument(call, None, wait.only)
     return given is None or (isinstance(given, ast.Constant) and not given.value)
-
-
-def _may_wait(call: ast.Call) -> bool:
-    """Whether a call may wait, by the last name of what is called, or by what it belongs to."""
-    match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name) if name in operations.waiting_names():
-            return True
-        case ast.Attribute(value=ast.Name()):
-            return True  # `np.anything(t)`
-    return False
 
 
 def _keys(index: ast.expr) -> list[ast.expr]:
