@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, dataloader
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
 
@@ -51,6 +51,14 @@ class Counting(AbstractContextManager[dict[str, Any]]):
             counts["epochs from pageable memory"] += not loader.pin_memory
             return iterate(loader)
 
+        workers = dataloader._MultiProcessingDataLoaderIter
+        begin = workers.__init__
+
+        def begin_counted(iterator: Any, loader: Any) -> None:
+            counts["worker starts"] += loader.num_workers
+            begin(iterator, loader)
+
+        workers.__init__ = begin_counted  # type: ignore[method-assign]
         for module in (gc, torch.cuda):
             name = "collect" if module is gc else "empty_cache"
             setattr(module, name, _counted(counts, "collections", getattr(module, name)))

@@ -1,0 +1,56 @@
+"""Activation checkpointing leaves its variant to torch's default, which is about to change.
+
+## What it does
+Finds `torch.utils.checkpoint.checkpoint(...)` and `checkpoint_sequential(...)` without `use_reentrant`.
+
+## Why it is slow
+It is not by itself: each call warns, and a later torch raises. The variant with `use_reentrant=False` stops recomputing as
+soon as it has what the backward pass needs, and works with inputs that need no gradients; torch recommends it.
+
+## Example
+```python
+from torch.utils.checkpoint import checkpoint
+
+out = checkpoint(block, x)
+```
+
+## Use instead
+```python
+from torch.utils.checkpoint import checkpoint
+
+out = checkpoint(block, x, use_reentrant=True)
+```
+and then try `use_reentrant=False`.
+
+## When it stays silent
+When the argument is given, also through `**kwargs`, for torch below 1.11, and for functions of other packages.
+
+## Fix safety
+Safe: `use_reentrant=True` is what torch does today where nothing is given. It is the other value that may change what you
+get.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from perflint.api import Code, Cost, Edit, Finding, Severity, add_keyword, rule
+
+_FUNCTIONS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
+
+
+@rule(category="memory", costs=Cost.MEMORY, severity=Severity.INFO, calls=_FUNCTIONS, in_file=[("checkpoint",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each checkpoint that does not say how it recomputes."""
+    if code.facts.versions.get("torch", Version("1.11")) < Version("1.11"):
+        return
+    for call in code.calls_to(*_FUNCTIONS):
+        if any(k.arg in (None, "use_reentrant") for k in call.keywords):
+            continue
+        message = "torch's default is about to change; say `use_reentrant=True`, which is today's, or try `use_reentrant=False`"
+        yield code.finding(call, message, code.fix("say what torch does today", _said(code, call)))
+
+
+def _said(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "use_reentrant", "True")

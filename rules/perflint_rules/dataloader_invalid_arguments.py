@@ -1,0 +1,63 @@
+"""A DataLoader is given arguments that it refuses.
+
+## What it does
+Finds `DataLoader(...)` with `prefetch_factor` or `persistent_workers=True` and no workers, with a `batch_sampler` beside
+`batch_size`, `shuffle`, `sampler` or `drop_last`, and with `non_blocking`, which is an argument of copies.
+
+## Why it is an error
+The constructor raises `ValueError`, or `TypeError` for `non_blocking`, when it is reached.
+
+## Example
+```python
+loader = DataLoader(dataset, batch_size=8, persistent_workers=True)
+```
+
+## Use instead
+```python
+loader = DataLoader(dataset, batch_size=8)
+```
+
+## When it stays silent
+Where the number of workers is not a literal, and where arguments come by `**kwargs`.
+
+## Fix safety
+Safe: the call cannot succeed as it stands. With a `batch_sampler` there is no fix: one of the two has to go, and only you
+know which.
+"""
+
+from collections.abc import Iterator
+
+from perflint.api import DATA_LOADER, Code, Edit, Finding, LoaderCall, Severity, remove_keyword, rule
+
+_BESIDE_BATCH_SAMPLER = {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
+"""With the values that the constructor admits."""
+
+
+@rule(category="data-loading", severity=Severity.ERROR, calls=[DATA_LOADER], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each argument that the constructor refuses."""
+    for loader in code.loaders():
+        for name, why in _refused(loader):
+            message = f"the constructor raises: {why}; leave `{name}` out"
+            yield code.finding(loader.call, message, code.fix(f"leave `{name}` out", _without(code, loader, name)))
+        if loader.literal("batch_sampler", None) is ... and loader.gives("batch_sampler"):
+            for name, default in _BESIDE_BATCH_SAMPLER.items():
+                given = loader.literal(name, default)
+                if loader.argument(name) is not None and given is not ... and given != default and given is not False:
+                    yield code.finding(
+                        loader.call, f"the constructor raises: `{name}` and `batch_sampler` exclude each other; keep one"
+                    )
+
+
+def _refused(loader: LoaderCall) -> Iterator[tuple[str, str]]:
+    if any(keyword.arg == "non_blocking" for keyword in loader.call.keywords):
+        yield "non_blocking", "`non_blocking` is an argument of copies"
+    if loader.workers == 0:
+        if type(loader.literal("prefetch_factor", None)) is int:
+            yield "prefetch_factor", "`prefetch_factor` needs workers"
+        if loader.literal("persistent_workers", False) is True:
+            yield "persistent_workers", "`persistent_workers` needs workers"
+
+
+def _without(code: Code, loader: LoaderCall, name: str) -> Iterator[Edit]:
+    yield remove_keyword(code.source, loader.call, name)

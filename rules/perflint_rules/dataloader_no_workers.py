@@ -1,0 +1,89 @@
+"""Samples are decoded by the process that trains.
+
+## What it does
+Finds `DataLoader(...)` without workers over a dataset of the project whose samples are read from files, decoded or
+tokenised.
+
+## Why it is slow
+With `num_workers=0` the training process makes each batch itself, and the GPU waits meanwhile. With workers, batches are
+made beside the training. Reports of ten times the speed exist where decoding dominates; for tensors that are in memory
+already, workers are slower.
+
+## Example
+```python
+class Images(Dataset):
+    def __getitem__(self, index):
+        return torch.load(self.paths[index])
+
+loader = DataLoader(Images(), batch_size=64)
+```
+
+## Use instead
+```python
+class Images(Dataset):
+    def __getitem__(self, index):
+        return torch.load(self.paths[index])
+
+loader = DataLoader(Images(), batch_size=64, num_workers=4)
+```
+`perflint_runtime.tune_loader` measures how many pay.
+
+## When it stays silent
+When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
+opens a file, decodes or tokenises; for iterable datasets, which workers would repeat.
+
+## Fix safety
+There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
+machine.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import DATA_LOADER, Code, Cost, External, Finding, LoaderCall, Scope, Severity, flow_of, rule, words
+
+_READS = words(
+    """
+    builtins.open io.open gzip.open PIL.Image.open cv2.imread cv2.imdecode cv2.VideoCapture imageio.imread imageio.v2.imread
+    skimage.io.imread numpy.load numpy.loadtxt numpy.genfromtxt torch.load torchaudio.load torchvision.io.read_image
+    torchvision.io.read_video librosa.load soundfile.read scipy.io.wavfile.read scipy.io.loadmat h5py.File pickle.load
+    json.load pandas.read_csv pandas.read_parquet pandas.read_pickle pandas.read_json nibabel.load pydicom.dcmread
+    safetensors.torch.load_file
+    """
+)
+_TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
+
+
+@rule(
+    category="data-loading",
+    costs=Cost.LOADING,
+    severity=Severity.WARNING,
+    calls=[DATA_LOADER],
+    near=[("Dataset",), ("__getitem__",)],
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each loader without workers whose samples take work."""
+    for loader in code.loaders():
+        if loader.workers != 0 or not loader.datasets or any(dataset.is_iterable for dataset in loader.datasets):
+            continue
+        work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), None)
+        if work is not None and not _is_deliberate(loader):
+            message = f"the training process itself makes each sample (`{work}`), and the GPU waits; pass `num_workers=`"
+            yield code.finding(loader.call, message)
+
+
+def _is_deliberate(loader: LoaderCall) -> bool:
+    """Whether somebody has written the 0."""
+    return loader.gives("num_workers") is True
+
+
+def _work(code: Code, scope: Scope) -> str | None:
+    """The call of a function that reads, decodes or tokenises, as it is written."""
+    for call in flow_of(scope).calls:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in _TOKENISES:
+            return ast.unparse(call.func)
+        value = code.at(scope).value(call.func)
+        if value.must(lambda a: isinstance(a, External) and a.qualname in _READS):
+            return ast.unparse(call.func)
+    return None

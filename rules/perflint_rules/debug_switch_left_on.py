@@ -1,0 +1,82 @@
+"""A switch for finding bugs is on in every run.
+
+## What it does
+Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():` and `CUDA_LAUNCH_BLOCKING=1` set by
+the program, outside of any condition.
+
+## Why it is slow
+Anomaly detection records a stack for each operation of the forward pass and looks for nan in each gradient: 7.1 times the
+CPU time of a step of small layers. `CUDA_LAUNCH_BLOCKING` makes each kernel launch wait until the kernel is done.
+
+## Example
+```python
+torch.autograd.set_detect_anomaly(True)
+```
+
+## Use instead
+```python
+import sys
+
+torch.autograd.set_detect_anomaly("--debug" in sys.argv)
+```
+
+## When it stays silent
+Under a condition, where the value is no literal, and in test suites.
+
+## Fix safety
+There is no fix: somebody may be looking for a bug just now.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Severity, rule
+
+_SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
+_VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
+
+
+@rule(
+    category="autograd",
+    costs=Cost.LAUNCH,
+    severity=Severity.WARNING,
+    needs=[("detect_anomaly", *_VARIABLES)],
+    in_file=[("torch", *_VARIABLES)],
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each switch that nothing decides about."""
+    for call in code.calls_to(*_SWITCHES):
+        if _switches_on(code, call) and not _is_decided(code, call):
+            message = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
+            yield code.finding(call, message)
+    for node in code.flow.stores:
+        name = _variable(code, node)
+        if name is not None and not _is_decided(code, node):
+            message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
+            yield code.finding(node, message)
+
+
+def _switches_on(code: Code, call: ast.Call) -> bool:
+    mode = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "mode"), None)
+    if mode is not None:
+        return code.value(mode).literal is True
+    return isinstance(code.flow.parent.get(call), ast.withitem)
+
+
+def _variable(code: Code, node: ast.expr) -> str | None:
+    """The environment variable that an assignment sets to "1"."""
+    match node:
+        case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))) if name in _VARIABLES:
+            statement = code.flow.statement(node)
+            if isinstance(statement, ast.Assign) and code.value(statement.value).literal == "1":
+                return name
+    return None
+
+
+def _is_decided(code: Code, node: ast.AST) -> bool:
+    """Whether a condition other than `if __name__ == "__main__"` stands above."""
+    for block in code.flow.block[node].ancestry():
+        if block.kind in ("then", "else", "handler"):
+            if not (isinstance(block.node, ast.If) and "__name__" in ast.unparse(block.node.test)):
+                return True
+    return False

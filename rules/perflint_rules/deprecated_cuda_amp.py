@@ -1,0 +1,111 @@
+"""Mixed precision is called by a name that torch is about to drop.
+
+## What it does
+Finds calls of `torch.cuda.amp.autocast` and `torch.cuda.amp.GradScaler`.
+
+## Why it is slow
+It is not: each call warns, at the cost of microseconds, and a later torch will have no such name. The rule is here so that
+nobody needs a second linter for it.
+
+## Example
+```python
+for x, y in loader:
+    with torch.cuda.amp.autocast():
+        loss = criterion(model(x), y)
+```
+
+## Use instead
+```python
+for x, y in loader:
+    with torch.amp.autocast("cuda"):
+        loss = criterion(model(x), y)
+```
+
+## When it stays silent
+For torch below 2.4, which has no `torch.amp.GradScaler` or does not warn yet, and for `torch.amp`.
+
+## Fix safety
+Safe where the name is spelled out, in programs that never choose another type for autocast (`set_autocast_dtype`): the old
+names do nothing but pass "cuda" on. There is no fix where the name is imported by itself: change the import.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from perflint.api import (
+    CannotRewrite,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Import,
+    Kind,
+    Obligation,
+    Severity,
+    any_layout,
+    path_of,
+    replace,
+    rule,
+)
+
+_CUDA = '"cuda"'
+_NAMES = ("torch.amp.autocast", "torch.amp.GradScaler")
+_ORDER = {
+    "autocast": ("enabled", "dtype", "cache_enabled"),
+    "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
+}
+_FROM_CUDA = any_layout(rb"from torch \. cuda import [^\n]*\bamp\b")
+_FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|[^\n]*)")
+_OWN_TYPE = any_layout(rb"set_autocast\w*dtype")
+
+
+@rule(
+    category="autograd",
+    costs=Cost.LAUNCH,
+    severity=Severity.INFO,
+    calls=_NAMES,
+    in_file=[("cuda",), ("amp",)],
+    fixes=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each call by an old name."""
+    if code.facts.versions.get("torch", Version("2.4")) < Version("2.4"):
+        return
+    for call in code.calls_to(*_NAMES):
+        name = _old_name(code, call)
+        if name is None:
+            continue
+        missing = None
+        if code.facts.project.program_may_hold(code.source.path, _OWN_TYPE):
+            missing = Obligation(Kind.NUMBERS, "the program chooses another type for autocast")
+        fix = code.fix('call torch.amp with "cuda"', _renamed(code, call, name), unless=[missing])
+        yield code.finding(call, f'this name of `{name}` is deprecated; write `torch.amp.{name}("cuda", ...)`', fix, [missing])
+
+
+def _old_name(code: Code, call: ast.Call) -> str | None:
+    """`autocast` or `GradScaler`, if the code takes it from torch.cuda."""
+    path = path_of(call.func) or ""
+    package, _, name = path.rpartition(".")
+    if package.endswith("cuda.amp") or (package == "amp" and _FROM_CUDA.search(code.source.body)):
+        return name
+    for found in _FROM_AMP.finditer(code.source.body) if not package else ():
+        for imported in found[1].decode().replace("(", " ").replace(")", " ").split(","):
+            old, *renamed = imported.replace("\\", " ").split()[::2] or [""]
+            if old in _ORDER and name == (renamed or [old])[0]:
+                return old
+    return None
+
+
+def _renamed(code: Code, call: ast.Call, name: str) -> Iterator[Edit | Import]:
+    if not isinstance(call.func, ast.Attribute):
+        raise CannotRewrite("the name is imported by itself")
+    text = code.text(call)
+    if "#" in text or any(isinstance(a, ast.Starred) for a in call.args):
+        raise CannotRewrite("a comment would be lost, or arguments are hidden")
+    torch, imports = code.name_for("torch")
+    yield from imports
+    by_name = [f"{key}={code.text(value)}" for key, value in zip(_ORDER[name], call.args, strict=False)]
+    by_name += [code.text(keyword) for keyword in call.keywords]
+    yield replace(code.source, call, f"{torch}.amp.{name}({', '.join([_CUDA, *by_name])})")
