@@ -42,9 +42,18 @@ from perflint_runtime.tensor_loader import BatchedTensorLoader
 
 _LOOKS_ELSEWHERE = frozenset({"__import__", "compile", "eval", "exec", "globals", "input", "open"})
 """Builtins through which code depends on more than it names."""
-_ENVIRONMENT = frozenset({"environ", "getenv", "environb", "getenvb"})
+_READS = frozenset(
+    {
+        *("environ", "environb", "getenv", "getenvb", "import_module"),
+        *("fromfile", "genfromtxt", "load", "loadtxt", "read_bytes", "read_csv", "read_text", "safe_open"),
+    }
+)
+"""Attributes through which code depends on the environment or on files."""
 _BY_NAME = frozenset({"getattr", "hasattr", "vars", "dir", "attrgetter", "methodcaller", "__dict__"})
 """Through these, code may use any attribute and method."""
+_DEEPEST = 150
+_SHOWN = 6
+"""How many parts of a path an error names."""
 _FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 _OF_MODULES = frozenset(vars(nn.Module()))
 _INSTALLED = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -75,7 +84,7 @@ def fingerprint(**parts: object) -> str:
     hooks and attributes, also in plain lists; functions with their code, defaults, closures, and the global values and
     functions that they name; partials and bound methods; other objects by their class and the state that pickle would keep.
     Of code of the program itself all is followed that the names in it can reach; installed packages count by their version.
-    Not seen is what library functions read from files, and what pickle drops. Weights are read on the CPU: it waits for the
+    Not seen is what library functions read by themselves, and what pickle drops. Weights are read on the CPU: it waits for the
     device here.
 
     Raises:
@@ -173,6 +182,8 @@ class _Look:
         self.add(name)
         if isinstance(value, _PLAIN):
             self.add(f"{type(value).__name__} {value!r}")
+        elif len(self.path) > _DEEPEST:
+            self.refuse("it is nested too deeply to be looked at")
         elif id(value) in self.numbers:
             self.add(f"again {self.numbers[id(value)]}")
         else:
@@ -190,7 +201,7 @@ class _Look:
 
     def refuse(self, why: str) -> None:
         if self.strict:
-            raise CannotBeSeen(f"{'.'.join(self.path)}: {why}")
+            raise CannotBeSeen(f"{'.'.join(self.path[:_SHOWN])}: {why}")
         self.add("not seen")
 
     def at_new(self, value: Any) -> None:
@@ -307,7 +318,7 @@ class _Look:
                 self.at(name, sys.modules.get(name.split(".")[0], name))
             elif name in function.__globals__:
                 self.at(name, function.__globals__[name])
-        elsewhere = (names & _ENVIRONMENT) | (_LOOKS_ELSEWHERE & used.keys() - function.__globals__.keys())
+        elsewhere = (names & _READS) | (_LOOKS_ELSEWHERE & used.keys() - function.__globals__.keys())
         for name in sorted(elsewhere):
             self.refuse(f"what {function.__qualname__} gets from `{name}` cannot be seen")
 
