@@ -2,10 +2,12 @@
 
     python benchmarks/trainer_overhead.py [--rounds N] [--json FILE]
 
-A tiny network on one CPU thread, the same data, seed and optimizer for all. A step's cost is the process CPU time of 2,200
-steps less that of 200, so that starting up does not count; the ratio to the loop by hand is taken within each round, and
-the median over the rounds counts. Each loop must end with the very parameters of the loop by hand (with clipping: of the one
-that clips). Peers that are not installed are left out: pip install accelerate lightning transformers tqdm.
+Two models on one CPU thread, with the same data, seed and optimizer for all: a *tiny* network, around which only the loop costs
+something, and a *transformer* (two layers, width 128, 16 x 32 tokens), where it hardly does. A step's cost is the process CPU
+time of a long run less that of a short one, so that starting up does not count. Each loop is measured right after the loop by
+hand that it is compared with; the ratio of these two is taken, and the median over the rounds counts, with quartiles. Each loop
+must end with the very parameters of the loop by hand (with clipping: of the one that clips). Peers that are not installed are
+left out: pip install accelerate lightning pytorch-ignite torchtnt transformers tqdm.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,8 +36,45 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).resolve().parent.parent
-LONG, SHORT = 2200, 200
 Run = Callable[[int], nn.Module]
+
+
+class Transformer(nn.Module):
+    """Classifies sequences of 32 tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Tokens (batch, 32) to logits (batch, 10)."""
+        logits: torch.Tensor = self.head(self.encoder(self.embedding(tokens)).mean(1))
+        return logits
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, its inputs, and how many steps the long and the short run have."""
+
+    model: Callable[[], nn.Module]
+    inputs: Callable[[torch.Generator], torch.Tensor]
+    samples: int
+    steps: tuple[int, int]
+
+
+TASKS = {
+    "tiny": Task(
+        lambda: nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)),
+        lambda generator: torch.randn(32, 64, generator=generator),
+        32,
+        (1200, 200),
+    ),
+    "transformer": Task(Transformer, lambda generator: torch.randint(1000, (16, 32), generator=generator), 16, (60, 20)),
+}
+task = TASKS["tiny"]
 
 
 class Batches(Dataset[Any]):
@@ -43,7 +83,7 @@ class Batches(Dataset[Any]):
     def __init__(self, num: int) -> None:
         generator = torch.Generator().manual_seed(0)
         self.batches = [
-            (torch.randn(32, 64, generator=generator), torch.randint(0, 10, (32,), generator=generator)) for _ in range(num)
+            (task.inputs(generator), torch.randint(0, 10, (task.samples,), generator=generator)) for _ in range(num)
         ]
 
     def __len__(self) -> int:
@@ -55,7 +95,7 @@ class Batches(Dataset[Any]):
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return task.model()
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
@@ -199,6 +239,51 @@ def with_transformers(num: int) -> nn.Module:
     return model.network
 
 
+def with_ignite(num: int) -> nn.Module:
+    from ignite.engine import Engine
+
+    model = network()
+    optimizer = adam(model)
+
+    def step(_: Any, batch: Any) -> torch.Tensor:
+        loss = loss_of(model, batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    Engine(step).run(loader(num), max_epochs=1)
+    return model
+
+
+def with_ignite_trainer(num: int) -> nn.Module:
+    from ignite.engine import create_supervised_trainer
+
+    model = network()
+    create_supervised_trainer(model, adam(model), functional.cross_entropy).run(loader(num), max_epochs=1)
+    return model
+
+
+def with_torchtnt(num: int) -> nn.Module:
+    from torchtnt.framework.train import train
+    from torchtnt.framework.unit import TrainUnit
+
+    class Unit(TrainUnit[Any]):  # type: ignore[misc]  # seen as Any where it is not installed
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = network()
+            self.optimizer = adam(self.module)
+
+        def train_step(self, state: Any, data: Any) -> None:
+            loss_of(self.module, data).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    unit = Unit()
+    train(unit, loader(num), max_epochs=1)
+    return unit.module  # type: ignore[no-any-return]  # as above
+
+
 LOOPS: dict[str, tuple[Run, str]] = {
     "by hand": (by_hand, ""),
     "by hand, clipping": (lambda num: by_hand(num, 1.0), ""),
@@ -214,9 +299,14 @@ LOOPS: dict[str, tuple[Run, str]] = {
     "lightning.fabric": (with_fabric, "by hand"),
     "lightning, bare": (with_lightning, "by hand"),
     "transformers.Trainer, bare": (with_transformers, "by hand"),
+    "ignite, Engine with a step by hand": (with_ignite, "by hand"),
+    "ignite, create_supervised_trainer": (with_ignite_trainer, "by hand"),
+    "torchtnt, TrainUnit with a step by hand": (with_torchtnt, "by hand"),
 }
 """Each loop, and the one whose parameters and cost it is compared with."""
 PACKAGES = {
+    "ignite": "pytorch-ignite",
+    "torchtnt": "torchtnt",
     "accelerate": "accelerate",
     "lightning.fabric": "lightning",
     "lightning": "lightning",
@@ -226,8 +316,9 @@ PACKAGES = {
 
 def main() -> int:
     """Read the command line, measure, print."""
+    global task
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="write the record here")
     parser.add_argument("--only", default="", help="only loops whose name contains this, and those by hand")
     options = parser.parse_args()
@@ -239,33 +330,50 @@ def main() -> int:
         for name, loop in LOOPS.items()
         if is_installed(name) and (options.only in name or name.startswith("by hand"))
     }
-    step_us: dict[str, list[float]] = {name: [] for name in loops}
-    parameters: dict[str, dict[str, Any]] = {}
-    for _ in range(options.rounds):
-        for name, (run, _) in loops.items():
-            seconds, model = measured(run)
-            step_us[name].append(seconds / (LONG - SHORT) * 1e6)
-            parameters[name] = model.state_dict()
-    rows = {}
-    for name, (_, base) in loops.items():
-        like = base or name
-        rows[name] = {
-            "step_us": statistics.median(step_us[name]),
-            "compared_with": like,
-            "ratio": statistics.median(a / b for a, b in zip(step_us[name], step_us[like], strict=True)),
-            "same_parameters": all(torch.equal(parameters[name][key], value) for key, value in parameters[like].items()),
-        }
-        same = "" if rows[name]["same_parameters"] else "   OTHER PARAMETERS"
-        print(f"{name:50} {rows[name]['step_us']:8.0f} us  {rows[name]['ratio']:5.2f} x {like}{same}")
+    tasks: dict[str, Any] = {}
+    for task_name, task in TASKS.items():
+        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in loops}
+        same: dict[str, bool] = {}
+        for run, _ in loops.values():
+            measured(run)  # what is imported and compiled once
+        for _ in range(options.rounds):
+            for name, (run, base) in loops.items():
+                if base:
+                    base_seconds, expected = measured(loops[base][0])
+                    seconds, model = measured(run)
+                    num_steps = task.steps[0] - task.steps[1]
+                    pairs[name].append((seconds / num_steps * 1e6, base_seconds / num_steps * 1e6))
+                    same[name] = all(map(torch.equal, model.state_dict().values(), expected.state_dict().values()))
+        rows = {}
+        print(f"{task_name}, {options.rounds} rounds: CPU per step in multiples of the loop by hand, with quartiles")
+        for name, (_, base) in loops.items():
+            if not base:
+                continue
+            ratios = sorted(one / other for one, other in pairs[name])
+            quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+            rows[name] = {
+                "step_us": statistics.median(one for one, _ in pairs[name]),
+                "compared_with": base,
+                "compared_with_us": statistics.median(other for _, other in pairs[name]),
+                "ratio": statistics.median(ratios),
+                "quartiles": [quartiles[0], quartiles[2]],
+                "same_parameters": same[name],
+                "rounds": pairs[name],
+            }
+            odd = "" if same[name] else "   OTHER PARAMETERS"
+            print(
+                f"{name:50} {rows[name]['step_us']:8.0f} us  {rows[name]['ratio']:5.2f} "
+                f"({quartiles[0]:.2f} to {quartiles[2]:.2f}) x {base}{odd}",
+                flush=True,
+            )
+        tasks[task_name] = {"steps": task.steps, "loops": rows}
     if options.json is not None:
         record = {
-            "command": "python benchmarks/trainer_overhead.py",
+            "command": f"python benchmarks/trainer_overhead.py --rounds {options.rounds}",
             "commit": commit(),
             "machine": machine(),
-            "versions": versions("torch", "accelerate", "lightning", "transformers", "tqdm"),
-            "steps": [LONG, SHORT],
-            "loops": rows,
-            "rounds": step_us,
+            "versions": versions("torch", "accelerate", "lightning", "pytorch-ignite", "torchtnt", "transformers", "tqdm"),
+            "tasks": tasks,
         }
         options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return 0
@@ -275,9 +383,9 @@ def measured(run: Run) -> tuple[float, nn.Module]:
     """CPU seconds of the long run less the short one, and the model of the long one."""
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         start = time.process_time()
-        run(SHORT)
+        run(task.steps[1])
         middle = time.process_time()
-        model = run(LONG)
+        model = run(task.steps[0])
         end = time.process_time()
     return (end - middle) - (middle - start), model
 

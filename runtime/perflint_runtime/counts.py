@@ -1,7 +1,7 @@
 """Over how many items a batch's mean loss is: what makes accumulated gradients and reported means exact."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -31,11 +31,13 @@ class DefaultCount:
             TypeError: the batch cannot be counted, and the count is decisive.
 
         """
-        labels = batch.get("labels") if isinstance(batch, Mapping) else None
-        if isinstance(labels, Tensor) and labels.dim():
-            return self._count_labels(labels)
-        sizes = {tensor.shape[0] for tensor in _tensors(batch)}
-        is_text = isinstance(batch, Mapping) and "input_ids" in batch and "start_positions" not in batch
+        is_text = False
+        if not isinstance(batch, (tuple, list, Tensor)) and isinstance(batch, Mapping):
+            labels = batch.get("labels")
+            if isinstance(labels, Tensor) and labels.dim():
+                return self._count_labels(labels)
+            is_text = "input_ids" in batch and "start_positions" not in batch
+        sizes = {tensor.size(0) for tensor in _tensors(batch)}
         if len(sizes) == 1 and not (is_text and self._is_decisive):
             return sizes.pop()
         if not self._is_decisive:
@@ -94,13 +96,15 @@ def predicts_next_token(model: nn.Module) -> bool:
     return named_so and config is not None and not getattr(config, "is_encoder_decoder", False)
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        if batch.dim():
-            yield batch
-    elif isinstance(batch, Mapping):
-        for item in batch.values():
-            yield from _tensors(item)
-    elif isinstance(batch, (list, tuple)):
-        for item in batch:
-            yield from _tensors(item)
+def _tensors(batch: Any) -> list[Tensor]:
+    """All tensors with a dimension in a batch, through dicts, lists and tuples."""
+    if not isinstance(batch, (list, tuple)):
+        batch = list(batch.values()) if isinstance(batch, Mapping) else [batch]
+    found: list[Tensor] = []
+    for item in batch:
+        if isinstance(item, Tensor):
+            if item.dim():
+                found.append(item)
+        elif isinstance(item, (list, tuple, Mapping)):
+            found += _tensors(item)
+    return found

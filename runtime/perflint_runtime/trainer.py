@@ -30,7 +30,7 @@ from perflint_runtime.loggers import Logger
 from perflint_runtime.losses import loss_and_outputs
 from perflint_runtime.memory import MemoryManager
 from perflint_runtime.models import prepare_model
-from perflint_runtime.optimizers import ExponentialMovingAverage
+from perflint_runtime.optimizers import ExponentialMovingAverage, drop_gradients
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
 from perflint_runtime.prediction_metrics import PredictionMetrics
 from perflint_runtime.settings import ModelSettings, TrainingSettings
@@ -348,7 +348,7 @@ class Trainer:
             self._stepped = False
             self.scaler.step(self.optimizer)  # the CPU waits for the GPU here: torch reads whether a gradient overflowed
             self.scaler.update()
-        self.optimizer.zero_grad()
+        drop_gradients(self.optimizer)
         self.step += 1
         if self._stepped:
             if self.ema is not None:

@@ -37,19 +37,22 @@ class Window:
     def means(self, processes: Processes) -> dict[str, Tensor]:
         """Each mean over the window and all processes: 0-d float64 tensors on the device (float32 on MPS)."""
         losses = self.losses()
-        weights = _weights(self._counts, losses)
-        sums = {"loss": ((losses * weights).sum(), weights.sum())}
+        same = _same_number(self._counts)
+        total = losses.sum() * same if same is not None else (losses * _weights(self._counts, losses)).sum()
+        sums = {"loss": (total, _sum(self._counts, losses))}
         for name, parts in self._metrics.items():
             values, counts = zip(*parts, strict=True)
-            sums[name] = (_weights(values, losses).sum(), _weights(counts, losses).sum())
+            sums[name] = (_sum(values, losses), _sum(counts, losses))
         if processes.world_size > 1:
-            together = processes.sum(torch.stack([number for pair in sums.values() for number in pair]))
-            sums = {name: (together[2 * i], together[2 * i + 1]) for i, name in enumerate(sums)}
+            together = processes.sum(_weights([number for pair in sums.values() for number in pair], losses))
+            return {name: together[2 * i] / together[2 * i + 1] for i, name in enumerate(sums)}
         return {name: total / count for name, (total, count) in sums.items()}
 
     def losses(self) -> Tensor:
         """The losses in the order of their batches: 1-d, on the device. 0 for those of nothing, whose mean is nan."""
-        losses = as_wide(torch.stack(self._losses))
+        losses: Tensor = as_wide(torch.stack(self._losses))
+        if _same_number(self._counts):
+            return losses
         return torch.where(_weights(self._counts, losses) != 0, losses, 0)
 
     def clear(self) -> None:
@@ -96,8 +99,26 @@ def shares(counts: Sequence[Tensor | int], processes: Processes, device: torch.d
     return [count * processes.world_size / total for count in wide]
 
 
+def _same_number(counts: Sequence[Tensor | float]) -> float | None:
+    """The one number that all counts are, where they are numbers of the host."""
+    first = counts[0]
+    if isinstance(first, Tensor) or any(isinstance(count, Tensor) or count != first for count in counts):
+        return None
+    return first
+
+
+def _sum(numbers: Sequence[Tensor | float], like: Tensor) -> Tensor:
+    """The sum as a 0-d tensor on the device of `like` and with its dtype; numbers of the host are added there."""
+    if any(isinstance(number, Tensor) for number in numbers):
+        return _weights(numbers, like).sum()
+    return torch.full_like(like[0], sum(numbers))  # type: ignore[arg-type]  # no tensor is among them here
+
+
 def _weights(counts: Sequence[Tensor | float], like: Tensor) -> Tensor:
     """The numbers as a vector on the device of `like` and with its dtype, without a copy that waits."""
+    first = counts[0]
+    if isinstance(first, Tensor) and all(_is_alike(count, first) for count in counts):
+        return torch.stack(counts).detach().to(like.device, like.dtype, non_blocking=True)  # type: ignore[arg-type]  # tensors
     if any(isinstance(count, Tensor) for count in counts):
         tensors = [torch.as_tensor(count).detach().reshape(()) for count in counts]
         return torch.stack([tensor.to(like.device, like.dtype, non_blocking=True) for tensor in tensors])
@@ -107,3 +128,7 @@ def _weights(counts: Sequence[Tensor | float], like: Tensor) -> Tensor:
     if like.is_cuda:
         host = host.pin_memory()
     return host.to(like.device, non_blocking=True)
+
+
+def _is_alike(number: Any, first: Tensor) -> bool:
+    return isinstance(number, Tensor) and number.dtype is first.dtype and number.device == first.device and number.dim() == 0
