@@ -6,11 +6,30 @@ from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimize
 from perflint.facts.classes import find_method
 from perflint.facts.differentiated import is_differentiated
 from perflint.facts.effectless import without_effect
+from perflint.facts.fears import (
+    AUTOCAST,
+    BUILT_FROM_TEXT,
+    CATCHES,
+    COMPLEX,
+    HOOKS,
+    INFERENCE_SWITCHED,
+    LOOKS_AT_FRAMES,
+    LOOKS_AT_OBJECTS,
+    OTHER_NETWORK,
+    OWN_TENSORS,
+    PATCHED,
+    RUNS_WITHIN,
+    SET_BY_NAME,
+    SIDE_STREAM,
+    WRAPPED,
+    Fear,
+    feared,
+)
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.graphless import may_record
-from perflint.facts.hidden import hidden_runs, may_intercept
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.loops import (
     Heat,
@@ -23,11 +42,11 @@ from perflint.facts.loops import (
     once_then_leaves,
 )
 from perflint.facts.names import NETWORK_CALL
+from perflint.facts.networks import is_known_function
 from perflint.facts.proofs import (
     free_name,
     inspects_itself,
     no_copy_in_flight,
-    plain_tensors,
     suspends,
     untimed,
 )
@@ -46,6 +65,7 @@ from perflint.facts.recurrent import (
 from perflint.facts.retention import kept_by
 from perflint.facts.same_value import single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
+from perflint.facts.surgery import surgery
 from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, target_of, without_cuda
@@ -94,11 +114,26 @@ from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, keyword, words
 
 __all__ = [
+    "AUTOCAST",
+    "BUILT_FROM_TEXT",
+    "CATCHES",
+    "COMPLEX",
     "DATA_LOADER",
+    "HOOKS",
     "IDLE_SINKS",
+    "INFERENCE_SWITCHED",
+    "LOOKS_AT_FRAMES",
+    "LOOKS_AT_OBJECTS",
     "NETWORK_CALL",
+    "OTHER_NETWORK",
+    "OWN_TENSORS",
+    "PATCHED",
     "RECURRENT_CALL",
     "RECURRENT_LAYER",
+    "RUNS_WITHIN",
+    "SET_BY_NAME",
+    "SIDE_STREAM",
+    "WRAPPED",
     "Alternative",
     "Applicability",
     "Batch",
@@ -114,6 +149,7 @@ __all__ = [
     "Edit",
     "Elements",
     "External",
+    "Fear",
     "Finding",
     "Fix",
     "Flow",
@@ -158,6 +194,7 @@ __all__ = [
     "delete_statement",
     "device_place",
     "dtype_of",
+    "feared",
     "feeds_rnn",
     "find_method",
     "flow_of",
@@ -173,6 +210,7 @@ __all__ = [
     "is_blocking",
     "is_differentiated",
     "is_guard",
+    "is_known_function",
     "is_module_name",
     "is_neural_module",
     "is_optimizer",
@@ -182,7 +220,6 @@ __all__ = [
     "is_zero_state",
     "kept_by",
     "keyword",
-    "may_intercept",
     "may_record",
     "may_run_module",
     "move_before",
@@ -195,7 +232,6 @@ __all__ = [
     "origins",
     "path_of",
     "place_of",
-    "plain_tensors",
     "remove_keyword",
     "replace",
     "replace_statement",
@@ -206,6 +242,7 @@ __all__ = [
     "stays_as_is",
     "step_definitions",
     "stored_for_training",
+    "surgery",
     "suspends",
     "target_of",
     "tensor_ends",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
-from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
+from perflint.facts.decorators import hands_on
 from perflint.facts.flow import flow_of, path_of
 from perflint.facts.frames import Inferring
 from perflint.facts.values import (
@@ -153,7 +153,7 @@ class Callers:
                     complete = False
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
-        if scope.decorators and not _only_transparent(scope):
+        if not hands_on(self._inference.module_name, scope):
             complete = False
         if complete and self._is_offered(scope):
             complete = False
@@ -293,10 +293,6 @@ def _mentions(scope: Scope, name: str) -> list[ast.expr]:
         return list(flow_of(scope).mentions.get(name, ()))  # an import is none
     except SyntaxProblem:
         return []
-
-
-def _only_transparent(scope: Scope) -> bool:
-    return all(decorator_name(d) in TRANSPARENT_DECORATORS for d in scope.decorators)
 
 
 _ANNOTATED = (

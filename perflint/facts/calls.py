@@ -543,7 +543,8 @@ def call_object(inference: Inferring, callee: Object, node: ast.Call, frame: Fra
         built = callee.site[1] if isinstance(callee.site, tuple) else None
         one_number = reduction in ("mean", "sum") and isinstance(built, ast.Call) and _reduces(built, 1)
         changed = one_number and inference.project.program_may_hold(frame.scope.module.source.path, _SETS_REDUCTION)
-        return one(Tensor(place, 0 if one_number and not changed else None, "float", fresh=True))
+        dtype = _loss_type(inference, _FUNCTION_OF.get(last, ""), node, frame)
+        return one(Tensor(place, 0 if one_number and not changed else None, dtype, fresh=True))
     if last in ("LSTM", "GRU", "RNN", "LSTMCell"):
         return one(Sequence((one(Tensor(place, dtype="float", fresh=True)), one(Output(place)))))
     if callee.qualname in ("torch.nn.Module", "torch.nn.Sequential", "torch.nn.DataParallel") or "parallel" in callee.qualname:
@@ -553,6 +554,18 @@ def call_object(inference: Inferring, callee: Object, node: ast.Call, frame: Fra
         fresh = last not in ALIASING_MODULES and isinstance(built, ast.Call) and not works_in_place(built)
         return one(Tensor(place, dtype="float", fresh=fresh))
     return one(Output(place))
+
+
+_TAKES_INTEGERS = words("l1_loss hinge_embedding_loss margin_ranking_loss")
+_FUNCTION_OF = {"L1Loss": "l1_loss", "HingeEmbeddingLoss": "hinge_embedding_loss", "MarginRankingLoss": "margin_ranking_loss"}
+
+
+def _loss_type(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> str:
+    """The type of a loss: floating, but for the few that give an integer for integers."""
+    if name not in _TAKES_INTEGERS:
+        return "float"
+    given = [a for part in node.args for a in inference.infer(part, frame).alternatives]
+    return "float" if any(isinstance(a, Output) or (isinstance(a, Tensor) and "float" in a.dtype) for a in given) else ""
 
 
 _SETS_REDUCTION = any_layout(rb"\. reduction =(?!=)|[\"']reduction[\"'] ,")
@@ -758,7 +771,7 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
             known = inference.infer(reduction, frame).literal if reduction is not None else "mean"
             place = meeting_place(inference.argument_places(node, frame))
             one_number = known in ("mean", "sum") and _reduces(node, 3)
-            return one(Tensor(place, 0 if one_number else None, "float", fresh=True))
+            return one(Tensor(place, 0 if one_number else None, _loss_type(inference, last, node, frame), fresh=True))
         if last in ("Stream", "Event"):
             return one(Object(qualname, site=(frame.scope, node)))
         if package == "torch.cuda" and last in ("current_stream", "default_stream"):

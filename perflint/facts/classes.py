@@ -148,7 +148,7 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
         if any((path_of(d) or "").endswith("property") for d in method.decorators):
             bound = inference.bound(method, base, depth - 1)
             return inference.returned(bound) if bound is not None else UNKNOWN
-        return one(FunctionRef(method, one(base) if isinstance(base, Instance) else None))
+        return inference.reference(method, one(base) if isinstance(base, Instance) else None)
     if depth <= 0:
         return UNKNOWN
     values: list[Value] = []

@@ -14,6 +14,7 @@ from perflint.facts.versions import depends_on, oldest_versions
 from perflint.facts.waits import HostWait, find_waits
 from perflint.project.project import Project
 from perflint.project.trace import Memo
+from perflint.rule.obligations import Obligation
 from perflint.source.syntax import Scope
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Facts:
         self.sinks = Sinks(self.inference, self.loops)
         self.grad_mode = GradMode(self.inference)
         self._target_versions = target_versions or {}
+        self.surgery: Memo[str, list[Obligation]] = Memo(project.trace)
+        """What each file does to networks from outside, as `surgery` finds it."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._waits: Memo[Scope, list[HostWait]] = Memo(project.trace)

@@ -11,7 +11,7 @@ from perflint.facts.flow import Definition, Flow
 from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, FunctionRef, Place, Value
 from perflint.project.project import Project
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Module, Scope
 
 MAX_DEPTH: Final = 4
 """How many function borders one question may cross."""
@@ -52,6 +52,12 @@ class Inferring(Protocol):
 
     def parameter(self, frame: Frame, name: str) -> Value:
         """The value of a parameter: what this frame binds, else what the call sites pass."""
+
+    def module_name(self, module: Module, name: str, depth: int) -> Value:
+        """The value of a module's global variable, joined over all its assignments."""
+
+    def reference(self, scope: Scope, receiver: Value | None = None) -> Value:
+        """What a function's name gives: the function, or also what its decorators put in its place."""
 
     def member(self, base: Alternative, name: str, depth: int) -> Value:
         """The attribute `name` of an alternative."""

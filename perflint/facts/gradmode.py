@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 
 from perflint.facts.api_tables import GRAD_OFF
+from perflint.facts.fears import AUTOCAST
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import External
 from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import any_layout
-
-_AUTOCAST = any_layout(rb"autocast|precision|\bamp\b|\bAccelerator \(|\bFabric \(|\b[fb][pf]?16\b")
 
 
 class GradMode:
@@ -42,7 +40,7 @@ class GradMode:
 
     def may_autocast(self, scope: Scope, node: ast.AST, depth: int = 3) -> bool:
         """Whether `node` may be evaluated in a region of mixed precision; yes where that is not known."""
-        if not self._inference.project.program_may_hold(scope.module.source.path, _AUTOCAST):
+        if not self._inference.project.program_may_hold(scope.module.source.path, AUTOCAST.pattern):
             return False
         for block in flow_of(scope).block[node].ancestry():
             if block.kind == "with" and isinstance(block.node, (ast.With, ast.AsyncWith)):
@@ -52,7 +50,7 @@ class GradMode:
 
     def may_be_called_in_autocast(self, scope: Scope, depth: int = 3) -> bool:
         """Whether a function may be called in a region of mixed precision; yes where that is not known."""
-        if scope.is_module or not self._inference.project.program_may_hold(scope.module.source.path, _AUTOCAST):
+        if scope.is_module or not self._inference.project.program_may_hold(scope.module.source.path, AUTOCAST.pattern):
             return False
         if depth == 0 or any("autocast" in ast.unparse(decorator) for decorator in scope.decorators):
             return True

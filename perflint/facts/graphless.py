@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from perflint.facts import operations
+from perflint.facts import classes, operations
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.operations import Memory, Result
@@ -14,6 +14,7 @@ from perflint.facts.values import (
     Elements,
     External,
     FunctionRef,
+    Instance,
     Literal,
     Mapping,
     Number,
@@ -31,6 +32,7 @@ _SHOWN_WHOLE = re.compile(r"%[-#0 +\d.*]*[rsa]")
 _SHOWS = words("print str repr ascii format")
 _ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
 _COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")
+_TEXTS = words("__repr__ __str__ __format__")
 _KEEPING_NUMBERS = words("requires_grad_ detach_ share_memory_ unscale_")
 _MADE = (ast.BinOp, ast.Compare, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp, ast.Constant)
 
@@ -91,10 +93,13 @@ class _Look:
         """Whether a text is made of a tensor that may belong to a graph; a formatted scalar is a number only."""
         match node:
             case ast.Call(func=func, args=args, keywords=keywords) if (path_of(func) or "") in _SHOWS:
-                return any(may_record(self.value(given)) for given in (*args, *(k.value for k in keywords)))
+                values = [self.value(given) for given in (*args, *(k.value for k in keywords))]
+                return any(may_record(value) or value.may(self.shows_parts) for value in values)
             case ast.Name(id=name, ctx=ast.Load()) if name in _SHOWS and name not in self.flow.defined:
                 parent = self.flow.parent.get(node)
                 return isinstance(parent, ast.Call) and parent.func is not node and path_of(parent.func) != "isinstance"
+            case ast.FormattedValue(value=value) if self.value(value).may(self.shows_parts):
+                return True
             case ast.FormattedValue(value=value, conversion=conversion, format_spec=spec):
                 return (spec is None or conversion != -1) and may_record(self.value(value), scalars=conversion != -1)
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
@@ -107,6 +112,15 @@ class _Look:
                 whole = "!" in ast.unparse(text_node)
                 return any(may_record(self.value(given), scalars=whole) for given in (*args, *(k.value for k in keywords)))
         return False
+
+    def shows_parts(self, alternative: object) -> bool:
+        """Whether the text of an object may be made of its parts: a dataclass, or a class that says itself how it is shown."""
+        if not isinstance(alternative, Instance) or classes.is_module(self.facts.inference, alternative.cls):
+            return False
+        return any(
+            isinstance(a, str) or a.node.decorator_list or _TEXTS & a.methods.keys()
+            for a in classes.ancestors(self.facts.inference, alternative.cls)
+        )
 
     def copies(self, call: ast.Call) -> bool:
         """Whether a call makes an array of a tensor that may belong to a graph, or copies it with its graph."""

@@ -11,23 +11,11 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.values import ClassRef, FunctionRef, Instance, Loader, Object, Sequence, Value
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout
 
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
 _LOADED = (ast.Name, ast.Attribute, ast.Subscript)
 _LOADS = frozenset(("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "__call__"))
 _BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
-
-
-_INTERCEPTS = any_layout(
-    rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|__torch_function__|__torch_dispatch__)\b"
-    rb"|\. (?:forward|zero_grad|__call__|__class__) =(?!=)|['\"](?:forward|zero_grad|__call__)['\"]"
-)
-
-
-def may_intercept(facts: Facts, path: str) -> bool:
-    """Whether a program has code that torch may run within its own operations: hooks, other methods in their place."""
-    return facts.project.program_may_hold(path, _INTERCEPTS)
 
 
 def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Scope]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from perflint.facts import calls, classes, operations
 from perflint.facts.callers import Callers
-from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
+from perflint.facts.decorators import hands_on, is_plain_class
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.frames import MAX_DEPTH, Frame
 from perflint.facts.names import canonical, hinted, hinted_call
@@ -256,8 +256,8 @@ class Inference:
         match binding.node:
             case ast.alias() as alias:
                 return self._imported(alias, binding.statement, module)
-            case ast.ClassDef():
-                return _class(name, module)
+            case ast.ClassDef() as node:
+                return self._class(name, module, node)
             case ast.Assign(value=ast.Constant(value=value)) | ast.AnnAssign(value=ast.Constant(value=value)):
                 return one(Literal(value))
         return self._function(binding.node, module.top)
@@ -303,7 +303,7 @@ class Inference:
             case "function":
                 return self._function(definition.node, frame.scope)
             case "class":
-                return _class(definition.name, frame.scope.module)
+                return self._class(definition.name, frame.scope.module, definition.node)
             case "except":
                 return one(Object("builtins.Exception"))
             case _:
@@ -320,11 +320,22 @@ class Inference:
     def _function(self, node: ast.AST, scope: Scope) -> Value:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if not scope.is_module:
-                return one(FunctionRef(flow_of(scope).inner_scope(node)))
+                return self.reference(flow_of(scope).inner_scope(node))
             found: Scope | None = scope.module.scopes.get(node.name)
-            return one(FunctionRef(found)) if found is not None else UNKNOWN
+            return self.reference(found) if found is not None else UNKNOWN
         placeholder = scope.module.placeholders.get(getattr(node, "lineno", 0))
-        return one(FunctionRef(placeholder)) if isinstance(placeholder, Scope) else UNKNOWN
+        return self.reference(placeholder) if isinstance(placeholder, Scope) else UNKNOWN
+
+    def reference(self, scope: Scope, receiver: Value | None = None) -> Value:
+        """What a function's name gives: the function, or also what its decorators put in its place."""
+        return Value(frozenset((FunctionRef(scope, receiver),)), open=not hands_on(self.module_name, scope))
+
+    def _class(self, name: str, module: Module, node: ast.AST) -> Value:
+        """What a class statement gives: the class, or also what its decorators and its metaclass make of it."""
+        found = module.classes.get(name)
+        if found is None or found.node is not node:
+            return UNKNOWN
+        return Value(frozenset((ClassRef(found),)), open=not is_plain_class(self.module_name, found))
 
     def _imported(self, alias: ast.AST, statement: ast.AST, module: Module) -> Value:
         assert isinstance(alias, ast.alias)
@@ -611,9 +622,7 @@ class Inference:
         if not values:
             return UNKNOWN  # abstract: a subclass says what it returns
         result = join(values)
-        if any(decorator_name(d) not in TRANSPARENT_DECORATORS for d in scope.decorators):
-            return Value(result.alternatives, open=True)
-        return result
+        return result if hands_on(self.module_name, scope) else Value(result.alternatives, open=True)
 
 
 # -- helpers without state -----------------------------------------------------------------------------------------------
@@ -752,11 +761,6 @@ def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
 
 def _by_order(definition: Definition) -> int:
     return definition.order
-
-
-def _class(name: str, module: Module) -> Value:
-    found = module.classes.get(name)
-    return one(ClassRef(found)) if found is not None else UNKNOWN
 
 
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)

@@ -17,7 +17,7 @@ from perflint.facts.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import words
 
 _TIMING = words(
     """
@@ -26,19 +26,6 @@ _TIMING = words(
     """
 )
 _LOCALS = frozenset(("locals", "vars", "eval", "exec", "globals", "dir"))
-
-
-_OWN_TENSORS = any_layout(
-    rb"\bas_subclass\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
-    rb"|\bclass [A-Za-z_]\w* \([^()]*\bTensor [,)]"
-)
-
-
-def plain_tensors(facts: Facts, scope: Scope) -> Obligation | None:
-    """Whether the tensors of a program are torch's own: a class derived from it says itself what `item` gives."""
-    if facts.project.program_may_hold(scope.module.source.path, _OWN_TENSORS):
-        return Obligation(Kind.PLAIN_TENSORS, "the program has tensors of a class of its own, or looks at each operation")
-    return None
 
 
 def untimed(calls: Iterable[ast.Call]) -> Obligation | None:

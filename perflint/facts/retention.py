@@ -10,24 +10,31 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from perflint.facts import operations
+from perflint.facts.calls import argument
 from perflint.facts.classes import ancestors, find_method, is_module
-from perflint.facts.decorators import TRANSPARENT_DECORATORS, decorator_name
+from perflint.facts.decorators import caches, decorator_name, is_plain
 from perflint.facts.facts import Facts
+from perflint.facts.fears import OTHER_NETWORK, feared
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
-from perflint.facts.hidden import hidden_runs, may_intercept
+from perflint.facts.hidden import hidden_runs
+from perflint.facts.networks import COMPUTES_NOTHING, Network, is_known_function
+from perflint.facts.surgery import surgery
 from perflint.facts.values import (
     UNKNOWN,
     Alternative,
     Batch,
     ClassRef,
     Device,
+    Elements,
     External,
     FunctionRef,
     Instance,
     Literal,
+    Loader,
     Number,
     Object,
     Output,
+    Sequence,
     Tensor,
     Text,
     Value,
@@ -49,11 +56,6 @@ _KEEPING_TORCH = words(
     torch.compile torch.jit.trace torch.jit.script torch.load torch.hub.load torch.set_grad_enabled torch.enable_grad
     """
 )
-_WRAPPED = any_layout(
-    rb"DataParallel|FullySharded|FSDP\b|\bDDP\b|torch \. compile|\. compile \(|torch \. jit|[fF]abric\b|\baccelerate\b"
-    rb"|\bAccelerator \("
-)
-_LAZY = any_layout(rb"\bLazy[A-Z]\w* \(")
 _LOOKS = any_layout(rb"is_inference|\. _version\b")
 _COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
 _MODULE_METHODS = words(
@@ -63,6 +65,22 @@ _READING_METHODS = words("keys values items get join format split startswith")
 """Methods of containers and texts that keep nothing."""
 
 
+_KEEPS_NOTHING = words(
+    """
+    matmul scaled_dot_product_attention multi_head_attention_forward linear bilinear cdist LSTM GRU RNN LSTMCell GRUCell RNNCell
+    MultiheadAttention Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer
+    is_grad_enabled all_reduce all_gather reduce broadcast barrier synchronize
+    """
+)
+"""What of torch keeps nothing, though some of it rounds differently without autograd."""
+_DIVIDING = words("torch.utils.data.Subset torch.utils.data.ConcatDataset torch.utils.data.dataset.Subset")
+
+
+def _divides(callee: Alternative) -> bool:
+    """Whether a call divides a dataset, or joins several."""
+    return isinstance(callee, External) and callee.qualname in _DIVIDING | {"torch.utils.data.random_split"}
+
+
 def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> Obligation | None:
     """Why some code may keep a tensor that it sees or makes; None when it does not.
 
@@ -70,7 +88,9 @@ def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[a
     operators of the project's classes, and functions that are handed on.
     """
     proof = _Proof(facts)
-    return next(chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes)), None)
+    nodes = list(nodes)
+    found = chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes))
+    return next(found, None)
 
 
 class _Proof:
@@ -79,12 +99,9 @@ class _Proof:
         self.seen: set[object] = set()
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
-        if self.facts.project.program_may_hold(scope.module.source.path, _LAZY):
-            yield Obligation(Kind.NO_LAZY_MODULES, "the program has layers that make their parameters when they run first")
-        if may_intercept(self.facts, scope.module.source.path):
-            yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
-        if scope.module.holds(_WRAPPED):
-            yield Obligation(Kind.PLAIN_MODULES, "a model of this file is wrapped or compiled")
+        path = scope.module.source.path
+        yield from feared(self.facts.project, path, *OTHER_NETWORK)
+        yield from surgery(self.facts, path)
         for call in calls:
             yield from self.call(scope, call)
 
@@ -114,26 +131,93 @@ class _Proof:
                 yield from self.scope(target)
                 if _is_abstract(target):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is abstract")
-            case Instance(cls):
-                yield from self.cls(cls)
-            case ClassRef(cls):
-                yield from self.cls(cls)
+            case Instance(cls) | ClassRef(cls):
+                if is_module(self.inference, cls):
+                    yield from self.network(Instance(cls), name)
+                else:
+                    yield from self.cls(cls)
             case External(qualname) | Object(qualname) if "Lazy" in qualname:
                 yield Obligation(Kind.NO_LAZY_MODULES, f"`{name}` makes its parameters when it runs first")
             case External(qualname):
                 if (
                     not qualname.startswith(_PURE_PACKAGES)
                     or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
+                    or qualname.endswith("__setattr__")
                     or _changes(qualname)
+                    or (qualname.startswith("torch.") and not self.is_of_torch(qualname))
                 ):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
             case Object(qualname):
                 if not qualname.startswith(_PURE_OBJECTS) or qualname == "torch.nn.Module":
                     yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` may be any module")
+                elif qualname.startswith("torch.nn."):
+                    yield from self.network(callee, name)
             case Tensor() | Number() | Literal() | Text() | Device():
                 pass
             case _:
                 yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
+
+    def is_of_torch(self, qualname: str) -> bool:
+        """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
+        last = qualname.rpartition(".")[2]
+        return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
+
+    def samples(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
+        """The datasets of the loaders that some code iterates over: what is not known may keep what it makes."""
+        for node in nodes:
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+                for alternative in self.inference.value(scope, node.iter).alternatives:
+                    if isinstance(alternative, Loader) and isinstance(alternative.site, tuple):
+                        inner, call = alternative.site
+                        dataset = argument(call, 0, "dataset")
+                        if dataset is not None:
+                            yield from self.dataset(inner, dataset, 5)
+
+    def dataset(self, scope: Scope, node: ast.expr, depth: int) -> Iterator[Obligation]:
+        unknown = Obligation(Kind.RETENTION, f"`{ast.unparse(node)}` may be any dataset, and keep what it makes")
+        value = self.inference.value(scope, node)
+        if depth and (value.open or not value.alternatives):
+            inner: ast.expr | None = None
+            match node:
+                case ast.Subscript(value=inner):
+                    pass
+                case ast.Call(args=[inner, *_]) if self.inference.value(scope, node.func).must(_divides):
+                    pass
+                case ast.Name():
+                    definitions = flow_of(scope).reaching.get(node, frozenset())
+                    if len(definitions) == 1:
+                        inner = next(iter(definitions)).value
+            if inner is not None:
+                yield from self.dataset(scope, inner, depth - 1)
+                return
+        if value.open or not value.alternatives:
+            yield unknown
+        for alternative in value.alternatives:
+            match alternative:
+                case Instance(cls):
+                    yield from self.cls(cls)
+                case Object(qualname, site=site) if qualname in _DIVIDING and isinstance(site, tuple) and depth:
+                    parts = site[1].args[0] if site[1].args else None
+                    for part in getattr(parts, "elts", [parts]) if parts is not None else ():
+                        yield from self.dataset(site[0], part, depth - 1)
+                case Object(qualname) if qualname == "torch.utils.data.TensorDataset" or qualname.startswith(
+                    "torchvision.datasets."
+                ):
+                    pass
+                case Sequence() | Elements() | Literal() | Tensor():
+                    pass
+                case _:
+                    yield unknown
+
+    def network(self, network: Alternative, name: str) -> Iterator[Obligation]:
+        """A network: all its layers are known, and none of the project's own keeps anything."""
+        proof = Network(self.facts, name, set(), records=False)
+        yield from proof.kinds(proof.layer(network, name))
+        for reached in proof.seen:
+            if isinstance(reached, Class):
+                yield from self.cls(reached)
+            elif isinstance(reached, Scope) and reached.owner is None:
+                yield from self.scope(reached)
 
     def cls(self, cls: Class) -> Iterator[Obligation]:
         """Everything that the methods of a class may run, its constructor included: it builds the parts."""
@@ -145,8 +229,6 @@ class _Proof:
                 if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
                     yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
             else:
-                if ancestor.module.holds(_WRAPPED):
-                    yield Obligation(Kind.PLAIN_MODULES, f"a model of {ancestor.module.name} is wrapped or compiled")
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=method.name == "__init__")
 
@@ -158,9 +240,9 @@ class _Proof:
         if len(self.seen) > MAX_SCOPES:
             yield Obligation(Kind.UNKNOWN_CODE, "the model is too large to follow")
             return
-        if any("cache" in ast.unparse(d) for d in scope.decorators):
+        if caches(self.inference.module_name, scope):
             yield Obligation(Kind.RETENTION, f"`{scope.name}` caches its results")
-        if any(decorator_name(d) not in TRANSPARENT_DECORATORS for d in scope.decorators):
+        elif not is_plain(self.inference.module_name, scope):
             yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` is wrapped by a decorator")
         try:
             flow = flow_of(scope)

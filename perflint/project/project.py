@@ -400,13 +400,13 @@ class Project:
                         pending.append(file)
 
     def imports(self, path: str) -> set[str]:
-        """Files of the project that the file at `path` imports."""
+        """Files of the project that the file at `path` imports, or may import by names that it mentions."""
         self.trace.note("imports", path)
         return self._find_imports(path)
 
     def _find_imports(self, path: str) -> set[str]:
         if path not in self._imports:
-            self._imports[path] = set(self._imports_of(path)) - {path}
+            self._imports[path] = {*self._imports_of(path), *self._imports_by_name_of(path)} - {path}
             self.found_out.add(path)
         return self._imports[path]
 
@@ -423,6 +423,41 @@ class Project:
                 target = self._target(start, f"{dotted}.{name}" if dotted else name)
                 if target is not None:
                     yield target
+
+    def _imports_by_name_of(self, path: str) -> Iterator[str]:
+        """The files that a file may import otherwise than by import statements: `importlib`, `runpy`, a changed `sys.path`.
+
+        It names them, or their folders.
+        """
+        said = self._said(path)
+        directory = os.path.dirname(path)
+        near = (directory, self.root, os.path.join(self.root, "src"))
+        for word in said.mentioned & self._named.keys():
+            anywhere = word.endswith(".") or bool(said.elsewhere)
+            yield from (file for file in self._named[word] if anywhere or os.path.dirname(file) in near)
+        words: set[str] = set()
+        for dotted, names in said.elsewhere:
+            if self._target(directory, dotted) is None:
+                first, _, rest = dotted.partition(".")
+                if not rest:
+                    words.add(first)
+                if f"{first}." in self._named:
+                    words |= {rest.rpartition(".")[2], *names}
+        for word in words & self._named.keys():
+            yield from self._named[word]
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """The files by their names and by those of their folders."""
+        named: dict[str, list[str]] = {}
+        for path in sorted(self.files):
+            folder, name = os.path.split(path)
+            own = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+            if own not in ("__main__", "setup", "conftest"):
+                named.setdefault(own, []).append(path)
+            if folder != self.root:
+                named.setdefault(f"{os.path.basename(folder)}.", []).append(path)
+        return named
 
     def _target(self, start: str, dotted: str) -> str | None:
         """What an import means: the answer is part of that to a question about imports, so it is no question itself."""
@@ -485,6 +520,12 @@ class Project:
             return True
         self.trace.note("large", path)
         return self._has_large_program(path)
+
+    def members(self, path: str) -> list[str] | None:
+        """The files that run together with a file, nearest first; None where there are more than are looked at."""
+        self.trace.note("members", path)
+        found = list(self._program(path))
+        return [file for file in found if file is not None] if None not in found else None
 
     def _has_large_program(self, path: str) -> bool:
         if path not in self._is_large:
@@ -626,6 +667,8 @@ class Project:
                 return self._training_near(about[0])
             case "large":
                 return "yes" if self._has_large_program(about[0]) else ""
+            case "members":
+                return _digest_of(file or "" for file in self._program(about[0]))
             case "program":
                 return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
             case "near":

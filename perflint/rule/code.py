@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, Loop, flow_of
+from perflint.facts.fears import Fear, feared
+from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_guard
@@ -161,6 +162,10 @@ class Code:
         """Whether autograd is off where `node` is evaluated; None when that is not known."""
         return self.facts.grad_mode.is_off(self.scope, node)
 
+    def feared(self, *fears: Fear) -> Iterator[Obligation]:
+        """What the program may hold of some program-wide fears: an obligation each."""
+        return feared(self.facts.project, self.source.path, *fears)
+
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def finding(
@@ -171,18 +176,30 @@ class Code:
         missing: Iterable[Obligation | None] = (),
         *,
         waits: Iterable[ast.AST] = (),
+        severity: Severity | None = None,
     ) -> Finding:
         """A finding at a node.
 
         missing: the proofs that a (safe) fix would need and that do not hold; None entries are dropped. waits: the
-        expressions that make the CPU wait for the device now and no longer do after the fix.
+        expressions that make the CPU wait for the device now and no longer do after the fix. severity: another one than the
+        rule's.
         """
         start, end = self.span(node)
         obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule, rate = self.rule, rate_of(self.facts, self.scope, node)
         return Finding(
-            rule.name, rule.severity, rule.category, message, start, end, fix, obligations, offsets, rule.costs, rate
+            rule.name,
+            severity or rule.severity,
+            rule.category,
+            message,
+            start,
+            end,
+            fix,
+            obligations,
+            offsets,
+            rule.costs,
+            rate,
         )
 
     def fix(
@@ -225,13 +242,15 @@ class Code:
     def name_for(self, module: str) -> tuple[str, tuple[Import, ...]]:
         """How the file spells a top-level package such as `torch`, and the import that this needs.
 
+        The name is bound where the function is defined, so a decorator of it may use it, and for as long as the file is used.
+
         Raises:
-            CannotRewrite: the package's name means something else here.
+            CannotRewrite: the package's name means something else here, or only sometimes.
 
         """
         top = flow_of(self.scope.module.top)
         for definition in top.definitions:
-            if definition.kind == "import" and definition.block is top.block[top.statement(definition.node)]:
+            if definition.kind == "import" and definition.block.parent is None and self._stays_bound(definition):
                 value = self.facts.inference.module_name(self.scope.module, definition.name, 1)
                 if value.must(lambda a: a == External(module)) and self._is_global(definition.name):
                     return definition.name, ()
@@ -239,10 +258,22 @@ class Code:
             raise CannotRewrite(f"`{module}` means something else here")
         return module, (Import(module),)
 
+    def _stays_bound(self, definition: Definition) -> bool:
+        """Whether an import stands above the function that is looked at, and its name is never deleted."""
+        if not self.scope.is_module and getattr(definition.node, "lineno", 0) > self.scope.row:
+            return False
+        top = flow_of(self.scope.module.top)
+        return not any(
+            isinstance(node, ast.Delete) and any(path_of(target) == definition.name for target in node.targets)
+            for node in top.order
+        )
+
     def _is_global(self, name: str) -> bool:
         scope: Scope | None = self.scope
         while scope is not None and not scope.is_module:
             if flow_of(scope).definitions_of(name):
+                return False
+            if scope.owner is not None and name in scope.owner.variables | scope.owner.methods.keys():
                 return False
             scope = scope.parent
         return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.source.words import any_layout
@@ -13,6 +14,10 @@ _IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\
 
 BACKWARD = any_layout(rb"backward \(")
 _LOADER = re.compile(rb"oader[\s\\():,.]")
+_BY_NAME = any_layout(rb"\b(?:import_module|__import__|run_path|run_module|spec_from_file_location|SourceFileLoader) \(")
+_IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module", "spec_from_file_location", "SourceFileLoader"))
+_CHANGED_PATH = any_layout(rb"sys \. path\b|\baddsitedir\b|from sys import path\b")
+_PLACE = re.compile(r"[\w./\\-]+")
 
 
 @dataclass(slots=True)
@@ -20,12 +25,17 @@ class TextFacts:
     """What is known of a text. Small, for a run keeps one for each file.
 
     digest: of the text. trains: whether it has the words of a training loop. helpers: the functions that run a backward
-    pass, as `Project.backward_helpers` counts them; None until somebody looks at the functions.
+    pass, as `Project.backward_helpers` counts them; None until somebody looks at the functions. mentioned: what
+    it may import by other means than its statements, modules and folders by their names.
+    elsewhere: what it
+    imports, with the names, if it changes where modules are looked for.
     """
 
     digest: str
     trains: bool
     helpers: frozenset[str] | None
+    mentioned: frozenset[str]
+    elsewhere: frozenset[tuple[str, frozenset[str]]]
     _statements: bytes
     """The text's import statements: they are few, and found again faster in here than kept apart."""
 
@@ -36,7 +46,7 @@ class TextFacts:
         statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
         backward = BACKWARD.search(text) is not None
         trains = backward or b"zero_grad" in text or _LOADER.search(text) is not None
-        return cls(digest, trains, None if backward else frozenset(), statements)
+        return cls(digest, trains, None if backward else frozenset(), _named_in(text), _imported_in(text), statements)
 
     def imports(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """What the text imports: the level, the module, and the names that are taken from it, None for `import module`."""
@@ -48,3 +58,60 @@ class TextFacts:
             else:
                 taken = re.findall(rb"\w+", re.sub(rb"\bas\s+\w+", b"", names))
                 yield len(dots), dotted.decode("utf-8", "replace"), [name.decode() for name in taken]
+
+
+def _named_in(text: bytes) -> frozenset[str]:
+    """The modules that a text may import by other means than import statements that are followed.
+
+    Those that it names in a call such as `import_module("engine")`; all that it has in quotes where a call gets a variable.
+    A name with a dot behind it is that of a folder.
+    """
+    if _BY_NAME.search(text) is None:
+        return frozenset()
+    nodes = _nodes_of(text)
+    found: set[str] = set()
+    for call in (n for n in nodes if isinstance(n, ast.Call) and _last_name(n.func) in _IMPORTERS):
+        named = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
+        lists = [n.iter for n in nodes if isinstance(n, ast.For) and isinstance(n.target, ast.Name) and n.target.id in named]
+        given = _texts_in(part for node in (call, *lists) for part in ast.walk(node))
+        by_path = _last_name(call.func) not in ("import_module", "__import__", "run_module")
+        for quoted in given or _texts_in(nodes):
+            if not by_path or "/" in quoted or quoted.endswith(".py"):
+                found |= set(_places_in(quoted))
+    return frozenset(found)
+
+
+def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:
+    """What a text that changes `sys.path` imports: modules, with the names that are taken from them."""
+    if _CHANGED_PATH.search(text) is None:
+        return frozenset()
+    found: set[tuple[str, frozenset[str]]] = set()
+    for node in _nodes_of(text):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, frozenset()) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "", frozenset(alias.name for alias in node.names)))
+    return frozenset(found)
+
+
+def _nodes_of(text: bytes) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _texts_in(nodes: Iterable[ast.AST]) -> list[str]:
+    """The strings among some nodes that may be names of modules or paths."""
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and _PLACE.fullmatch(n.value)]
+
+
+def _places_in(text: str) -> Iterator[str]:
+    """The module and the folders that a dotted name or a path consists of."""
+    *folders, last = re.split(r"[./\\]", text.removesuffix(".py"))
+    yield last
+    yield from (f"{folder}." for folder in folders)

@@ -40,6 +40,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    SIDE_STREAM,
     Batch,
     CannotRewrite,
     Code,
@@ -114,7 +115,7 @@ def check(code: Code) -> Iterator[Finding]:
             _not_cuda(code, call, target),
             _may_be_on_device(receiver),
             stays_as_is(code.facts, code.scope, call.func.value),
-            _other_stream(code),
+            *code.feared(SIDE_STREAM),
         ]
         fix = None
         if code.options.runtime and not any(_open_at_run_time(missing)) and _is_plain_move(call) and any(missing):
@@ -177,18 +178,6 @@ def _may_be_on_device(receiver: Value) -> Obligation | None:
     if receiver.must(lambda a: place_of(a) is Place.HOST):
         return None
     return Obligation(Kind.VALUE, "the tensor may be on a device already")
-
-
-_SIDE_STREAM = any_layout(rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \(|[^_\w]StreamContext \(")
-
-
-def _other_stream(code: Code) -> Obligation | None:
-    """Whether another stream than the copy's may read the result: only a blocking copy is over before that."""
-    if code.facts.project.program_may_hold(code.source.path, _SIDE_STREAM):
-        return Obligation(
-            Kind.ONE_STREAM, "the program works with several streams, and another one may read before the copy is done"
-        )
-    return None
 
 
 def _open_at_run_time(missing: list[Obligation | None]) -> Iterator[Obligation]:

@@ -47,6 +47,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from perflint.api import (
+    BUILT_FROM_TEXT,
+    OWN_TENSORS,
+    PATCHED,
     Block,
     CannotRewrite,
     Code,
@@ -65,7 +68,6 @@ from perflint.api import (
     insert_before,
     no_copy_in_flight,
     path_of,
-    plain_tensors,
     replace,
     rule,
     step_definitions,
@@ -238,7 +240,7 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
             Kind.CONTROL_FLOW, "no read runs on every path, so reading once would add a wait to the steps that read nothing"
         )
     between = list(flow.calls_between(reads[0].node, reads[-1].node))
-    yield plain_tensors(code.facts, code.scope)
+    yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT, PATCHED)
     yield untimed(between)
     yield no_copy_in_flight(code.facts, code.scope, between)
     if free_name(code.scope, _wanted(tensor)) is None:
@@ -263,9 +265,17 @@ def _merged(code: Code, reads: list[HostRead]) -> Iterator[Edit | Import]:
         raise CannotRewrite("the tensor is bound in the statement that reads it")
     if isinstance(anchor, ast.If) and _is_elif(code, anchor):
         raise CannotRewrite("the first read stands in an `elif`")
-    yield insert_before(code.source, anchor, f"{name} = {code.text(tensor)}.item()")
+    number = f"float({code.text(tensor)})" if _warns(code, reads) else f"{code.text(tensor)}.item()"
+    yield insert_before(code.source, anchor, f"{name} = {number}")
     for read in reads:
         yield replace(code.source, read.node, name)
+
+
+def _warns(code: Code, reads: list[HostRead]) -> bool:
+    """Whether a read is `float` of a tensor that may belong to a graph, of which torch warns once."""
+    return any(read.kind is ReadKind.CONVERSION for read in reads) and not code.value(reads[0].tensor).must(
+        lambda a: isinstance(a, Tensor) and a.grad is False
+    )
 
 
 def _is_conditional(code: Code, node: ast.AST, statement: ast.stmt) -> bool:

@@ -62,6 +62,7 @@ from pathlib import Path
 
 from perflint.api import (
     NETWORK_CALL,
+    OTHER_NETWORK,
     CallSite,
     CannotRewrite,
     Code,
@@ -85,12 +86,12 @@ from perflint.api import (
     is_neural_module,
     kept_by,
     keyword,
-    may_intercept,
     may_record,
     may_run_module,
     needs_graph,
     path_of,
     rule,
+    surgery,
     suspends,
     words,
     wrap_statement,
@@ -326,8 +327,8 @@ def _unsafe(code: Code, call: ast.Call) -> Iterator[Obligation]:
         yield Obligation(Kind.CONTROL_FLOW, "the function is a generator or a coroutine")
     targets = code.facts.loops.targets(code.scope, call)
     yield from needs_graph(code.facts, code.scope, call)
-    if may_intercept(code.facts, code.source.path):
-        yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
+    yield from code.feared(*OTHER_NETWORK)
+    yield from surgery(code.facts, code.source.path)
     callee = code.value(call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(code.facts.inference, a))):
         yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
@@ -343,8 +344,7 @@ def _other_graphs(code: Code, reported: ast.Call) -> Iterator[Obligation]:
                 if end.use is not GradUse.UNKNOWN:
                     yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")
     for statement in code.flow.returns:
-        value = code.value(statement.value) if statement.value is not None else None
-        if value is not None and may_record(value):
+        if statement.value is not None and may_record(code.value(statement.value)):
             yield Obligation(Kind.GRADIENT, "a tensor is returned with its graph")
     for store in code.flow.stores:
         definitions = [d for d in code.flow.definitions_at(store) if d.value is not None]

@@ -37,6 +37,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    OWN_TENSORS,
     Alternative,
     CannotRewrite,
     Code,
@@ -104,6 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
             else None,
             _inexact(code, factory, name),
             None if device is call else no_device(code.facts, code.scope, device),
+            *code.feared(OWN_TENSORS),
             None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device),
         ]
         fix = None

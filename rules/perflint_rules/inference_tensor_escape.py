@@ -42,14 +42,17 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from perflint.api import (
     Code,
     Edit,
+    External,
     Finding,
     GradUse,
     Import,
     Kind,
+    Object,
     Obligation,
     Output,
     Region,
@@ -64,6 +67,7 @@ from perflint.api import (
     replace,
     rule,
     stored_for_training,
+    words,
 )
 
 
@@ -83,7 +87,16 @@ def check(code: Code) -> Iterator[Finding]:
         if escape is not None:
             missing = [*_missing(code, inside)]
             fix = code.fix("use no_grad", _renamed(code, manager), unless=missing)
-            yield code.finding(manager, f"{escape}; use `torch.no_grad()` here", fix, missing)
+            severity = Severity.ERROR if escape.is_certain else Severity.WARNING
+            yield code.finding(manager, f"{escape.words}; use `torch.no_grad()` here", fix, missing, severity=severity)
+
+
+@dataclass(frozen=True)
+class _Escape:
+    """How an inference tensor meets autograd. is_certain: whether it is one of the ways of which torch raises an error."""
+
+    words: str
+    is_certain: bool
 
 
 _SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
@@ -102,7 +115,7 @@ def _missing(code: Code, inside: Region) -> Iterator[Obligation]:
         yield Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")
 
 
-def _escape(code: Code, inside: Region) -> str | None:
+def _escape(code: Code, inside: Region) -> _Escape | None:
     flow = code.flow
     for definition in inside.definitions:
         if definition.value is None or definition.kind not in ("assign", "walrus"):
@@ -112,16 +125,14 @@ def _escape(code: Code, inside: Region) -> str | None:
         for use in outside:
             if value.may(lambda a: isinstance(a, (Tensor, Output))) or _runs_network(value, definition.value):
                 if any(end.use is GradUse.BACKWARD for end in graph_ends(code.facts, code.scope, use)):
-                    return (
-                        f"`{definition.name}` is an inference tensor, and line {use.lineno} gives it to autograd, which raises"
-                    )
+                    return _gives(f"`{definition.name}` is an inference tensor, and line {use.lineno}", _is_saved(code, use))
                 if _in_place(code, use):
-                    return (
-                        f"`{definition.name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
-                    )
+                    how = f"`{definition.name}` is an inference tensor, and line {use.lineno} changes it in place, which raises"
+                    return _Escape(how, True)
         if outside and isinstance(definition.value, ast.Call) and _creates_module(code, definition.value):
             if _is_trained(code, definition.name):
-                return f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"
+                how = f"the parameters of `{definition.name}` are inference tensors, so it gets no gradients"
+                return _Escape(how, False)
         if _is_tensor(value):
             escape = _used_elsewhere(code, code.scope, definition.value)
             if escape is not None:
@@ -139,11 +150,35 @@ def _escape(code: Code, inside: Region) -> str | None:
     return None
 
 
+def _gives(words: str, certain: bool) -> _Escape:
+    raises = "which raises" if certain else "which raises where it is saved for the backward pass"
+    return _Escape(f"{words} gives it to autograd, {raises}", certain)
+
+
+_SAVING = words("mse_loss l1_loss smooth_l1_loss huber_loss cross_entropy nll_loss binary_cross_entropy_with_logits")
+_SAVING_LAYERS = words(
+    "MSELoss L1Loss SmoothL1Loss HuberLoss CrossEntropyLoss NLLLoss BCEWithLogitsLoss Linear Conv1d Conv2d Conv3d"
+)
+
+
+def _is_saved(code: Code, use: ast.expr) -> bool:
+    """Whether an operation that saves its arguments for the backward pass gets the tensor itself."""
+    match code.flow.parent.get(use):
+        case ast.Call(func=func):
+            return code.value(func).must(
+                lambda a: (
+                    (isinstance(a, External) and a.qualname.startswith("torch.") and a.qualname.rpartition(".")[2] in _SAVING)
+                    or (isinstance(a, Object) and a.qualname.removeprefix("torch.nn.") in _SAVING_LAYERS)
+                )
+            )
+    return False
+
+
 def _is_tensor(value: Value) -> bool:
     return value.may(lambda a: isinstance(a, (Tensor, Output)))
 
 
-def _used_elsewhere(code: Code, scope: Scope, node: ast.expr) -> str | None:
+def _used_elsewhere(code: Code, scope: Scope, node: ast.expr) -> _Escape | None:
     """Where a caller gives an inference tensor to autograd, or a method that reads the attribute it is stored in."""
     flow = flow_of(scope)
     for end in graph_ends(code.facts, scope, node):
@@ -151,11 +186,11 @@ def _used_elsewhere(code: Code, scope: Scope, node: ast.expr) -> str | None:
             continue  # a clone that is made outside of the region is no inference tensor
         if end.use is GradUse.BACKWARD and scope is not code.scope:
             where = f"line {node.lineno} of {_file(scope)}"
-            return f"an inference tensor is returned, and {where} gives it to autograd, which raises"
+            return _gives(f"an inference tensor is returned, and {where}", False)
         mention = stored_for_training(code.facts, scope, end)
         if mention is not None and not _is_cloned(mention, scope):
             where = f"line {mention.lineno} of {_file(scope)}"
-            return f"`{ast.unparse(mention)}` is an inference tensor, and {where} gives it to autograd, which raises"
+            return _gives(f"`{ast.unparse(mention)}` is an inference tensor, and {where}", False)
     return None
 
 

@@ -38,6 +38,8 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    BUILT_FROM_TEXT,
+    OWN_TENSORS,
     Batch,
     CannotRewrite,
     Code,
@@ -62,7 +64,6 @@ from perflint.api import (
     no_copy_in_flight,
     once_then_leaves,
     path_of,
-    plain_tensors,
     replace,
     rule,
     single_definition,
@@ -105,7 +106,7 @@ def check(code: Code) -> Iterator[Finding]:
                 if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
                 else Obligation(Kind.VALUE, "the tensor may have several dimensions"),
                 Obligation(Kind.REWRITE, "the comprehension has a condition") if generator.ifs else None,
-                plain_tensors(code.facts, code.scope),
+                *code.feared(OWN_TENSORS),
                 None
                 if _keeps_type(code, node.elt, value)
                 else Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers"),
@@ -213,7 +214,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
     if suspends(flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     inside = [call for call in flow.calls if flow.within(call, loop.block)]
-    yield plain_tensors(code.facts, code.scope)
+    yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT)
     yield untimed(inside)
     yield no_copy_in_flight(code.facts, code.scope, inside)
 

@@ -1,10 +1,14 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    BUILT_FROM_TEXT,
+    COMPLEX,
+    INFERENCE_SWITCHED,
+    LOOKS_AT_FRAMES,
+    OWN_TENSORS,
     Block,
     CannotRewrite,
     Code,
@@ -19,7 +23,6 @@ from perflint.api import (
     Obligation,
     ReadKind,
     Tensor,
-    any_layout,
     insert_after_block,
     insert_before,
     inspects_itself,
@@ -28,23 +31,12 @@ from perflint.api import (
     no_copy_in_flight,
     path_of,
     place_of,
-    plain_tensors,
     replace,
     replace_statement,
     suspends,
     untimed,
     without_effect,
 )
-
-_INFERENCE_MODE = re.compile(rb"inference_mode")
-_SWITCHES_INFERENCE_MODE = any_layout(
-    rb"\binference_mode\b(?!`)(?! \( \) (?::|$))|(?<!@)(?<!\bwith\s)\btorch \. inference_mode\b(?!`)"
-    rb"|(?<!torch)(?<![\s\\])[\s\\]? \. inference_mode\b(?!`)|\wtorch \. inference_mode\b"
-    rb"|(?<![.\s\\\w`])inference_mode\b(?!`)|(?<![.\s\\])[\s\\] \binference_mode\b(?!`)",
-    re.M,
-)
-"""Anything but `with torch.inference_mode():` and the like as a decorator. Slow to search: the name is looked for first."""
-
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+"}
 
@@ -115,14 +107,10 @@ class Kept:
             yield Obligation(Kind.NAMES, "the function looks at its own variables")
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
-        looked_for = (_INFERENCE_MODE, _SWITCHES_INFERENCE_MODE)
-        if all(code.facts.project.program_may_hold(code.source.path, pattern) for pattern in looked_for):
-            yield Obligation(
-                Kind.GRADIENT,
-                "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
-            )
+        yield from code.feared(INFERENCE_SWITCHED, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, COMPLEX)
+        if self.read.kind is ReadKind.CONVERSION and not self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False):
+            yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
-        yield plain_tensors(code.facts, code.scope)
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         yield from self.unproven()
@@ -283,7 +271,7 @@ class GuardedTotal(Total):
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         calls = [call for call in self.flow.calls if self.is_inside(call)]
-        yield plain_tensors(code.facts, code.scope)
+        yield from code.feared(OWN_TENSORS)
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         weight = self._weight()
@@ -376,7 +364,29 @@ def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult) or read not in (value.left, value.right):
         return False
     other = code.value(value.right if value.left is read else value.left)
-    return other.must(lambda a: (isinstance(a, Number) and a.kind != "") or (isinstance(a, Literal) and _fits(a.value)))
+    if other.must(lambda a: (isinstance(a, Number) and a.kind == "float") or (isinstance(a, Literal) and _fits(a.value))):
+        return True
+    return _is_size(code, value.right if value.left is read else value.left) and other.must_be(Number)
+
+
+def _is_size(code: Code, node: ast.expr, depth: int = 3) -> bool:
+    """Whether an integer is a length or a size, and so one of 64 bits."""
+    match node:
+        case ast.Call(func=ast.Name(id="len")) | ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim")):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Name():
+            definitions = code.flow.reaching.get(node, frozenset())
+            return (
+                depth > 0
+                and bool(definitions)
+                and all(
+                    d.kind == "assign" and not d.index and d.value is not None and _is_size(code, d.value, depth - 1)
+                    for d in definitions
+                )
+            )
+    return False
 
 
 def _fits(number: object) -> bool:

@@ -206,6 +206,8 @@ def _escapes(code: Code, inside: Region) -> Iterator[Obligation | None]:
             code.value(definition.value) if added else code.bound(definition)
         ):
             continue
+        if code.scope.is_module and code.facts.project.importers(code.source.path):
+            yield Obligation(Kind.RETENTION, f"a file that imports this one may read `{definition.name}`")
         if _is_read_by_functions(code, definition.name):
             yield Obligation(Kind.NAMES, f"a function may read the global `{definition.name}`")
         if any(_in_place(code, use) for use in outside) or (trains and tensor_ends(code.facts, code.scope, outside)):

@@ -48,6 +48,7 @@ from perflint.api import (
     Place,
     Severity,
     Tensor,
+    any_layout,
     argument,
     device_place,
     path_of,
@@ -58,6 +59,7 @@ from perflint.api import (
 )
 
 _SYNCHRONISES = frozenset(("synchronize", "item", "wait", "tolist", "barrier", "wait_stream", "query"))
+_DATA_DEPENDENT = words("nonzero argwhere unique masked_select equal allclose repeat_interleave bincount print int float bool")
 _READS = words(
     """
     numpy item tolist mean sum max min argmax float save
@@ -138,7 +140,23 @@ def _reads(code: Code, use: ast.expr) -> bool:
     return False
 
 
+_WAITS = any_layout(
+    rb"\. (?:item|tolist|cpu|numpy|synchronize|wait|nonzero|unique|barrier) \(|\bnonzero \(|\bfloat \(|\bint \(|\bprint \("
+)
+
+
 def _synchronised(code: Code, call: ast.Call, read: ast.expr) -> bool:
+    """Whether something may wait for the device between a copy and the first look at it."""
+    flow = code.flow
+    low, high = flow.order[call], flow.order[read]
+    if any(low < flow.order[other.node] < high for other in (*code.reads(), *code.truths())):
+        return True
+    for other in flow.calls_between(call, read):
+        if other is not call and any(_WAITS.search(target.text) for target in code.facts.loops.targets(code.scope, other)):
+            return True
+        name = other.func.attr if isinstance(other.func, ast.Attribute) else path_of(other.func) or ""
+        if name.rpartition(".")[2] in _DATA_DEPENDENT:
+            return True
     return any(
         isinstance(c.func, ast.Attribute)
         and ((c.func.attr in _SYNCHRONISES and c.func.value is not read) or _copies_to_host(code, c, c.func))

@@ -35,6 +35,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    OWN_TENSORS,
     CannotRewrite,
     Code,
     Cost,
@@ -81,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(code, call), _scripts_differently(call)]
+        missing = [_too_large(code, call), _scripts_differently(call), *code.feared(OWN_TENSORS)]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
@@ -102,6 +103,7 @@ def _moved(code: Code) -> Iterator[Finding]:
             _too_large(code, made),
             _scripts_differently(made),
             None if device is call else no_device(code.facts, code.scope, device),
+            *code.feared(OWN_TENSORS),
         ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"

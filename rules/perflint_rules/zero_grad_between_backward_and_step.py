@@ -39,16 +39,19 @@ from collections.abc import Iterator
 from perflint.api import (
     Code,
     Edit,
+    External,
     Finding,
+    Flow,
     Import,
+    Instance,
     Kind,
     Obligation,
     Severity,
-    any_layout,
     delete_statement,
     insert_after,
     path_of,
     rule,
+    words,
 )
 
 _TRAINS = Obligation(Kind.GRADIENT, "the fixed program trains, the original does not")
@@ -57,15 +60,13 @@ _TRAINS = Obligation(Kind.GRADIENT, "the fixed program trains, the original does
 @rule(category="optimizer", severity=Severity.ERROR, needs=[("zero_grad",), ("backward",), (".step(",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes between backward and step."""
-    flow = code.flow
     for zero in code.calls("zero_grad"):
         if not isinstance(zero.func, ast.Attribute):
             continue
         step = _step_after(code, zero)
-        if step is None or not _backward_before(code, zero):
+        if step is None or _backward_before(code, zero) is None:
             continue
-        between = list(flow.calls_between(zero, step))
-        if any(_may_set_gradients(code, call) for call in between) or _sets_grad(code, zero, step):
+        if not _gradients_are_lost(code, zero, step):
             continue
         fix = code.fix("clear the gradients after the step", _moved(code, zero, step), unless=[_TRAINS])
         message = (
@@ -96,32 +97,56 @@ def _step_after(code: Code, zero: ast.Call) -> ast.Call | None:
     return None
 
 
-def _backward_before(code: Code, zero: ast.Call) -> bool:
+def _backward_before(code: Code, zero: ast.Call) -> ast.Call | None:
+    """The last backward pass that always comes before in the same iteration."""
     flow = code.flow
-    return any(
-        flow.dominates(call, zero)
+    found = [
+        call
+        for call in flow.calls
+        if flow.dominates(call, zero)
         and flow.loop(call) is flow.loop(zero)
         and code.facts.loops.training_acts(code.scope, call)[0]
-        for call in flow.calls
-    )
+    ]
+    return found[-1] if found else None
 
 
-_GRADIENT = any_layout(rb"backward|\. grad")
+_SHOWS = words(
+    "parameters print item float int len format append update set_postfix set_description info debug tolist detach cpu"
+)
+_HARMLESS = words("torch.nn.utils.clip_grad_norm_ torch.nn.utils.clip_grad_value_ torch.no_grad torch.isnan torch.isfinite")
+_TIMES = words("time perf_counter synchronize")
 
 
-def _may_set_gradients(code: Code, call: ast.Call) -> bool:
+def _gradients_are_lost(code: Code, zero: ast.Call, step: ast.Call) -> bool:
+    """Whether nothing between the backward pass and the step can save the gradients or set others."""
+    backward = _backward_before(code, zero)
+    if backward is None or not isinstance(zero.func, ast.Attribute) or code.value(zero.func.value).may_be(Instance):
+        return False
+    flow = code.flow
+    low, high = flow.order[backward], flow.order[step]
+    if any(low < flow.order.get(s, -1) < high for s in flow.stores if isinstance(s, (ast.Attribute, ast.Subscript))):
+        return False
+    between = [
+        call for call in flow.calls_between(backward, step) if call is not zero and not _is_part(flow, call, (backward, step))
+    ]
+    return all(_leaves_gradients(code, call) for call in between)
+
+
+def _is_part(flow: Flow, call: ast.Call, of: tuple[ast.Call, ...]) -> bool:
+    return any(part is call for whole in of for part in ast.walk(whole))
+
+
+def _leaves_gradients(code: Code, call: ast.Call) -> bool:
+    """Whether a call is one of the few that show a loss or a time, or clears another optimizer."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else path_of(call.func) or ""
-    if "backward" in name or "grad" in name or "closure" in name:
+    callee = code.value(call.func)
+    if callee.must(lambda a: isinstance(a, External) and a.qualname in _HARMLESS):
         return True
-    return any(_GRADIENT.search(target.text) for target in code.facts.loops.targets(code.scope, call))
-
-
-def _sets_grad(code: Code, zero: ast.Call, step: ast.Call) -> bool:
-    low, high = code.flow.order[zero], code.flow.order[step]
-    return any(
-        isinstance(store, ast.Attribute) and store.attr == "grad" and low < code.flow.order[store] < high
-        for store in code.flow.stores
-    )
+    if any(isinstance(part, ast.Attribute) and "grad" in part.attr for given in call.args for part in ast.walk(given)):
+        return False
+    if code.facts.loops.targets(code.scope, call):
+        return False
+    return name in _SHOWS | _TIMES or name == "zero_grad"
 
 
 def _moved(code: Code, zero: ast.Call, step: ast.Call) -> Iterator[Edit | Import]:

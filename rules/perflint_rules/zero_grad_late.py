@@ -43,6 +43,9 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    LOOKS_AT_OBJECTS,
+    RUNS_WITHIN,
+    WRAPPED,
     Alternative,
     Batch,
     Code,
@@ -70,14 +73,15 @@ from perflint.api import (
     find_method,
     flow_of,
     hidden_runs,
+    is_known_function,
     is_module_name,
     is_neural_module,
     is_optimizer,
-    may_intercept,
     move_before,
     operations,
     path_of,
     rule,
+    surgery,
     suspends,
     words,
 )
@@ -222,13 +226,23 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
         yield Obligation(Kind.GRADIENT, "the function reads gradients")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, _READS_GRADIENTS):
         yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
-    if may_intercept(code.facts, code.source.path):
-        yield Obligation(Kind.NO_HOOKS, "the program has hooks, or puts methods of its own in the place of torch's")
+    yield from code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)
+    yield from surgery(code.facts, code.source.path)
     if suspends(flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function is suspended in between, and others may read gradients")
     for block in flow.block[zero].ancestry():
         if block.kind == "try" and getattr(block.node, "handlers", []):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an exception in between is caught, and old gradients may be used then")
+    for block in flow.block[zero].ancestry():
+        if block.kind == "with" and flow.within(zero, block) and isinstance(block.node, (ast.With, ast.AsyncWith)):
+            if not all(
+                code.value(i.context_expr).must(_lets_run) or _is_harmless_manager(code, i.context_expr)
+                for i in block.node.items
+            ):
+                yield Obligation(
+                    Kind.CONTROL_FLOW,
+                    f"`{ast.unparse(block.node.items[0].context_expr)}` is around it, and may change what it does",
+                )
     if _caught_by_caller(code, code.scope):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a caller handles errors and goes on, with gradients that may be old ones then")
     if not code.value(zero.func.value).must(_has_plain_zero_grad):
@@ -254,6 +268,26 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
     loop: Loop | None = flow.loop(zero)
     if loop is None and not flow.calls_named["step"]:
         yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is elsewhere")
+
+
+def _lets_run(manager: Alternative) -> bool:
+    """Whether a context manager has nothing to do with gradients: a progress bar."""
+    return isinstance(manager, Object) and manager.qualname.startswith("tqdm")
+
+
+_MANAGERS = words(
+    """
+    torch.amp.autocast torch.autocast torch.cuda.amp.autocast torch.profiler.record_function
+    torch.autograd.profiler.record_function
+    torch.device torch.cuda.device tqdm.tqdm torch.enable_grad torch.autograd.set_detect_anomaly
+    """
+)
+
+
+def _is_harmless_manager(code: Code, manager: ast.expr) -> bool:
+    """Whether a context manager lets `zero_grad` do what it does without it."""
+    callee = manager.func if isinstance(manager, ast.Call) else manager
+    return code.value(callee).must(lambda a: isinstance(a, External) and a.qualname in _MANAGERS)
 
 
 def _caught_by_caller(code: Code, scope: Scope, depth: int = 3) -> bool:
@@ -307,8 +341,10 @@ def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
     )
 
 
-_READS_GRADIENTS = any_layout(rb"\. grad\b|['\"]grad['\"]")
-_USES_GRADIENTS = any_layout(rb"\. (?:grad\b|(?:zero_grad|step) \()|backward \(|['\"]grad['\"]|_hook \(")
+_READS_GRADIENTS = any_layout(rb"\. _?grad\b|['\"]_?grad['\"]|clip_grad|get_total_norm|grad_norm")
+_USES_GRADIENTS = any_layout(
+    rb"\. (?:_?grad\b|(?:zero_grad|step) \()|backward \(|['\"]_?grad['\"]|_hook \(|clip_grad|grad_norm"
+)
 
 
 def _has_plain_zero_grad(alternative: Alternative) -> bool:
@@ -333,7 +369,7 @@ def _uses_gradients(code: Code, scope: Scope, call: ast.Call, depth: int = 4) ->
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
             return owner.may(lambda a: _module_uses_gradients(code, a, depth))
     callee = inference.value(scope, call.func)
-    if callee.may(lambda a: isinstance(a, External) and a.qualname in _SEES_GRADIENTS):
+    if callee.may(lambda a: isinstance(a, External) and not _sees_no_gradients(code, scope, call, a.qualname)):
         return True
     if callee.may(lambda a: _module_uses_gradients(code, a, depth)):
         return True
@@ -370,7 +406,35 @@ def _module_uses_gradients(code: Code, alternative: Alternative, depth: int) -> 
 
 
 _HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
-_SEES_GRADIENTS = words("builtins.eval builtins.exec copy.deepcopy")
+_PACKAGES = (
+    "math.",
+    "numpy.",
+    "random.",
+    "time.",
+    "logging.",
+    "tqdm.",
+    "torch.utils.data.",
+    "collections.",
+    "itertools.",
+    "os.",
+)
+_SEES = words("builtins.eval builtins.exec builtins.vars builtins.dir builtins.globals builtins.locals builtins.setattr")
+
+
+def _sees_no_gradients(code: Code, scope: Scope, call: ast.Call, qualname: str) -> bool:
+    """Whether a function of a package reads, writes or uses no gradients, whatever it is given."""
+    if qualname in ("builtins.getattr", "builtins.hasattr"):
+        name = code.facts.inference.value(scope, call.args[1]).literal if len(call.args) > 1 else None
+        return isinstance(name, str) and "grad" not in name
+    if qualname.startswith(("builtins.", *_PACKAGES)):
+        return qualname not in _SEES
+    return is_known_function(qualname) or not any(
+        code.facts.inference.value(scope, given).may(lambda a: not isinstance(a, (Number, Literal, Text)))
+        or code.facts.inference.value(scope, given).open
+        for given in (*call.args, *(k.value for k in call.keywords))
+    )
+
+
 _CONTAINERS = words(
     """
     torch.nn.Module torch.nn.Sequential torch.nn.ModuleList torch.nn.ModuleDict torch.nn.DataParallel

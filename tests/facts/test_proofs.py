@@ -118,9 +118,9 @@ def run(x):
 @pytest.mark.parametrize(
     ("text", "kept", "graph"),
     [
-        ("pass", False, False), ("y = x * 2", False, False), ("self.y = x", True, True), ("store.append(x)", True, True),
-        ("global g; g = x", True, True), ("unknown(x)", True, False), ("torch.autograd.grad(x, x)", False, True),
-        ("x.requires_grad", False, True), ("self.cache['a'] = x", True, True), ("zs = []; zs.append(x)", False, False),
+        ("pass", False, False), ("y = x * 2", False, False), ("self.y = x", True, False), ("store.append(x)", True, False),
+        ("global g; g = x", True, False), ("unknown(x)", True, True), ("torch.autograd.grad(x, x)", True, True),
+        ("x.requires_grad", False, True), ("self.cache['a'] = x", True, False), ("zs = []; zs.append(x)", False, False),
     ],
 )  # fmt: skip
 def test_what_a_forward_pass_keeps(text: str, kept: bool, graph: bool) -> None:

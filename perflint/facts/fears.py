@@ -1,0 +1,162 @@
+"""What a program may hold that the source around a place does not show: one table of program-wide fears.
+
+Each says what kind of obligation it leaves open, how it is found in the text of any file of a program, and what it means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from perflint.project.project import Project
+from perflint.rule.obligations import Kind, Obligation
+from perflint.source.words import any_layout
+
+
+@dataclass(frozen=True)
+class Fear:
+    """A reason why what the source shows may not be all that runs.
+
+    pattern: what the text of a file holds then. before: what is looked for first, where the pattern is slow to search.
+    """
+
+    kind: Kind
+    pattern: re.Pattern[bytes]
+    words: str
+    before: re.Pattern[bytes] | None = None
+
+
+HOOKS: Final = Fear(
+    Kind.NO_HOOKS,
+    any_layout(rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook)\b"),
+    "the program has hooks, which run within its networks and its backward passes",
+)
+PATCHED: Final = Fear(
+    Kind.PLAIN_MODULES,
+    any_layout(
+        rb"\. (?:forward|zero_grad|__call__|__class__|__code__|_call_impl) =(?!=)"
+        rb"|['\"](?:forward|zero_grad|__call__|__class__)['\"]"
+        rb"|\b(?:mock|monkeypatch|MethodType)\b|\. __get__ \("
+    ),
+    "the program puts methods of its own in the place of others",
+)
+SET_BY_NAME: Final = Fear(
+    Kind.PLAIN_MODULES,
+    any_layout(
+        rb"(?<![\w.])(?:setattr|delattr) \(|__(?:setattr|delattr)__ \(|\b__dict__\b|(?<![\w.])vars \("
+        rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
+    ),
+    "the program sets attributes by their names, perhaps layers or methods of a network",
+)
+WRAPPED: Final = Fear(
+    Kind.PLAIN_MODULES,
+    any_layout(
+        rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|\bDDP\b|fully_shard"
+        rb"|\bfsdp\w*|_compile\b|torch \. compile|\. compile \("
+        rb"|torch \. jit|\bjit \.|import jit\b|[fF]abric\b|\baccelerate\b|\bAccelerator \(|deepspeed"
+        rb"|\b_?dynamo\b|import compile\b|\btensorrt\b|horovod"
+    ),
+    "the program wraps or compiles a model",
+)
+COMPUTED_WEIGHTS: Final = Fear(
+    Kind.PLAIN_MODULES,
+    any_layout(
+        rb"weight_norm|spectral_norm|parametriz\w+|\bprun(?:e|ing)\b|torch \. (?:ao|quantization)\b"
+        rb"|quantize_\w*|_fx\b|\bqat\b|_qat\b|QuantStub"
+        rb"|\w*LoRA\w*|\blora\w*|\w*_lora\b|\bLora\w*|\bLORA\w*"
+        rb"|\bpeft\b|bitsandbytes|functional_call|\bfunctorch\b|stack_module_state|torch \. fx\b|symbolic_trace|torchao"
+        rb"|\badapters?\b|swap_tensors|swap_module"
+    ),
+    "the program computes weights, or puts other layers in the place of those that are built",
+)
+ASKS_FOR_GRADIENTS: Final = Fear(
+    Kind.GRADIENT,
+    any_layout(
+        rb"autograd \. functional|forward_ad|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|hvp|vhp|make_dual|dual_level)\b"
+        rb"|torch \. func\b|functorch"
+    ),
+    "the program differentiates by other means than `backward()`",
+)
+OWN_TENSORS: Final = Fear(
+    Kind.PLAIN_TENSORS,
+    any_layout(
+        rb"\bas_subclass\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode|\bmake_fx\b|_python_dispatch"
+        rb"|\bclass [A-Za-z_]\w* \([^()]*\bTensor [,)]|\bset_default_device\b|torch \. overrides|DeviceContext"
+    ),
+    "the program has tensors of a class of its own, or looks at each operation",
+)
+LAZY: Final = Fear(
+    Kind.NO_LAZY_MODULES,
+    any_layout(rb"\bLazy[A-Z]\w*"),
+    "the program has layers that make their parameters when they run first",
+)
+BUILT_FROM_TEXT: Final = Fear(
+    Kind.UNKNOWN_CODE,
+    any_layout(rb"(?<![\w.])(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
+    "the program runs code, or finds functions, by their names",
+)
+SIDE_STREAM: Final = Fear(
+    Kind.ONE_STREAM,
+    any_layout(rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \(|[^_\w]StreamContext \("),
+    "the program works with several streams, and another one may read before the copy is done",
+)
+AUTOCAST: Final = Fear(
+    Kind.NO_AUTOCAST,
+    any_layout(rb"autocast|precision|\bamp\b|\bAccelerator \(|\bFabric \(|\b[fb][pf]?16\b"),
+    "the program may use mixed precision",
+)
+INFERENCE_SWITCHED: Final = Fear(
+    Kind.GRADIENT,
+    any_layout(
+        rb"\binference_mode\b(?!`)(?! \( \) (?::|$))|(?<!@)(?<!\bwith\s)\btorch \. inference_mode\b(?!`)"
+        rb"|(?<!torch)(?<![\s\\])[\s\\]? \. inference_mode\b(?!`)|\wtorch \. inference_mode\b"
+        rb"|(?<![.\s\\\w`])inference_mode\b(?!`)|(?<![.\s\\])[\s\\] \binference_mode\b(?!`)",
+        re.M,
+    ),
+    "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
+    re.compile(rb"inference_mode"),
+)
+"""Anything but `with torch.inference_mode():` and the like as a decorator."""
+COMPLEX: Final = Fear(
+    Kind.NUMBERS,
+    any_layout(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
+    "the program may work with complex numbers",
+)
+CATCHES: Final = Fear(
+    Kind.ERRORS_ARE_BUGS,
+    any_layout(
+        rb"\bexcept\b(?! (?:ImportError|ModuleNotFoundError|KeyboardInterrupt|FileNotFoundError|OSError"
+        rb"|IOError|KeyError|StopIteration"
+        rb"|queue \. Empty|EOFError|FileExistsError|json \. JSONDecodeError)\b)"
+        rb"|\bsuppress \(|assertRaises|excepthook|add_done_callback"
+    ),
+    "the program catches errors, perhaps the one that a state of a wrong shape raises",
+)
+LOOKS_AT_OBJECTS: Final = Fear(
+    Kind.GRADIENT,
+    any_layout(rb"\bgc \.|\bget_objects \(|memory_allocated|memory_stats|memory_snapshot|max_memory|\bweakref\b|tracemalloc"),
+    "the program looks at which objects are alive",
+)
+LOOKS_AT_FRAMES: Final = Fear(
+    Kind.NAMES,
+    any_layout(
+        rb"\bf_locals\b|\bf_back\b|_getframe\b|\bsettrace\b|setprofile|currentframe|inspect \. stack|\binspect \. trace\b"
+    ),
+    "the program looks at the variables of functions that run",
+)
+
+RUNS_WITHIN: Final = (HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT, OWN_TENSORS)
+"""What may run within a network's own operations, whatever its source says."""
+OTHER_NETWORK: Final = (*RUNS_WITHIN, WRAPPED, COMPUTED_WEIGHTS, LAZY, ASKS_FOR_GRADIENTS)
+"""What may make another network of the one that the source builds."""
+
+
+def feared(project: Project, path: str, *fears: Fear) -> Iterator[Obligation]:
+    """What the program of a file may hold of some fears: an obligation each."""
+    for fear in fears:
+        if fear.before is not None and not project.program_may_hold(path, fear.before):
+            continue
+        if project.program_may_hold(path, fear.pattern):
+            yield Obligation(fear.kind, fear.words)
