@@ -74,7 +74,7 @@ def main() -> int:
         paths = {"text": text_file(folder, options.scale), "num": number_file(folder, options.scale)}
         results = {name: measured(name, path, Path(scratch), options.rounds) for name, path in paths.items()}
     record = {
-        "command": "python " + " ".join(["benchmarks/csv_rows.py", *(arg for arg in sys.argv[1:] if not os.path.isabs(arg))]),
+        "command": f"python benchmarks/csv_rows.py --scale {options.scale} --rounds {options.rounds}",
         "commit": commit(),
         "machine": machine(),
         "versions": versions("numpy", "pandas", "pyarrow", "polars", "datasets"),
@@ -417,12 +417,12 @@ def print_table(results: dict[str, Any]) -> None:
         ("one_row_us", "us per row", "CsvDataset.to_arrow() (ours)"),
         ("rows_64_us", "us per 64 rows", "CsvDataset.to_arrow() (ours)"),
     ):
-        print(f"\n{unit:52}{'text':>10}{'x ours':>9}{'num':>12}{'x ours':>9}")
+        print(f"\n{unit:52}{'text':>10}{'x ours':>10}{'num':>12}{'x ours':>10}")
         for what in results["text"][measure]:
             cells = []
             for name in ("text", "num"):
                 value, ours = results[name][measure][what], results[name][measure][better]
-                cells.append(f"{value:10.1f}{value / ours:9.2f}")
+                cells.append(f"{value:10.1f}{value / ours:10.2f}")
             print(f"{what:52}{'  '.join(cells)}")
     for name, result in results.items():
         print(f"\n{name}: {result['records']} records, {result['mb']:.0f} MB")

@@ -35,9 +35,9 @@ class CsvDataset:
     batches are arrays at once.
 
     Unlike pandas, no type is inferred: text stays as it stands in the file ("", "NA" and "007" too), numbers are what Python's
-    `int` and `float` read. Missing numbers are nan in floating columns and an error in others. One row costs 6 us of CPU
-    (three numbers) to 15 us (900 bytes of quoted text), 64 rows 210 to 720 us (`benchmarks/csv_rows.py`, a machine under load);
-    8 bytes of memory per row.
+    `int` and `float` read. Missing numbers are nan in floating columns and an error in others. One row costs 7 us of CPU
+    (three numbers) to 14 us (900 bytes of quoted text), 64 rows 230 to 710 us; out of `to_arrow()` 2 to 6 us, and 18 to 220
+    us (`benchmarks/csv_rows.py`, a machine under load); 8 bytes of memory per row.
 
     Safe in forked and spawned workers and in threads, and picklable, like `CsvRows`.
     """

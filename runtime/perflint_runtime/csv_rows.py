@@ -29,8 +29,8 @@ class CsvRows:
     the dtypes of its own values, as in a read with `skiprows` and `nrows=1`. `rows.rows([3, 1, 2])` is one frame of these rows
     in this order, parsed in one call. For training with fixed dtypes, and 40 times faster, see `CsvDataset`.
 
-    The index takes 8 bytes per row, and one pass over the file at first (1,200 MB per CPU second of quoted text and 1,600 of
-    numbers where only reading the files goes at 4,200 and 3,500; `benchmarks/csv_rows.py`, pandas 3.1, numpy 2.4). It is kept
+    The index takes 8 bytes per row, and one pass over the file at first (1,000 MB per CPU second of quoted text and 1,800 of
+    numbers where only reading the files goes at 4,900; `benchmarks/csv_rows.py`, pandas 3.1, numpy 2.4). It is kept
     beside files over 8 MiB, see `sidecar`. Records are found as pandas' C
     parser finds them: line breaks in quotes, escapes, comments, blank lines, any line end. What cannot be indexed exactly
     (`engine="python"`, UTF-16, separators of several characters, any argument that is not known to concern fields only ...) is
