@@ -14,8 +14,8 @@
         ...
 
 A copy to pinned host memory is queued behind the work that computes the number, and an event behind the copy; asking the
-event whether it has passed waits for nothing. CUDA's branch of
-`_HostCopy` is tested with stand-ins for pinned memory and events; docs/gpu.md of the repository says what has run on a card.
+event whether it has passed waits for nothing. CUDA's branch of `_HostCopy` is tested with stand-ins for pinned memory and
+events; docs/gpu.md of the repository says what has run on a card.
 """
 
 from __future__ import annotations
