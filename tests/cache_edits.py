@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perflint.report import data, text
+from perflint.report.terminal import Terminal
 from perflint.rule.registry import all_rules
 from perflint.run import cache
 from perflint.run.run import Result, Run
@@ -26,7 +27,7 @@ TICK_NS = 20_000_000
 def report(result: Result) -> str:
     """All that a report can say, with the facts left out that only `check` prints."""
     budgets = [str(budget) for checked in result.checked for budget in checked.budgets]
-    return "\n".join([*data.as_json(result), *text.full(result), *budgets])
+    return "\n".join([*data.as_json(result), *text.full(result, Terminal()), *budgets])
 
 
 class Editor:

@@ -59,7 +59,7 @@ def refuse_other_conditions(path: Path, saved: Mapping[str, Any], present: Mappi
         words = ", ".join(f"{name} {before} (now {now})" for name, (before, now) in differing.items())
         raise RuntimeError(
             f"{path} is of a run with {words}: its position in the data is counted by them. Go on as it began, or begin a new "
-            "run in another folder from its weights, model.load_state_dict(torch.load(path)['model'])"
+            "run in another folder from its weights, model.load_state_dict(torch.load(path, weights_only=True)['model'])"
         )
     if saved["workers"] != present["workers"] and isinstance(loader, DataLoader) and not isinstance(loader, ResumableLoader):
         warnings.warn(
