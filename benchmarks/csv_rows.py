@@ -19,7 +19,6 @@ import contextlib
 import csv
 import io
 import json
-import os
 import random
 import shutil
 import sqlite3

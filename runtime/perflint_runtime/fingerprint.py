@@ -132,15 +132,30 @@ def switches(device: torch.device) -> dict[str, object]:
         "torch": torch.__version__,
         "device": device.type,
         "default dtype": torch.get_default_dtype(),
-        "float32 matmul precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "flush denormal": float(torch.tensor(1e-40) * 1.0) == 0.0,
         "mkldnn": torch.backends.mkldnn.enabled,
-        "cudnn": (torch.backends.cudnn.enabled, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic),
+        "cudnn": (torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic),
+        "float32": _float32_precisions(),
+        "float16": torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        "bfloat16": torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
         "hooks": (nn.modules.module._global_forward_pre_hooks, nn.modules.module._global_forward_hooks),
     }
     for kind in {"cpu", device.type}:
         found[f"autocast {kind}"] = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+    return found
+
+
+def _float32_precisions() -> list[str]:
+    """How products of float32 are computed. torch has two interfaces for it, and raises in one after the other was used."""
+    found = [
+        str(getattr(getattr(backend, operation, None), "fp32_precision", ""))
+        for backend in (torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn)
+        for operation in ("matmul", "conv", "rnn")
+    ]
+    for legacy in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
+        with contextlib.suppress(RuntimeError):
+            found.append(str(legacy()))
     return found
 
 

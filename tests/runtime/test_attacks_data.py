@@ -442,8 +442,9 @@ def test_a_cache_gives_the_features_of_this_model(tmp_path: Path, make: Callable
         lambda: torch.backends.mkldnn.flags(enabled=False),
         lambda: default_dtype(torch.float64),
         lambda: global_hook(lambda module, inputs, output: output * 2),
+        lambda: matmul_precision("medium"),
     ],
-    ids=["autocast", "mkldnn", "default dtype", "global hook"],
+    ids=["autocast", "mkldnn", "default dtype", "global hook", "matmul precision"],
 )
 def test_a_switch_of_torch_is_another_entry(tmp_path: Path, switch: Callable[[], AbstractContextManager[Any]]) -> None:
     loader = DataLoader(TensorDataset(SAMPLES), 4)
@@ -464,6 +465,30 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_both_of_torchs_interfaces_for_precision() -> None:
+    """Torch raises where one is asked after the other was used."""
+    code = (
+        "import torch\n"
+        "from perflint_runtime.fingerprint import fingerprint, switches\n"
+        "found = [fingerprint(s=switches(torch.device('cpu')))]\n"
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
+        "found.append(fingerprint(s=switches(torch.device('cpu'))))\n"
+        "assert found[0] != found[1]\n"
+    )
+    if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @contextmanager
