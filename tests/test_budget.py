@@ -211,5 +211,17 @@ def test_fixes_leave_the_other_waits(project: Project) -> None:
     assert budget(project, chain) == "2 waits per step -> 2 (1 with unsafe fixes)"
 
 
+@pytest.mark.parametrize(
+    ("guarded", "said"),
+    [
+        ("if step % 50 == 0: print(loss.item(), total.item())", "2 more every 50 steps"),
+        ("if step % len(sizes) == 0: print(loss.item())", "1 more now and then"),
+        ("if step % 50 == 0: print(loss.item())\nif step % 10 == 0: print(total.item())", "2 more now and then"),
+    ],
+)
+def test_what_waits_now_and_then_is_counted_apart(project: Project, guarded: str, said: str) -> None:
+    assert budget(project, f"kept.append(y.tolist())\n{guarded}") == f"1 wait per step -> 1, {said}"
+
+
 def test_what_the_scaler_hides_is_named(project: Project) -> None:
     assert budget(project, "scaler.step(optimizer)") == "1 wait per step -> 1, 1 of them in GradScaler.step"

@@ -2,7 +2,7 @@
 
 It is counted on the loop's code, whatever rules are selected: the arms of a branch exclude each other, a function that is
 called twice waits twice, and a wait in an inner loop counts once, so that there are at least as many. What runs now and then
-only, as under `step % 100 == 0`, does not count.
+only, as under `step % 100 == 0`, is counted apart.
 
 What counts is the last wait of a step, not the second to last: only a budget that reaches 0 shows in the step time.
 """
@@ -136,6 +136,19 @@ class _Counting:
                         parts.append((_branches(flow, call, loop), repeated))
         return _dearest(parts)
 
+    def now_and_then(self, scope: Scope, loop: Loop) -> tuple[int, int]:
+        """How many waits of a loop run in some of its iterations only, and in each how manieth: 0 when that is not known."""
+        flow, loops = flow_of(scope), self._facts.loops
+        counts: dict[int, int] = {}
+        for wait in self._facts.waits(scope):
+            if loops.around(scope, wait.node) is not loop or loops.step_loop(scope, wait.node) is not None:
+                continue
+            guards = [b for b in flow.block[wait.node].ancestry() if is_guard(flow, b) and flow.within(b.node, loop.block)]
+            if guards and not any(guard.kind == "handler" for guard in guards):
+                period = _period(guards)
+                counts[period] = counts.get(period, 0) + wait.times
+        return sum(counts.values()), next(iter(counts)) if len(counts) == 1 else 0
+
     def _called(self, scope: Scope, call: ast.Call, depth: int) -> _Cost:
         """What the function costs that a call runs; of several, the dearest."""
         targets = [target for target in self._facts.loops.targets(scope, call) if target is not scope]
@@ -147,6 +160,16 @@ class _Counting:
             return self._facts.loops.step_loop(scope, node) is loop
         flow = flow_of(scope)
         return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
+
+
+def _period(guards: list[Block]) -> int:
+    """The number in `step % 100 == 0`, if the innermost guard is such a condition."""
+    test = getattr(guards[0].node, "test", None)
+    found = [n.right for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)] if test else []
+    match found:
+        case [ast.Constant(value=int(number))]:
+            return number
+    return 0
 
 
 def _passed(target: Scope, call: ast.Call) -> frozenset[str]:
@@ -210,6 +233,7 @@ def _dearest(parts: list[tuple[list[_Branch], _Cost]]) -> _Cost:
 
 def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, removable: _Removable) -> Budget:
     assert loop.statement is not None
-    cost = _Counting(facts, removable).of(scope, loop, CALL_DEPTH)
+    counting = _Counting(facts, removable)
+    cost = counting.of(scope, loop, CALL_DEPTH)
     counts = (cost.written, cost.after_safe, cost.after_all, cost.in_scaler)
-    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least)
+    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least, *counting.now_and_then(scope, loop))

@@ -29,6 +29,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import astuple
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -741,7 +742,7 @@ def _encoded(checked: Checked) -> str:
     if not (checked.findings or checked.budgets):
         return ""
     findings = [_encoded_finding(finding) for finding in checked.findings]
-    budgets = [(b.row, b.function, b.written, b.after_safe, b.after_all, b.in_scaler, b.at_least) for b in checked.budgets]
+    budgets = [astuple(budget)[1:] for budget in checked.budgets]
     return json.dumps([findings, budgets])
 
 

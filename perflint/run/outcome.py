@@ -34,7 +34,7 @@ class Budget:
     """One training loop; the counts are waits per step.
 
     row: its first line. function: the qualified name of what it is in, empty for the module's own code. at_least: there may be
-    more waits.
+    more waits. now_and_then: waits of some steps only, one of `period` steps (0: not known).
     """
 
     path: str
@@ -45,6 +45,8 @@ class Budget:
     after_all: int
     in_scaler: int
     at_least: bool = False
+    now_and_then: int = 0
+    period: int = 0
 
     def __str__(self) -> str:
         return f"{self.path}:{self.row} {self.function or 'module'} loop: {self.waits}"
@@ -57,6 +59,8 @@ class Budget:
             text += f" ({self.after_all} with unsafe fixes)"
         if self.in_scaler:
             text += f", {self.in_scaler} of them in GradScaler.step"
+        if self.now_and_then:
+            text += f", {self.now_and_then} more " + (f"every {self.period} steps" if self.period > 1 else "now and then")
         return text
 
 
