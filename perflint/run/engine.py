@@ -83,13 +83,14 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     module = session.module(path, source, data)
     session.facts.begin_file()
     wanted.cut(module)
-    if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):
+    asked = wanted.possible or always_parse or b"perflint:" in source.body
+    if not (asked or trains):
         return Checked(shown, source)
     session.counters.parsed += 1
     try:
         _ = module.tree
     except SyntaxProblem as problem:
-        return Checked(shown, source, [_syntax_problem(source, problem)])
+        return Checked(shown, source, [_syntax_problem(source, problem)] if asked else [])
     session.project.hold(path, module)
     try:
         findings = list(dict.fromkeys(_findings(session, module, wanted)))
