@@ -43,6 +43,7 @@ from perflint.facts.loops import (
 )
 from perflint.facts.names import NETWORK_CALL
 from perflint.facts.networks import is_known_function
+from perflint.facts.operations import Road
 from perflint.facts.proofs import (
     free_name,
     inspects_itself,
@@ -176,6 +177,7 @@ __all__ = [
     "ReadKind",
     "Region",
     "RnnCall",
+    "Road",
     "Rule",
     "Scope",
     "Sequence",

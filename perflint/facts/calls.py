@@ -822,6 +822,8 @@ def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame
         scalars = last == "stack" and len(node.args) == 1 and parts.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
         ndim = 1 if scalars and not node.keywords else None
         return one(Tensor(place, ndim, dtypes.pop() if len(dtypes) == 1 else "", fresh=True))
+    if last == "where" and len(node.args) == 1 and not node.keywords:
+        return one(Elements(one(Tensor(place, 1, "int64", fresh=True)), "tuple"))  # indices, one tensor for each dimension
     if last == "where" and len(node.args) == 3:
         # the condition gives no type; it is where the values are
         chosen = [a for o in node.args[1:] for a in inference.infer(o, frame).alternatives if isinstance(a, Tensor)]

@@ -16,10 +16,12 @@ from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_guard
+from perflint.facts.operations import Road
 from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, device_value
 from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
+from perflint.facts.waits import HostWait
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS
@@ -149,6 +151,12 @@ class Code:
     def truths(self) -> list[HostRead]:
         """Where the host waits for a device value to learn whether a condition holds."""
         return self.facts.truths(self.scope)
+
+    def waits(self, *roads: Road) -> list[HostWait]:
+        """Where the host waits for the device by one of some roads, in code that runs each step."""
+        if not self.step_loops() and self.heat is None:
+            return []
+        return [wait for wait in self.facts.waits(self.scope) if wait.road in roads and self.is_hot(wait.node)]
 
     def sinks(self, node: ast.expr) -> frozenset[Sink]:
         """What a host value is used for."""

@@ -1,0 +1,53 @@
+"""The size of a result depends on the data, so the CPU waits to learn it.
+
+## What it does
+Finds, in code that runs each step, reads and writes by a boolean mask (`x[mask]`, `x[mask] = y`), `nonzero`, `argwhere`,
+`where` with one argument, `masked_select`, `unique` and `bincount` of tensors on the device.
+
+## Why it is slow
+torch has to allocate the result before it queues the work that follows, and only the device knows how large it is: the CPU
+waits for everything that is queued. `torch.compile` breaks its graph there.
+
+## Example
+```python
+for x, y in loader:
+    x = x.to("cuda")
+    loss = model(x)[x > 0].sum()
+    loss.backward()
+```
+
+## Use instead
+```python
+for x, y in loader:
+    x = x.to("cuda")
+    loss = torch.where(x > 0, model(x), 0.0).sum()
+    loss.backward()
+```
+A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_static`) waits for nothing.
+
+## When it stays silent
+For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, and code that
+does not run each step.
+
+## Fix safety
+There is no fix: a sum over a mask adds in another order, and nan outside of the mask gets into gradients.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Road, Severity, rule
+
+_MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
+_CALLS = ("nonzero", "argwhere", "masked_select", "unique", "bincount", "where(")
+
+
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, needs=[(*_MASKS, *_CALLS)], steps=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each operation whose result has a size that only the device knows."""
+    for wait in code.waits(Road.SHAPE):
+        if isinstance(wait.node, ast.Call) and "repeat_interleave" in ast.unparse(wait.node.func):
+            continue
+        what = "this mask selects" if isinstance(wait.node, ast.Subscript) else "elements there are"
+        message = f"the CPU waits to learn how many {what}; keep the size fixed with `where`, `masked_fill` or weights"
+        yield code.finding(wait.node, message, waits=[wait.node])

@@ -1,0 +1,44 @@
+"""A tensor on the device is indexed by a list or by a tensor of the host.
+
+## What it does
+Finds `x[[0, 2, 5]]` and `x[index]` with a tensor on the host, where `x` is on the device, in code that runs each step.
+
+## Why it is slow
+The index is made a tensor and copied to the device in every step, and the CPU waits for the copy.
+
+## Example
+```python
+for x, y in loader:
+    out = model(x.to("cuda", non_blocking=True))
+    out[[0, 2, 5]].sum().backward()
+```
+
+## Use instead
+```python
+rows = torch.tensor([0, 2, 5], device="cuda")
+for x, y in loader:
+    out = model(x.to("cuda", non_blocking=True))
+    out[rows].sum().backward()
+```
+
+## When it stays silent
+For slices, numbers, an index on the device, and in code that does not run each step.
+
+## Fix safety
+There is no fix: the index may change between steps.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Road, Severity, rule
+
+
+@rule(category="transfer", costs=Cost.COPY, severity=Severity.INFO, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each index that is copied to the device."""
+    for wait in code.waits(Road.UPLOAD):
+        if isinstance(wait.node, ast.Subscript):
+            index = ast.unparse(wait.node.slice)[:40]
+            message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
+            yield code.finding(wait.node, message, waits=[wait.node])

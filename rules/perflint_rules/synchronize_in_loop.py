@@ -1,0 +1,62 @@
+"""The CPU waits for the device, or for the other processes, by an explicit call in every step.
+
+## What it does
+Finds `torch.cuda.synchronize()`, `stream.synchronize()`, `event.synchronize()`, `torch.distributed.barrier()` and the like
+in code that runs each step.
+
+## Why it is slow
+The CPU queues nothing until the device has done everything: each step then takes the CPU's time and the GPU's time, one
+after the other. Reports of removed calls speak of up to 25 %.
+
+## Example
+```python
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+    torch.cuda.synchronize()
+```
+
+## Use instead
+```python
+for x, y in loader:
+    loss = criterion(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+```
+torch itself waits wherever the host reads a value.
+
+## When it stays silent
+Under a guard such as `step % 100 == 0`, in functions that read a clock or an event's time, and where a call is the only
+wait behind a copy to pinned memory.
+
+## Fix safety
+There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Road, Severity, no_copy_in_flight, rule, untimed
+
+
+@rule(
+    category="device-sync",
+    costs=Cost.WAIT,
+    severity=Severity.WARNING,
+    needs=[("synchronize", "barrier", "wait_for_everyone")],
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each call that does nothing but wait."""
+    for wait in code.waits(Road.DEVICE):
+        others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
+        if untimed(others) is None and no_copy_in_flight(code.facts, code.scope, others) is None:
+            text = ast.unparse(wait.node)
+            yield code.finding(
+                wait.node, f"`{text}` makes the CPU wait for all that is queued; leave it out", waits=[wait.node]
+            )
+
+
+def _is_wait(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "synchronize"

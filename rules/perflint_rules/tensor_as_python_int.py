@@ -1,0 +1,62 @@
+"""A number on the device is used where Python needs one.
+
+## What it does
+Finds a tensor on the device as the bound of a slice, a size (`range(n)`, `torch.zeros(n)`), an index of a list, an operand
+of `max`, `min` or `in`, or an argument of `math` and `numpy`, in code that runs each step.
+
+## Why it is slow
+Python asks for the number, and the CPU waits until everything that is queued is done; `t in numbers` waits once for each of
+them.
+
+## Example
+```python
+for x, y in loader:
+    x = x.to("cuda", non_blocking=True)
+    longest = (x != 0).sum(1).max()
+    model(x[:, :longest]).sum().backward()
+```
+
+## Use instead
+```python
+for x, y in loader:
+    longest = int((x != 0).sum(1).max())
+    x = x.to("cuda", non_blocking=True)
+    model(x[:, :longest]).sum().backward()
+```
+which asks for the number while the data is on the host. `torch.maximum` and `t.sqrt()` stay on the device.
+
+## When it stays silent
+For `.item()`, `int(t)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of the host,
+and in code that does not run each step.
+
+## Fix safety
+There is no fix: where the number comes from decides what to do.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Road, Severity, rule
+
+_SIZES = frozenset(("one_hot", "repeat_interleave"))
+
+
+@rule(
+    category="device-sync",
+    costs=Cost.WAIT,
+    severity=Severity.INFO,
+    needs=[("[", "range(", "max(", "min(", "math.", "np.", "numpy", " in ", "(")],
+    in_file=[("torch",), ("cuda", "device")],
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each number that Python asks the device for without saying so."""
+    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY)
+    known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
+    for wait in waits:
+        node = wait.node
+        if node in known or (isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _SIZES):
+            continue
+        text = ast.unparse(node)[:50]
+        message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
+        yield code.finding(node, message, waits=[node])
