@@ -36,7 +36,8 @@ from perflint.facts.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS
-from perflint.source.syntax import Class, Module, Scope, SyntaxProblem, is_renamed, stands_in_code
+from perflint.source.identifiers import is_renamed, stands_in_code
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import call_pattern
 
 MAX_SITES = 12

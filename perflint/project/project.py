@@ -24,7 +24,8 @@ from perflint.source.texts import BACKWARD, TextFacts
 from perflint.source.words import any_layout, call_pattern
 
 if TYPE_CHECKING:
-    from perflint.source.syntax import Chunk, Module
+    from perflint.source.chunks import Chunk
+    from perflint.source.syntax import Module
 
 MAX_LINES_HELD = 30_000
 """Parsed lines that a project keeps before it forgets all of them: a line takes 2 to 4 kB as tree and facts."""

@@ -10,49 +10,22 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Protocol
 
 from perflint.source.bindings import Binding, bindings
+from perflint.source.chunks import Chunk, split
+from perflint.source.identifiers import may_assign, occurrences, stands_in
 from perflint.source.source import Source
-from perflint.source.words import any_layout
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
-_STRING_OR_COMMENT = re.compile(
-    rb"#[^\r\n]*"
-    rb"|\"\"\"[^\\\"]*(?:(?:\\.|\"(?!\"\"))[^\\\"]*)*(?:\"\"\"|\Z)"
-    rb"|'''[^\\']*(?:(?:\\.|'(?!''))[^\\']*)*(?:'''|\Z)"
-    rb"|\"[^\\\"\r\n]*(?:\\(?:\r\n|.)[^\\\"\r\n]*)*\"?"
-    rb"|'[^\\'\r\n]*(?:\\(?:\r\n|.)[^\\'\r\n]*)*'?",
-    re.S,
-)
-_ATTRIBUTE = any_layout(rb"\. (\w+)")
 _APART = re.compile(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
-_FORMATTED = re.compile(rb"[fFtT]")
-_TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
-_QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
-_CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
-_DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
-_PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
 _WORD = re.compile(rb"\w+")
-_WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
-_TARGETS = re.compile(
-    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*.]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
-    rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
-    rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
-    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+[ \t]*\.[ \t]*\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
-    re.M,
-)
-"""What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.
-
-Finds too much rather than too little.
-"""
 
 SEARCHES_WITHOUT_INDEX = 64
 """How often a file is searched for identifiers before all its words are indexed, which takes as long as about so many
@@ -61,8 +34,6 @@ searches: a file of many functions is asked about each of them."""
 MAX_LINES_ABOVE = 100
 """For each line of a function. Its tree gets the file's line numbers by that many empty lines in front of its text; where
 they are more, adding to the numbers in the tree takes less time."""
-
-_HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + _STRING_OR_COMMENT.pattern, re.S)
 
 
 class SyntaxProblem(Exception):
@@ -81,18 +52,6 @@ class TooDeep(SyntaxProblem):
         super().__init__(message, row, column)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """The text of one outermost function, decorators included: rows are 1-based and inclusive, offsets are bytes."""
-
-    name: str
-    first_row: int
-    last_row: int
-    start: int
-    end: int
-    indent: bytes
-
-
 def parse(text: str) -> ast.Module:
     """`ast.parse` with every way of failing turned into `SyntaxProblem`."""
     try:
@@ -103,141 +62,6 @@ def parse(text: str) -> ast.Module:
         raise TooDeep("the file") from None
     except ValueError as error:
         raise SyntaxProblem(str(error), 1, 1) from None
-
-
-def split(source: Source) -> list[Chunk]:
-    """Cut out the outermost functions by indentation; text inside strings and brackets is skipped."""
-    body = source.body
-    if b"def " not in body and b"def\t" not in body:
-        return []
-    chunks = _cut(_Lines(body))
-    ends = [0, *(chunk.end for chunk in chunks)]
-    outside = b"".join(body[a:b] for a, b in zip(ends, [*(chunk.start for chunk in chunks), len(body)], strict=True))
-    if _is_unbalanced(outside, 0, len(outside)) and _depth(outside, 0, len(outside)) < 0:
-        return _cut(_Lines(body, exact=True))  # a bracket in a comment or a string was taken for one of the code
-    return chunks
-
-
-def _cut(lines: _Lines) -> list[Chunk]:
-    body = lines.body
-    chunks: list[Chunk] = []
-    decorator: tuple[int, int] | None = None
-    at = counted = 0
-    row = 1
-    while (line := lines.search(_DEFINITION, at)) is not None:
-        start = line.start()
-        indent = line.group(1).rpartition(b"\f")[2]  # a form feed begins the line anew
-        width = len(indent)
-        if decorator is not None:
-            own = lines.search(_line_of_code(width, rb"#)\]}@"), decorator[0] + 1, start) is None
-            decorator = decorator if own and decorator[1] == width else None
-        if line.group(2):
-            decorator = decorator or (start, width)
-            at = line.end()
-            continue
-        first = decorator[0] if decorator is not None else start
-        at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
-        row, counted = row + body.count(b"\n", counted, first), first
-        last_row = row + body.count(b"\n", first, at - 1)
-        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent))
-        decorator = None
-    return chunks
-
-
-class _Lines:
-    """The lines of a text, searched by patterns that begin with the line end before the line.
-
-    So a search jumps from line end to line end, and what it finds begins, in `body`, where the match does.
-
-    exact: know brackets in comments and strings from others also where both kinds together are balanced.
-    """
-
-    def __init__(self, body: bytes, *, exact: bool = False) -> None:
-        self.body, self._exact = body, exact
-        self._text = b"\n" + body
-        self._strings = _multiline_strings(body)
-
-    def search(self, pattern: re.Pattern[bytes], at: int, end: int = sys.maxsize) -> re.Match[bytes] | None:
-        """The first line behind `at` that begins a line of code and matches."""
-        while (line := pattern.search(self._text, at, end)) is not None:
-            if not self._continues(line.start()):
-                return line
-            at = line.start() + 1
-        return None
-
-    def end_of_function(self, first: int, at: int, width: int) -> int:
-        """Where a function ends that begins at `first` and whose header ends at `at`: at the first line of code that is
-        indented by no more than `width` and stands in no brackets.
-        """
-        scanned, depth = first, 0
-        while (line := self.search(_line_of_code(width, b"#"), at + 1)) is not None:
-            at = line.start()
-            if _DEFINITION.match(self._text, at) or not (self._exact or _is_unbalanced(self.body, first, at)):
-                return at
-            depth, scanned = depth + _depth(self.body, scanned, at), at
-            if depth <= 0:
-                return at
-        return len(self.body)
-
-    def _continues(self, at: int) -> bool:
-        """Whether the line at an offset goes on with a string or with the line before it."""
-        nearest = bisect_left(self._strings, (at, 0)) - 1
-        if nearest >= 0 and at < self._strings[nearest][1]:
-            return True
-        body = self.body
-        return body.endswith((b"\\\n", b"\\\r\n"), 0, at) and b"#" not in body[body.rfind(b"\n", 0, at - 1) : at]
-
-
-@cache
-def _line_of_code(width: int, unless: bytes) -> re.Pattern[bytes]:
-    """A line that is indented by at most `width` and begins with none of some characters."""
-    return re.compile(rb"\n(?:[ \t]*\f)?[ \t]{0,%d}[^\s%b]" % (width, unless))
-
-
-def _multiline_strings(body: bytes) -> list[tuple[int, int]]:
-    """Where the strings stand that go over a line's end."""
-    if (b"\\\n" in body or b"\\\r\n" in body) and _CONTINUED_STRING.search(body):
-        return [m.span() for m in _STRING_OR_COMMENT.finditer(body) if b"\n" in m.group()]
-    found: list[tuple[int, int]] = []
-    at = 0
-    while (quote := _TRIPLE_QUOTE.search(body, at)) is not None:
-        line = max(at, body.rfind(b"\n", 0, quote.start()) + 1)
-        before = _QUOTE_OR_COMMENT.search(body, line, quote.start())
-        token = _STRING_OR_COMMENT.match(body, before.start() if before is not None else quote.start())
-        assert token is not None
-        if b"\n" in token.group():
-            found.append(token.span())
-        at = token.end()
-    return found
-
-
-def _header_end(body: bytes, at: int) -> int:
-    """Offset behind the colon that ends the `def` header whose name ends at `at`."""
-    plain = _PLAIN_HEADER.match(body, at)
-    if plain is not None:
-        return plain.end()
-    depth = 0
-    for token in _HEADER_TOKEN.finditer(body, at):
-        match token.group():
-            case b"(" | b"[" | b"{":
-                depth += 1
-            case b")" | b"]" | b"}":
-                depth -= 1
-            case b":" if depth <= 0:
-                return token.end()
-    return at
-
-
-def _is_unbalanced(body: bytes, start: int, end: int) -> bool:
-    """Whether the brackets of a text may be open at its end: those in strings and comments are counted, too."""
-    pairs = ((b"(", b")"), (b"[", b"]"), (b"{", b"}"))
-    return any(body.count(opening, start, end) != body.count(closing, start, end) for opening, closing in pairs)
-
-
-def _depth(body: bytes, start: int, end: int) -> int:
-    """How many brackets more a text opens than it closes."""
-    found = Counter(token.group() for token in _HEADER_TOKEN.finditer(body, start, end))
-    return found[b"("] + found[b"["] + found[b"{"] - found[b")"] - found[b"]"] - found[b"}"]
 
 
 @dataclass(eq=False)
@@ -262,7 +86,7 @@ class Class:
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
         word = name.encode()
-        return [m for m in self.methods.values() if word in m.attributes_apart or _may_assign(m.text, word)]
+        return [m for m in self.methods.values() if word in m.attributes_apart or may_assign(m.text, word)]
 
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"
@@ -567,14 +391,14 @@ class Module:
         functions, by_start, uncut = self._function_places
         name = word.encode()
         holding = {by_start.get(self._chunk_starts[index], -1) for index in found if index >= 0} - {-1}
-        holding |= {place for place in uncut if _stands_in(name, functions[place].text)}
-        return [*([self.top] if _stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
+        holding |= {place for place in uncut if stands_in(name, functions[place].text)}
+        return [*([self.top] if stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
 
     def occurrences(self, word: str) -> list[int]:
         """Where an identifier stands in the file's text, strings and comments included."""
         self._searches += 1
         if self._searches <= SEARCHES_WITHOUT_INDEX or not word.isascii():
-            return list(_occurrences(word.encode(), self.source.body))
+            return list(occurrences(word.encode(), self.source.body))
         return self._words.get(word.encode(), [])
 
     @cached_property
@@ -604,74 +428,6 @@ class Module:
     def functions(self) -> Iterator[Scope]:
         """The outermost functions and methods in the order of the file."""
         yield from self.scopes.values()
-
-
-def is_renamed(name: str, text: bytes, places: Iterable[int] | None = None) -> bool:
-    """Whether what goes by a name in a text may get a second one by `as`.
-
-    places: where the name stands in the text, if that is known.
-    """
-    word = name.encode()
-    return any(_AS.match(text, at + len(word)) for at in (_occurrences(word, text) if places is None else places))
-
-
-_AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
-
-
-def stands_in_code(name: str, text: bytes) -> bool:
-    """Whether an identifier stands in a text outside of comments and strings; what an f-string holds counts."""
-    places = list(_occurrences(name.encode(), text))
-    for token in _STRING_OR_COMMENT.finditer(text) if places else ():
-        start, end = token.span()
-        if places[0] < start:
-            return True
-        if text[start : start + 1] == b"#" or not _FORMATTED.search(text, max(start - 2, 0), start):
-            places = [place for place in places if place >= end]
-            if not places:
-                return False
-    return bool(places)
-
-
-def _stands_in(word: bytes, text: bytes) -> bool:
-    return next(_occurrences(word, text), None) is not None
-
-
-def _occurrences(word: bytes, text: bytes) -> Iterator[int]:
-    """Where an identifier stands in a text."""
-    at = text.find(word)
-    while at >= 0:
-        end = at + len(word)
-        if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
-            yield at
-        at = text.find(word, end)
-
-
-def _may_assign(text: bytes, name: bytes) -> bool:
-    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name."""
-    if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
-        return True
-    attribute = b"." + name
-    at = text.find(attribute)
-    while at >= 0:
-        end = at + len(attribute)
-        if text[end : end + 1] not in _WORD_BYTES and text[end : end + 1] not in b"(.[":
-            first, last = _line_around(text, at)
-            found = (targets[targets.lastindex or 0] for targets in _TARGETS.finditer(text[first:last]))
-            if any(name in _ATTRIBUTE.findall(targets) for targets in found):
-                return True
-            end = last
-        at = text.find(attribute, end)
-    return False
-
-
-def _line_around(text: bytes, at: int) -> tuple[int, int]:
-    """Where the line with an offset begins and ends, with the lines that backslashes join to it."""
-    first, last = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
-    while text.endswith((b"\\\n", b"\\\r\n"), 0, first):
-        first = text.rfind(b"\n", 0, first - 1) + 1
-    while last >= 0 and text.endswith((b"\\", b"\\\r"), 0, last):
-        last = text.find(b"\n", last + 1)
-    return first, last if last >= 0 else len(text)
 
 
 def _add(into: _Structure, scope: Scope) -> None:

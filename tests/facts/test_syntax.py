@@ -10,8 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from perflint.source.chunks import split
+from perflint.source.identifiers import stands_in_code
 from perflint.source.source import Source
-from perflint.source.syntax import SEARCHES_WITHOUT_INDEX, Module, SyntaxProblem, TooDeep, parse, split, stands_in_code
+from perflint.source.syntax import SEARCHES_WITHOUT_INDEX, Module, SyntaxProblem, TooDeep, parse
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPOUND = (ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.Match)

@@ -1,0 +1,95 @@
+"""Where identifiers stand in a text, and which may be assigned there; found without parsing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from perflint.source.chunks import STRING_OR_COMMENT
+from perflint.source.words import any_layout
+
+_ATTRIBUTE = any_layout(rb"\. (\w+)")
+
+_FORMATTED = re.compile(rb"[fFtT]")
+
+_WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
+_TARGETS = re.compile(
+    rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*.]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
+    rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
+    rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
+    rb"|(?:^|(?<=[;:]))[ \t\f]*(\w+[ \t]*\.[ \t]*\w+)[ \t]*:|\b(?:as|for)\b([^\n]*?)(?:\bin\b|:)",
+    re.M,
+)
+"""What may be assigned: `a.x = a.y, a.z =`, `a.x +=`; `(a.x,` at the end of a line; `a.x:`; `for a.x in`, `as a.x`.
+
+Finds too much rather than too little.
+"""
+
+
+def is_renamed(name: str, text: bytes, places: Iterable[int] | None = None) -> bool:
+    """Whether what goes by a name in a text may get a second one by `as`.
+
+    places: where the name stands in the text, if that is known.
+    """
+    word = name.encode()
+    return any(_AS.match(text, at + len(word)) for at in (occurrences(word, text) if places is None else places))
+
+
+_AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
+
+
+def stands_in_code(name: str, text: bytes) -> bool:
+    """Whether an identifier stands in a text outside of comments and strings; what an f-string holds counts."""
+    places = list(occurrences(name.encode(), text))
+    for token in STRING_OR_COMMENT.finditer(text) if places else ():
+        start, end = token.span()
+        if places[0] < start:
+            return True
+        if text[start : start + 1] == b"#" or not _FORMATTED.search(text, max(start - 2, 0), start):
+            places = [place for place in places if place >= end]
+            if not places:
+                return False
+    return bool(places)
+
+
+def stands_in(word: bytes, text: bytes) -> bool:
+    """Whether an identifier stands in a text."""
+    return next(occurrences(word, text), None) is not None
+
+
+def occurrences(word: bytes, text: bytes) -> Iterator[int]:
+    """Where an identifier stands in a text."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
+            yield at
+        at = text.find(word, end)
+
+
+def may_assign(text: bytes, name: bytes) -> bool:
+    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name."""
+    if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
+        return True
+    attribute = b"." + name
+    at = text.find(attribute)
+    while at >= 0:
+        end = at + len(attribute)
+        if text[end : end + 1] not in _WORD_BYTES and text[end : end + 1] not in b"(.[":
+            first, last = _line_around(text, at)
+            found = (targets[targets.lastindex or 0] for targets in _TARGETS.finditer(text[first:last]))
+            if any(name in _ATTRIBUTE.findall(targets) for targets in found):
+                return True
+            end = last
+        at = text.find(attribute, end)
+    return False
+
+
+def _line_around(text: bytes, at: int) -> tuple[int, int]:
+    """Where the line with an offset begins and ends, with the lines that backslashes join to it."""
+    first, last = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+    while text.endswith((b"\\\n", b"\\\r\n"), 0, first):
+        first = text.rfind(b"\n", 0, first - 1) + 1
+    while last >= 0 and text.endswith((b"\\", b"\\\r"), 0, last):
+        last = text.find(b"\n", last + 1)
+    return first, last if last >= 0 else len(text)
