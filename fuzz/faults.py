@@ -36,7 +36,7 @@ import perflint.run.workers
 from benchmarks.surroundings import ROOT, record, write
 from perflint.__main__ import main as start
 from perflint.rule.registry import all_rules
-from perflint.run.cache import FOLDER
+from perflint.run.store import FOLDER
 from perflint.source.words import words
 
 OLD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"

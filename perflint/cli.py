@@ -241,8 +241,8 @@ def fix(**options: Any) -> int:
 def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
     """Remove what earlier runs remember of the projects of PATHS; by default of the working directory's."""
     from perflint.project.config import ConfigError
-    from perflint.run.cache import remove
     from perflint.run.run import Run
+    from perflint.run.store import remove
 
     overrides = {"cache_dir": os.path.abspath(cache_dir)} if cache_dir else {}
     try:

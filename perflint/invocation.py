@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from perflint.project.discover import Found
     from perflint.report.terminal import Terminal
     from perflint.rule.finding import Finding
-    from perflint.run.run import Result, Run
+    from perflint.run.result import Result
+    from perflint.run.run import Run
     from perflint.run.watch import Watched
     from perflint.run.workers import Workers
 
@@ -210,8 +211,8 @@ class Invocation:
         if executor is None:
             yield Workers(jobs, warn=warn)
             return
+        from perflint.run.dealing import ParallelError
         from perflint.run.executors import ExecutorError, opened
-        from perflint.run.parallel import ParallelError
 
         try:
             with opened(executor) as executors:
@@ -290,10 +291,10 @@ class Invocation:
                 return data.github(result)
 
     def _terminal(self, run: Run, *, plain: bool) -> Terminal:
-        from perflint.report.terminal import Terminal, columns, knows_links, pages
+        from perflint.report.terminal import PLAIN, Terminal, columns, knows_links, pages
 
         if plain:
-            return Terminal()
+            return PLAIN
         return Terminal(columns(), pages(run.rules) if self._is_for_people and knows_links() else {})
 
     @cached_property

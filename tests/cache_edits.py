@@ -18,7 +18,8 @@ from perflint.report import data, text
 from perflint.report.terminal import Terminal
 from perflint.rule.registry import all_rules
 from perflint.run import cache
-from perflint.run.run import Result, Run
+from perflint.run.result import Result
+from perflint.run.run import Run
 
 TICK_NS = 20_000_000
 """Longer than any file system here takes to notice that a file has changed."""

@@ -19,8 +19,9 @@ from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
 
 from perflint.project.discover import Found
 from perflint.rule.registry import all_rules
-from perflint.run import cache
-from perflint.run.run import Result, Run
+from perflint.run import cache, store
+from perflint.run.result import Result
+from perflint.run.run import Run
 
 TRAINER = {
     "pyproject.toml": "[project]\nname = 'x'\ndependencies = ['torch>=2.1']\n",
@@ -104,7 +105,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen
 
 
 def results_file(root: Path) -> Path:
-    return root / cache.FOLDER / cache.FILE
+    return root / store.FOLDER / store.FILE
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -487,7 +488,7 @@ def test_several_processes_at_once(project, tmp_path: Path, monkeypatch) -> None
 
 
 def test_the_cache_stays_bounded(project, check, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cache, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(store, "MAX_SESSIONS", 3)
     project.write(TRAINER)
     for rule in all_rules()[:6]:
         check(select=(rule.name,))
@@ -515,12 +516,12 @@ def test_where_the_cache_is(project, tmp_path: Path, monkeypatch) -> None:
         .startswith("Signature: 8a477f597d28d172789f06886806bc55")
     )
     in_process("check", str(tmp_path / "b"))
-    assert (tmp_path / "b" / "kept" / cache.FILE).exists()
+    assert (tmp_path / "b" / "kept" / store.FILE).exists()
     in_process("check", "--cache-dir", str(tmp_path / "given"), str(tmp_path / "b"))
-    assert (tmp_path / "given" / cache.FILE).exists()
+    assert (tmp_path / "given" / store.FILE).exists()
     monkeypatch.setenv("PERFLINT_CACHE_DIR", str(tmp_path / "named"))
     in_process("check", str(tmp_path / "b"))
-    assert (tmp_path / "named" / cache.FILE).exists()
+    assert (tmp_path / "named" / store.FILE).exists()
 
 
 def test_no_cache_leaves_nothing_behind(project, tmp_path: Path, monkeypatch) -> None:

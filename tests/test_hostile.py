@@ -22,7 +22,7 @@ from perflint.facts import flow, solver
 from perflint.fix.diff import patch, without_controls
 from perflint.project.ignores import ignore_spec
 from perflint.report.text import printable
-from perflint.run.run import FixedFile
+from perflint.run.result import FixedFile
 from perflint.source.words import words
 
 CPU_SECONDS = 60
@@ -92,10 +92,10 @@ import sys
 
 if __name__ == "__main__":
     del sys.path[0]
-    from perflint.run import parallel, workers
+    from perflint.run import processes, workers
     from perflint.__main__ import main
 
-    parallel.can_fork = lambda: False
+    processes.can_fork = lambda: False
     workers.WORTHWHILE_BYTES = workers.WORTHWHILE_BYTES_SPAWNED = 0
     main()
 """
@@ -152,7 +152,7 @@ def test_no_module_of_ours_runs_text_that_it_reads() -> None:
             if (
                 isinstance(node, ast.Name)
                 and isinstance(node.ctx, ast.Load)
-                and (path.name, node.id) != ("parallel.py", "pickle")
+                and (path.name, node.id) != ("in_worker.py", "pickle")
             ):
                 assert node.id not in forbidden, f"{path}:{node.lineno}"
 

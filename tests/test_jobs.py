@@ -23,13 +23,14 @@ from perflint.project.config import Config
 from perflint.project.discover import Found
 from perflint.project.project import read_with_stat
 from perflint.rule.registry import all_rules
-from perflint.run import parallel, run, workers
+from perflint.run import in_worker, parallel, processes, run, workers
 from perflint.run.cores import cpu_quota
+from perflint.run.dealing import ParallelError, batches, stretches
 from perflint.run.engine import check_item
 from perflint.run.executors import opened
 from perflint.run.outcome import Item
-from perflint.run.parallel import ParallelError, batches, stretches
-from perflint.run.run import Result, Run
+from perflint.run.result import Result
+from perflint.run.run import Run
 from perflint.run.workers import Workers
 
 forks = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are forked on Linux only")
@@ -72,7 +73,7 @@ def test_the_report_does_not_depend_on_the_number_of_jobs(
 ) -> None:
     monkeypatch.chdir(programs)
     if start == "spawn":
-        monkeypatch.setattr(parallel, "can_fork", lambda: False)
+        monkeypatch.setattr(processes, "can_fork", lambda: False)
     alone, several = [in_process("check", "--select=all", "--output-format", output_format, "-j", n) for n in ("1", "3")]
     assert several.stdout_bytes == alone.stdout_bytes
     assert (several.exit_code, several.stderr) == (alone.exit_code, alone.stderr) == (1, "")
@@ -334,9 +335,9 @@ def test_a_worker_that_was_started_anew_is_told_again(programs: Path) -> None:
 
     class Forgetful(ThreadPoolExecutor):
         def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Any:
-            if function is parallel.check_batch and arguments[1] is None and not self.forgot:
+            if function is in_worker.check_batch and arguments[1] is None and not self.forgot:
                 self.forgot = True
-                parallel.forget_run(arguments[0])
+                in_worker.forget_run(arguments[0])
             return super().submit(function, *arguments, **named)
 
         forgot = False
@@ -352,8 +353,7 @@ def test_a_worker_that_was_started_anew_is_told_again(programs: Path) -> None:
 
 
 def test_a_worker_with_another_version_is_refused(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = parallel.made_by()
-    monkeypatch.setattr(parallel, "made_by", iter([("0.0.1", "3.9"), real, real, real]).__next__)
+    monkeypatch.setattr(parallel, "made_by", lambda: ("0.0.1", "3.9"))
     refused = pytest.raises(ParallelError, match=r"has perflint .* and this is 0\.0\.1 on Python 3\.9")
     with ThreadPoolExecutor(1) as executor, refused:
         checked(programs, Workers(1, [executor]))

@@ -11,7 +11,8 @@ import pytest
 from perflint.project import project
 from perflint.project.config import Config
 from perflint.rule.registry import all_rules
-from perflint.run.run import Result, Run
+from perflint.run.result import Result
+from perflint.run.run import Run
 from perflint.source.source import Source
 from perflint.source.syntax import Module
 

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from perflint.run.run import FixedFile
+from perflint.run.result import FixedFile
 
 _UNSAFE = re.compile(rb'[\x00-\x1f\x7f"\\]')
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from perflint.profile.costs import Costs
 from perflint.run.outcome import Checked
-from perflint.run.run import Result
+from perflint.run.result import Result
 from perflint.source.words import counted
 
 

@@ -12,7 +12,8 @@ from perflint.project.project import read_file
 from perflint.report.text import printable
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
 from perflint.rule.finding import Applicability, Permission
-from perflint.run.run import Result, shown
+from perflint.run.result import Result
+from perflint.run.run import shown
 
 MAX_PLACES = 3
 """How many places that speak against an assumption are shown."""

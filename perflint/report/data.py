@@ -8,7 +8,7 @@ from typing import Any
 
 from perflint.rule.finding import Finding, Severity
 from perflint.run.outcome import Checked
-from perflint.run.run import Result
+from perflint.run.result import Result
 from perflint.source.source import Source
 
 

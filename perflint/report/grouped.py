@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import click
 
-from perflint.report.terminal import Terminal
+from perflint.report.terminal import PLAIN, Terminal
 from perflint.report.text import measured, place, printable
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, Checked
-from perflint.run.run import Result
+from perflint.run.result import Result
 
 _LEVELS = {Applicability.SAFE: "safe", Applicability.ASSUMING: "assume", Applicability.UNSAFE: "unsafe", None: "no fix"}
 _COLOURS = {"safe": "green", "assume": "cyan", "unsafe": "yellow", "no fix": "blue"}
@@ -158,7 +158,7 @@ def rows(numbers: Iterable[int]) -> str:
     return _some([str(first) if first == last else f"{first}-{last}" for first, last in ranges], MOST_ROWS)
 
 
-def grouped(result: Result, terminal: Terminal) -> Iterator[str]:
+def grouped(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
     """The blocks, with an empty line behind each."""
     for block in blocks(result):
         yield from _block(block, terminal)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from perflint.rule.finding import Applicability, Finding
-from perflint.run.run import Result
+from perflint.run.result import Result
 
 
 @dataclass(frozen=True)

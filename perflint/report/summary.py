@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perflint.report.text import printable
 from perflint.rule.assumptions import ORDINARY, kinds_of
 from perflint.rule.finding import Permission
-from perflint.run.run import Result
+from perflint.run.result import Result
 from perflint.source.words import counted
 
 

@@ -38,6 +38,10 @@ class Terminal:
         return f"\x1b]8;;{page}\x1b\\{shown}\x1b]8;;\x1b\\" if page is not None else shown
 
 
+PLAIN = Terminal()
+"""A file, or a pipe."""
+
+
 def pages(rules: Iterable[Rule]) -> dict[str, str]:
     """Where the page of each rule is found: its module opens with it."""
     found = {}

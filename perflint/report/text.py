@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import click
 
-from perflint.report.terminal import COLOURS, Terminal
+from perflint.report.terminal import COLOURS, PLAIN, Terminal
 from perflint.rule.finding import ENGINE, Applicability, Finding, Severity
 from perflint.run.outcome import Checked
-from perflint.run.run import Result
+from perflint.run.result import Result
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def concise(result: Result, terminal: Terminal) -> Iterator[str]:
+def concise(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
     """One line per finding: `path:row:column: rule-name [*] message`."""
     for checked, finding in result.findings:
         yield _line(checked, finding, terminal)
@@ -42,7 +42,7 @@ _LEVELS = {
 }
 
 
-def full(result: Result, terminal: Terminal) -> Iterator[str]:
+def full(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
     """Each finding with its line, the span marked, the fix, and the proofs that are missing."""
     for checked, finding in result.findings:
         yield from _block(checked, finding, terminal)
@@ -94,7 +94,7 @@ def _excerpt(checked: Checked, finding: Finding) -> Iterator[str]:
     yield f"{' ' * width} {bar}"
 
 
-def problems(result: Result, terminal: Terminal) -> Iterator[str]:
+def problems(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
     """What perflint itself could not do, a line each: no fix will take it away."""
     for checked, finding in result.findings:
         if finding.category == ENGINE and finding.severity is Severity.ERROR:

@@ -18,226 +18,44 @@ A cache that cannot be read, is damaged or holds nonsense counts as empty.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
 import sqlite3
-import sys
 import time
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import astuple
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
 
 from perflint.project.project import Project, Stat, text_digest
 from perflint.project.trace import Fact, Question
-from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
-from perflint.rule.obligations import Kind, Obligation
-from perflint.run.outcome import Budget, Checked
+from perflint.run.digests import digest_of
+from perflint.run.encoding import decoded, encoded
+from perflint.run.outcome import Checked
+from perflint.run.rows import Learned, Row, State, StoredResult
+from perflint.run.store import Store, checksum, prune, sealed, session_row, unsealed
 from perflint.source.source import Source, SourceError
-
-FOLDER = ".perflint_cache"
-FILE = "results.sqlite"
-SCHEMA = 2
-MAX_SESSIONS = 16
-"""Rule sets and configurations whose results are kept, over all projects of a cache: the ones used last."""
 
 MAX_CHANGED = 50
 """Above so many changed files, all facts are asked for again."""
 
-MAX_PAGES = 131_072
-"""Pages of 4 kB that the file may have; a fuller one is begun anew."""
-
-BUSY_S = 2.0
-"""How long a run waits for another one that is writing."""
 
 SETTLED_NS = 2_000_000_000
 """A file that was changed less than this before it was read may change again without its times showing it."""
 
-_OUT_OF_REACH = ("unable to open", "readonly", "disk I/O")
-"""What SQLite says about a file that is not at fault itself."""
 
 UNSETTLED: Stat = (-1, -1, -1)
 """What no file is like."""
 
-_TABLES = """
-CREATE TABLE projects (id INTEGER PRIMARY KEY, root BLOB UNIQUE);
-CREATE TABLE files (
-    project INTEGER, path BLOB, size INTEGER, mtime INTEGER, ctime INTEGER, digest TEXT, seal INTEGER,
-    UNIQUE (project, path));
-CREATE TABLE learned (project INTEGER, path BLOB, learned TEXT, UNIQUE (project, path));
-CREATE TABLE sessions (id INTEGER PRIMARY KEY, project INTEGER, key TEXT, used INTEGER, UNIQUE (project, key));
-CREATE TABLE catalogs (code TEXT UNIQUE, rules TEXT);
-CREATE TABLE states (id INTEGER PRIMARY KEY, session INTEGER, stamp INTEGER, tree TEXT, shape TEXT);
-CREATE TABLE results (
-    session INTEGER, path BLOB, parsed INTEGER, state INTEGER, outcome TEXT, UNIQUE (session, path, parsed));
-CREATE TABLE facts (
-    session INTEGER, path BLOB, parsed INTEGER, facts TEXT, modules TEXT, open TEXT, UNIQUE (session, path, parsed));
-"""
 
 _OF_PROJECT = "WHERE project IN (SELECT id FROM projects WHERE root = ?)"
 _OF_SESSION = """WHERE session IN
     (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
 
-_TAG = """Signature: 8a477f597d28d172789f06886806bc55
-# This file is a cache directory tag created by perflint.
-# For information about cache directory tags see https://bford.info/cachedir/
-"""
 
 _BY_SHAPE = ("module", "imports", "importers", "large", "members")
 _WITNESSED = ("near", "program", "training")
-
-
-class Store:
-    """One cache folder. After a failure it is closed for the rest of the run; `problem` says what a user should know."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.problem: str | None = None
-        self._closed = False
-
-    @property
-    def _path(self) -> str:
-        return os.path.join(self.folder, FILE)
-
-    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query gives; none if the cache cannot be read."""
-        if self._closed or not os.path.exists(self._path):
-            return []
-        with self._guarded():
-            if self._connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,):
-                return self._connection.execute(statement, values).fetchall()
-        return []
-
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection | None]:
-        """A transaction that is written when the block ends; None when nothing can be written."""
-        connection: sqlite3.Connection | None = None
-        with self._guarded():
-            if not self._closed:
-                self._prepare()
-                connection = self._connection
-                connection.execute("BEGIN IMMEDIATE")
-                if connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
-                    self._begin_anew(connection)
-        if connection is None or self._closed:
-            yield None
-            return
-        with self._guarded():
-            yield connection
-            connection.execute("COMMIT")
-
-    def _begin_anew(self, connection: sqlite3.Connection) -> None:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            connection.execute(f'DROP TABLE "{name}"')
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
-
-    @cached_property
-    def _connection(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
-        connection.execute("PRAGMA synchronous = OFF")  # a lost write costs time; a damaged file is noticed
-        connection.execute(f"PRAGMA max_page_count = {MAX_PAGES}")
-        return connection
-
-    def _prepare(self) -> None:
-        os.makedirs(self.folder, exist_ok=True)
-        for name, text in ((".gitignore", "# Automatically created by perflint.\n*\n"), ("CACHEDIR.TAG", _TAG)):
-            with suppress(FileExistsError), open(os.path.join(self.folder, name), "x", encoding="utf-8") as handle:
-                handle.write(text)
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        self._closed = True
-        with suppress(sqlite3.Error):
-            self.close()
-        if isinstance(error, OSError) or any(words in str(error) for words in _OUT_OF_REACH):
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            self.problem = f"no results are remembered: the cache {self.folder} cannot be used ({reason})"
-        elif "locked" not in str(error):
-            for name in (f"{FILE}-journal", FILE):  # damaged or full: begin anew
-                with suppress(OSError):
-                    os.unlink(os.path.join(self.folder, name))
-
-    def close(self) -> None:
-        """Let go of the file."""
-        connection = self.__dict__.pop("_connection", None)
-        if connection is not None:
-            connection.close()
-
-
-def remove(folder: str) -> bool:
-    """Remove a cache folder; whether there was one. Other things in the folder stay.
-
-    Raises:
-        OSError: something cannot be removed.
-
-    """
-    names = [
-        name for name in (FILE, f"{FILE}-journal", ".gitignore", "CACHEDIR.TAG") if os.path.exists(os.path.join(folder, name))
-    ]
-    if FILE not in names and "CACHEDIR.TAG" not in names:
-        return False
-    for name in names:
-        os.unlink(os.path.join(folder, name))
-    with suppress(OSError):
-        os.rmdir(folder)
-    return True
-
-
-class _Row(NamedTuple):
-    """A file's size and times, and the digest of its text."""
-
-    stat: Stat
-    digest: str
-
-
-class _Learned(NamedTuple):
-    """What was found out about a text so far.
-
-    names: the digest of the file names under which `imports` were worked out; these are places among the project's files.
-    """
-
-    names: str = ""
-    imports: list[int] | None = None
-    trains: bool | None = None
-    helpers: list[str] | None = None
-
-    def completed(self, before: _Learned) -> _Learned:
-        """With what was found out earlier and is not known here."""
-        names, imports = (self.names, self.imports) if self.imports is not None else (before.names, before.imports)
-        trains = self.trains if self.trains is not None else before.trains
-        return _Learned(names, imports, trains, self.helpers if self.helpers is not None else before.helpers)
-
-
-class _State(NamedTuple):
-    """The tree and the shape under which the facts of some results were last found to hold.
-
-    stamp: another one after each change of the tree, so that who changes it again notices that somebody else did.
-    """
-
-    id: int
-    stamp: int
-    tree: str
-    shape: str
-
-
-class _Result(NamedTuple):
-    """A remembered outcome, as it was written."""
-
-    state: _State
-    outcome: str
 
 
 class ProjectCache:
@@ -252,7 +70,7 @@ class ProjectCache:
     ) -> None:
         self._store, self._project, self._stats, self._code, self._look = store, project, stats, code, look
         self._started_ns = time.time_ns()
-        self._results: dict[str, dict[tuple[str, bool], _Result]] = {}
+        self._results: dict[str, dict[tuple[str, bool], StoredResult]] = {}
         self._found: dict[tuple[str, str, bool], Checked] = {}
         self._held: set[tuple[str, str, bool]] = set()
         self._texts: dict[str, dict[tuple[str, bool], tuple[object, ...]]] = {}
@@ -277,14 +95,14 @@ class ProjectCache:
             self._prime()
         return checked
 
-    def _results_of(self, key: str) -> dict[tuple[str, bool], _Result]:
+    def _results_of(self, key: str) -> dict[tuple[str, bool], StoredResult]:
         if key not in self._results:
             of_session = _OF_SESSION, *self._session(key)
             found = self._rows_of("id, stamp, tree, shape FROM states", *of_session)
-            states = {state[0]: _State(*state) for state in found}
+            states = {state[0]: State(*state) for state in found}
             rows = self._rows_of("path, parsed, state, outcome FROM results", *of_session)
             self._results[key] = {
-                (_path(path), bool(parsed)): _Result(states[state], outcome)
+                (_path(path), bool(parsed)): StoredResult(states[state], outcome)
                 for path, parsed, state, outcome in rows
                 if state in states
             }
@@ -293,10 +111,10 @@ class ProjectCache:
     def _rows_of(self, columns: str, where: str, *values: object) -> list[tuple[Any, ...]]:
         return self._store.rows(f"SELECT {columns} {where}", *values)
 
-    def _is_same(self, result: _Result) -> bool:
+    def _is_same(self, result: StoredResult) -> bool:
         return bool(result.state.tree) and result.state.tree == self._tree
 
-    def _facts_hold(self, key: str, path: str, parsed: bool, result: _Result) -> bool:
+    def _facts_hold(self, key: str, path: str, parsed: bool, result: StoredResult) -> bool:
         state = result.state
         same_shape = bool(state.shape) and state.shape == self._shape
         if not (same_shape and self._is_untouched(key, path, parsed, state)):
@@ -310,7 +128,7 @@ class ProjectCache:
         self._needs_shape |= bool(state.shape)
         return True
 
-    def _is_untouched(self, key: str, path: str, parsed: bool, state: _State) -> bool:
+    def _is_untouched(self, key: str, path: str, parsed: bool, state: State) -> bool:
         """Whether facts that held before the last changes cannot depend on these, the shape being the same."""
         if not state.tree or state.tree != self._tree_before or len(self._changed) > MAX_CHANGED:
             return False
@@ -325,7 +143,7 @@ class ProjectCache:
     def _may_end_otherwise(self, kind: str, *about: str) -> bool:
         """Whether a search that found nothing may find something in a changed file."""
         if kind == "helpers":
-            return any(self._learned.get(p, _Learned()).helpers != sorted(self._project.helpers_of(p)) for p in self._changed)
+            return any(self._learned.get(p, Learned()).helpers != sorted(self._project.helpers_of(p)) for p in self._changed)
         return self._changed_match((kind, "", *about))
 
     def _facts(self, key: str, path: str, parsed: bool) -> list[Fact] | None:
@@ -346,7 +164,7 @@ class ProjectCache:
     def _session(self, key: str) -> tuple[bytes, str]:
         return os.fsencode(self._project.root), key
 
-    def _holds(self, question: Question, answer: str, state: _State, same_shape: bool) -> bool:
+    def _holds(self, question: Question, answer: str, state: State, same_shape: bool) -> bool:
         """Whether a question still has its answer."""
         kind = question[0]
         if same_shape and kind in _BY_SHAPE:
@@ -370,13 +188,13 @@ class ProjectCache:
             self._matching[about] = any(self._project.is_witness(question, path) for path in self._changed)
         return self._matching[about]
 
-    def _checked(self, result: _Result, path: str, shown: str, parsed: bool) -> Checked | None:
+    def _checked(self, result: StoredResult, path: str, shown: str, parsed: bool) -> Checked | None:
         outcome = unsealed(result.outcome, path, parsed, "outcome")
         if outcome is None:
             return None
         if not outcome:
             return Checked(shown, None)
-        findings, budgets = _decoded(outcome, shown)
+        findings, budgets = decoded(outcome, shown)
         if not findings:
             return Checked(shown, None, findings, budgets)
         # reports show the lines of findings
@@ -391,23 +209,23 @@ class ProjectCache:
     # -- the state of the project ------------------------------------------------------------------------------------
 
     @cached_property
-    def _rows(self) -> dict[str, _Row]:
-        found: dict[str, _Row] = {}
+    def _rows(self) -> dict[str, Row]:
+        found: dict[str, Row] = {}
         columns = "path, size, mtime, ctime, digest, seal FROM files"
         for name, size, mtime, ctime, digest, seal in self._rows_of(columns, _OF_PROJECT, os.fsencode(self._project.root)):
-            path, row = _path(name), _Row((size, mtime, ctime), digest)
-            if seal == _seal(path, *row):
+            path, row = _path(name), Row((size, mtime, ctime), digest)
+            if seal == checksum(path, *row):
                 found[path] = row
         return found
 
     @cached_property
-    def _learned(self) -> dict[str, _Learned]:
+    def _learned(self) -> dict[str, Learned]:
         """What is known of the texts that the rows describe, as far as it holds for the files that there are now."""
-        found: dict[str, _Learned] = {}
+        found: dict[str, Learned] = {}
         for name, text in self._rows_of("path, learned FROM learned", _OF_PROJECT, os.fsencode(self._project.root)):
             path = _path(name)
             if path in self._rows and (opened := unsealed(text, path, self._rows[path].digest, self._code)) is not None:
-                learned = _Learned(*json.loads(opened))
+                learned = Learned(*json.loads(opened))
                 found[path] = learned if learned.names == self._names else learned._replace(names="", imports=None)
         return found
 
@@ -434,7 +252,7 @@ class ProjectCache:
     @cached_property
     def _names(self) -> str:
         files = self._project.files
-        return _digest_of(
+        return digest_of(
             [
                 *(path for path in self._paths if path in files),
                 "",
@@ -443,7 +261,7 @@ class ProjectCache:
         )
 
     def _tree_of(self, texts: Iterable[tuple[str, str]]) -> str:
-        return _digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
+        return digest_of([self._names, self._project.answer(("requirements",)), *(part for text in texts for part in text)])
 
     @cached_property
     def _tree(self) -> str:
@@ -469,10 +287,10 @@ class ProjectCache:
         before = next((state.shape for state in states if state.shape and state.tree == self._tree_before), "")
         if before and len(self._changed) <= MAX_CHANGED and all(map(self._imports_the_same, self._changed)):
             return before
-        return _digest_of([self._names, *(part for path in self._paths for part in (path, *map(str, self._imports(path)), ""))])
+        return digest_of([self._names, *(part for path in self._paths for part in (path, *map(str, self._imports(path)), ""))])
 
     def _imports_the_same(self, path: str) -> bool:
-        before = self._learned.get(path, _Learned()).imports
+        before = self._learned.get(path, Learned()).imports
         return before is not None and before == self._imports(path)
 
     def _imports(self, path: str) -> list[int]:
@@ -486,10 +304,10 @@ class ProjectCache:
     def _places(self, paths: Iterable[str]) -> list[int]:
         return sorted(self._place[path] for path in paths)
 
-    def _known(self, path: str) -> _Learned:
+    def _known(self, path: str) -> Learned:
         """What was found out in earlier runs about the text that a file has now."""
         row = self._rows.get(path)
-        return self._learned.get(path, _Learned()) if row is not None and row.digest == self._digest(path) else _Learned()
+        return self._learned.get(path, Learned()) if row is not None and row.digest == self._digest(path) else Learned()
 
     def _prime(self) -> None:
         """Tell the project what is known about files, so that it need not read them."""
@@ -540,7 +358,7 @@ class ProjectCache:
                 connection.executemany(f"DELETE FROM {table} WHERE project = ? AND path = ?", [(project, p) for p in gone])
             connection.executemany(
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [(project, os.fsencode(path), *row.stat, row.digest, _seal(path, *row)) for path, row, _ in rows],
+                [(project, os.fsencode(path), *row.stat, row.digest, checksum(path, *row)) for path, row, _ in rows],
             )
             connection.executemany(
                 "INSERT OR REPLACE INTO learned VALUES (?, ?, ?)",
@@ -550,7 +368,7 @@ class ProjectCache:
                 ],
             )
             for key in keys:
-                session = _session(connection, project, key)
+                session = session_row(connection, project, key)
                 for table in ("results", "facts"):
                     connection.executemany(f"DELETE FROM {table} WHERE session = ? AND path = ?", [(session, p) for p in gone])
                 state = self._state(connection, key, session, tree, shape)
@@ -563,7 +381,7 @@ class ProjectCache:
                     "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?)",
                     [(session, path, parsed, *texts[1:]) for path, parsed, texts in found],
                 )
-            _prune(connection)
+            prune(connection)
         self._found.clear()
         self._held.clear()
 
@@ -614,47 +432,28 @@ class ProjectCache:
         opened = {(kind, *about[1:]) for (kind, *about), answer in facts if kind in _WITNESSED and not answer}
         opened |= {("helpers",) for (kind, *_), _ in facts if kind == "helpers"}
         return (
-            sealed(_encoded(found), path, parsed, "outcome"),
+            sealed(encoded(found), path, parsed, "outcome"),
             sealed(json.dumps(facts), path, parsed, "facts"),
             sealed(json.dumps(modules), path, parsed, "modules"),
             sealed(json.dumps(sorted(opened)), path, parsed, "open"),
         )
 
-    def _new_rows(self) -> Iterator[tuple[str, _Row, _Learned]]:
+    def _new_rows(self) -> Iterator[tuple[str, Row, Learned]]:
         """What is now known of files and differs from their rows."""
         for path in (*self._stats, *sorted(self._project.found_out - self._stats.keys())):
             digest, before = self._project.digest(path), self._rows.get(path)
             stat = self._stats.get(path) or (before.stat if before is not None and before.digest == digest else None)
             if digest is None or stat is None:
                 continue
-            row = _Row(stat, digest)
+            row = Row(stat, digest)
             if before == row and path not in self._project.found_out:
                 continue
             imports, trains, helpers = self._project.learned(path)
             known = self._known(path)
             names, places = (self._names, self._places(imports)) if imports is not None else ("", None)
-            learned = _Learned(names, places, trains, helpers).completed(known)
+            learned = Learned(names, places, trains, helpers).completed(known)
             if before != row or learned != known:
                 yield path, row, learned
-
-
-def _session(connection: sqlite3.Connection, project: int, key: str) -> int:
-    connection.execute("INSERT OR IGNORE INTO sessions (project, key) VALUES (?, ?)", (project, key))
-    connection.execute("UPDATE sessions SET used = ? WHERE project = ? AND key = ?", (time.time_ns(), project, key))
-    found: int = connection.execute("SELECT id FROM sessions WHERE project = ? AND key = ?", (project, key)).fetchone()[0]
-    return found
-
-
-def _prune(connection: sqlite3.Connection) -> None:
-    """Drop the sessions that were not used for longest, and the projects without one."""
-    old = "SELECT id FROM sessions ORDER BY used DESC LIMIT -1 OFFSET ?"
-    for table in ("results", "facts", "states"):
-        connection.execute(f"DELETE FROM {table} WHERE session IN ({old})", (MAX_SESSIONS,))
-    connection.execute("DELETE FROM states WHERE id NOT IN (SELECT state FROM results)")
-    connection.execute(f"DELETE FROM sessions WHERE id IN ({old})", (MAX_SESSIONS,))
-    for table in ("files", "learned"):
-        connection.execute(f"DELETE FROM {table} WHERE project NOT IN (SELECT project FROM sessions)")
-    connection.execute("DELETE FROM projects WHERE id NOT IN (SELECT project FROM sessions)")
 
 
 def stat_of(path: str) -> Stat | None:
@@ -671,44 +470,6 @@ def settled(stat: Stat) -> Stat:
     return stat if max(stat[1:]) < time.time_ns() - SETTLED_NS else UNSETTLED
 
 
-def code_digest(packages: Iterable[str]) -> str:
-    """A text that stands for all code that findings depend on: perflint, rule packs by package, LibCST and Python.
-
-    Of LibCST it is the version that counts.
-    """
-    return _digest_of([sys.version, sys.platform, _digest_of_sources(frozenset(packages))])
-
-
-@cache
-def _digest_of_sources(packages: frozenset[str]) -> str:
-    """Worked out once: a process runs the code that it found at its start."""
-    parts: list[str] = []
-    for name in ("perflint", *sorted(packages)):
-        for folder in _folders(name):
-            for path in _sources(folder):
-                with open(path, "rb") as handle:
-                    parts += [os.path.relpath(path, folder), text_digest(handle.read())]
-    for folder in _folders("libcst"):
-        with suppress(OSError), open(os.path.join(folder, "_version.py"), "rb") as handle:
-            parts.append(text_digest(handle.read()))
-    return _digest_of(parts)
-
-
-def _folders(package: str) -> Sequence[str]:
-    spec = importlib.util.find_spec(package)
-    return (spec.submodule_search_locations or [os.path.dirname(spec.origin or "")]) if spec is not None else ()
-
-
-def _sources(folder: str) -> Iterator[str]:
-    for directory, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        yield from (os.path.join(directory, name) for name in sorted(names) if name.endswith(".py"))
-
-
-def _digest_of(parts: Iterable[str]) -> str:
-    return text_digest("\0".join(parts).encode("utf-8", "surrogateescape"))
-
-
 # -- rows ----------------------------------------------------------------------------------------------------------------
 
 
@@ -720,89 +481,3 @@ def _path(name: object) -> str:
 def _token() -> int:
     """A number that nobody else has, so that none that is damaged is taken for another one."""
     return secrets.randbits(62)
-
-
-def _seal(*parts: object) -> int:
-    return zlib.crc32(repr(parts).encode())
-
-
-def sealed(text: str, *about: object) -> str:
-    """A text with a checksum of it and of what it is about."""
-    return f"{_seal(text, *about):08x}{text}"
-
-
-def unsealed(text: object, *about: object) -> str | None:
-    """What `sealed` sealed; None for anything else."""
-    if isinstance(text, str) and text[:8] == f"{_seal(text[8:], *about):08x}":
-        return text[8:]
-    return None
-
-
-def _encoded(checked: Checked) -> str:
-    if not (checked.findings or checked.budgets):
-        return ""
-    findings = [_encoded_finding(finding) for finding in checked.findings]
-    budgets = [astuple(budget)[1:] for budget in checked.budgets]
-    return json.dumps([findings, budgets])
-
-
-def _encoded_finding(found: Finding) -> list[object]:
-    fix = found.fix
-    return [
-        found.rule,
-        found.severity.value,
-        found.category,
-        found.message,
-        found.start,
-        found.end,
-        fix
-        and [
-            fix.applicability.value,
-            fix.message,
-            [(e.start, e.end, e.content) for e in fix.edits],
-            [(i.module, i.name) for i in fix.imports],
-            fix.leads_to,
-            [kind.value for kind in fix.assumptions],
-        ],
-        [(o.kind.value, o.words, o.path) for o in found.obligations],
-        found.waits,
-        found.costs and found.costs.value,
-        found.rate.value,
-        found.function,
-    ]
-
-
-def _decoded(text: str, shown: str) -> tuple[list[Finding], list[Budget]]:
-    findings, budgets = json.loads(text)
-    return [_decoded_finding(*parts) for parts in findings], [Budget(shown, *parts) for parts in budgets]
-
-
-def _decoded_finding(
-    rule: str,
-    severity: str,
-    category: str,
-    message: str,
-    start: int,
-    end: int,
-    fix: list[Any] | None,
-    obligations: list[list[Any]],
-    waits: list[int],
-    costs: str | None,
-    rate: str,
-    function: str,
-) -> Finding:
-    remedy = None
-    if fix is not None:
-        applicability, text, edits, imports, leads_to, assumptions = fix
-        remedy = Fix(
-            Applicability(applicability),
-            text,
-            tuple(Edit(*edit) for edit in edits),
-            tuple(Import(*wanted) for wanted in imports),
-            tuple(leads_to),
-            tuple(map(Kind, assumptions)),
-        )
-    open_ = tuple(Obligation(Kind(kind), words, path) for kind, words, path in obligations)
-    cost = Cost(costs) if costs is not None else None
-    kinds = Severity(severity), category
-    return Finding(rule, *kinds, message, start, end, remedy, open_, tuple(waits), cost, Rate(rate), function)

@@ -17,7 +17,8 @@ from perflint.project.project import text_digest
 from perflint.rule.finding import Cost, Finding, Severity
 from perflint.rule.registry import announced
 from perflint.rule.rule import Rule
-from perflint.run.cache import Store, code_digest, sealed, unsealed
+from perflint.run.digests import code_digest
+from perflint.run.store import Store, sealed, unsealed
 from perflint.source.gate import Gate
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,12 @@ from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import ENGINE_FINDINGS, UNUSED_SUPPRESSION, reports_unused_suppressions, selected
-from perflint.run.cache import FOLDER, ProjectCache, Store, code_digest, settled, stat_of
+from perflint.run.cache import ProjectCache, settled, stat_of
 from perflint.run.catalog import Catalog
+from perflint.run.digests import code_digest
 from perflint.run.outcome import Checked, Item
 from perflint.run.session import Session
+from perflint.run.store import FOLDER, Store
 from perflint.run.watch import Watched
 from perflint.run.workers import ALONE, Workers
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from perflint.fix.fixer import Accept, Fixed
     from perflint.source.source import Source
     from perflint.source.texts import TextFacts
+from perflint.run.result import FixedFile, Result
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -56,40 +59,6 @@ class PerFileIgnores:
     def __reduce__(self) -> tuple[object, ...]:
         """Without the compiled patterns."""
         return PerFileIgnores, (self.directory, self.patterns)
-
-
-@dataclass
-class FixedFile:
-    """A file that `fix` changed, or would change: its bytes before and after, and how many findings of each rule were fixed."""
-
-    path: str
-    before: bytes
-    after: bytes
-    applied: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass
-class Result:
-    """Everything that a report needs."""
-
-    checked: list[Checked] = field(default_factory=list)
-    fixed: list[FixedFile] = field(default_factory=list)
-    permissions: dict[str, Permission] = field(default_factory=dict)
-    """Which fixes may be applied to a file, by the name that reports have for it."""
-    is_ranked: bool = False
-    """Whether the findings were joined with a profile: the costliest come first then."""
-
-    @property
-    def applied(self) -> Counter[str]:
-        """How many findings of each rule were fixed."""
-        return sum((fixed.applied for fixed in self.fixed), Counter[str]())
-
-    @property
-    def findings(self) -> list[tuple[Checked, Finding]]:
-        found = [(checked, finding) for checked in self.checked for finding in checked.findings]
-        if self.is_ranked:
-            found.sort(key=lambda pair: -(pair[1].measured_ms_per_step or 0.0))
-        return found
 
 
 class Run:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perflint.fix.diff import patch
-from perflint.run.run import FixedFile
+from perflint.run.result import FixedFile
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
 
