@@ -20,7 +20,7 @@ if sys.platform == "win32":
 import perflint.__main__
 from fuzz.faults import FAULTS, FIX, HARMLESS, Tree, injected, interrupted_at, lines_run, old, run, scratch
 from perflint.fix.fixer import LEFTOVER, WriteError, remove_leftovers, uninterrupted, write
-from perflint.project.project import MAX_FILE_BYTES, read_file
+from perflint.project.files import MAX_FILE_BYTES, read_file
 from perflint.project.project import Project as Known
 
 NOBODY = 65534

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from perflint.project.config import Config
 from perflint.project.discover import Found
-from perflint.project.project import read_with_stat
+from perflint.project.files import read_with_stat
 from perflint.rule.registry import all_rules
 from perflint.run import in_worker, parallel, processes, run, workers
 from perflint.run.cores import cpu_quota

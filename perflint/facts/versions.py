@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.project.project import read_file, requirement_files
+from perflint.project.files import read_file, requirement_files
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

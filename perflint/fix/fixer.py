@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 
-from perflint.project.project import read_file
+from perflint.project.files import read_file
 from perflint.rule.finding import Edit, Finding, Import, Permission
 from perflint.rule.suppress import without_suppression
 from perflint.source.source import Source, tokens

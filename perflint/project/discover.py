@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from perflint.project.config import Config
+from perflint.project.files import read_file
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
-from perflint.project.project import read_file
 from perflint.source.words import words
 
 DEFAULT_EXCLUDES = sorted(

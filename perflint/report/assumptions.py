@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from perflint.project.project import read_file
+from perflint.project.files import read_file
 from perflint.report.text import printable
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
 from perflint.rule.finding import Applicability, Permission

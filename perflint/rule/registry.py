@@ -12,7 +12,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from types import ModuleType
 
-from perflint.project.project import read_file
+from perflint.project.files import read_file
 from perflint.rule.rule import Rule
 
 GROUP = "perflint.rules"

@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from perflint.project.project import Project, Stat, text_digest
+from perflint.project.files import Stat, text_digest
+from perflint.project.project import Project
 from perflint.project.trace import Fact, Question
 from perflint.run.digests import digest_of
 from perflint.run.encoding import decoded, encoded

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.project.project import text_digest
+from perflint.project.files import text_digest
 from perflint.rule.finding import Cost, Finding, Severity
 from perflint.rule.registry import announced
 from perflint.rule.rule import Rule

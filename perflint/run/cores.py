@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 
-from perflint.project.project import read_file
+from perflint.project.files import read_file
 
 CGROUPS = "/sys/fs/cgroup"
 

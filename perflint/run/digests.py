@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 
-from perflint.project.project import text_digest
+from perflint.project.files import text_digest
 
 
 def code_digest(packages: Iterable[str]) -> str:

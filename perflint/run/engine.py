@@ -9,7 +9,7 @@ from dataclasses import replace
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
 from perflint.facts.solver import TooExpensive
-from perflint.project.project import why_unreadable
+from perflint.project.files import why_unreadable
 from perflint.rule.code import Code
 from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule

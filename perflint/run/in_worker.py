@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import NamedTuple
 
-from perflint.project.project import read_file
+from perflint.project.files import read_file
 from perflint.run.engine import check_item
 from perflint.run.outcome import Checked, Counters, Item
 from perflint.run.session import Session

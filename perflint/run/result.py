@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from perflint.rule.finding import Finding, Permission
 from perflint.run.outcome import Checked
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

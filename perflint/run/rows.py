@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from perflint.project.project import Stat
+from perflint.project.files import Stat
 
 
 class Row(NamedTuple):

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from perflint.project.config import FILE_NAMES, Config, ConfigError, Configurations, Options
 from perflint.project.discover import Found, Roots, find_files, walk
+from perflint.project.files import Stat, read_with_stat, requirement_files, text_digest
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
-from perflint.project.project import Listing, Project, Stat, read_with_stat, requirement_files, text_digest
+from perflint.project.project import Project
+from perflint.project.texts import Listing
 from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.rule import Rule

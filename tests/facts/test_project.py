@@ -9,7 +9,9 @@ import pytest
 from ask import ROOT, Program
 
 from perflint.facts.versions import depends_on, oldest_versions
-from perflint.project.project import MAX_BYTES_HELD, MAX_NEIGHBOURS, Project
+from perflint.project.imports import MAX_NEIGHBOURS
+from perflint.project.project import Project
+from perflint.project.texts import MAX_BYTES_HELD
 from perflint.source.source import Position, Source, SourceError, split_lines
 
 FILES = {
@@ -116,7 +118,7 @@ def test_bytes_survive(data: bytes) -> None:
         assert source.starts[source.row_at(offset) - 1] <= offset
 
 
-@pytest.mark.parametrize("data", [b"x\0", b"'\xff'", b"# coding: nonsense\n", b"\xef\xbb\xbf# coding: latin-1\n"])
+@pytest.mark.parametrize("data", [b"x\0", b"'\xff'", b"# coding: nonsense\n'\xff'", b"\xef\xbb\xbf# coding: latin-1\n"])
 def test_what_is_no_text_raises(data: bytes) -> None:
     with pytest.raises(SourceError):
         Source.decode("a.py", data)

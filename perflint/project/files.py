@@ -1,0 +1,73 @@
+"""Reading files: which are read, what stands for their bytes, which say what a project requires."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+
+_REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
+
+Stat = tuple[int, int, int]
+"""A file's size in bytes, and its times of modification and of change in nanoseconds."""
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+"""A larger file is not read: nobody writes one by hand, and one string of 15 MB took 1.9 GB to find its end."""
+
+
+def read_file(path: str) -> bytes | None:
+    """The bytes of a file, or None when it cannot be read: `why_unreadable` says why.
+
+    Pipes, sockets and devices are never read, for they may not end.
+    """
+    found = read_with_stat(path)
+    return found[0] if found is not None else None
+
+
+def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
+    """The bytes of a file and what it was like just before they were read, or None when it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as handle:
+            about = os.fstat(handle.fileno())
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+                return None
+            return handle.read(), (about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+    except (OSError, ValueError):
+        return None
+
+
+def requirement_files(root: str) -> list[str]:
+    """The files in a directory that may say which versions of packages a project admits."""
+    try:
+        names = os.listdir(root)
+    except OSError:
+        return []
+    return [os.path.join(root, name) for name in sorted(names) if _REQUIREMENTS.fullmatch(name)]
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def why_unreadable(path: str) -> str:
+    """What a user can do about a file that `read_file` does not read."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        about = None
+    if about is not None and not stat.S_ISREG(about.st_mode):
+        return "this is no regular file; `-` reads from standard input"
+    if about is not None and about.st_size > MAX_FILE_BYTES:
+        return f"the file is larger than {MAX_FILE_BYTES >> 20} MiB; leave it out with `exclude`"
+    return "the file cannot be read; check that it exists and that you may read it"
+
+
+def text_digest(data: bytes | None) -> str:
+    """A text that stands for a file's bytes; that of a file that cannot be read is empty."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest() if data is not None else ""
+
+
+def requirements_digest(root: str) -> str:
+    """A text that stands for what a project says about the versions of packages."""
+    return text_digest(repr([(path, read_file(path)) for path in requirement_files(root)]).encode("utf-8", "surrogateescape"))

@@ -1,0 +1,191 @@
+"""How the files of a project import each other."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from perflint.project.files import read_file, requirement_files
+from perflint.project.texts import Texts
+
+_INSTALLABLE = re.compile(rb"^[ \t]*\[(?:project|build-system|tool\.poetry|tool\.flit\.metadata|metadata|options)\]", re.M)
+
+MAX_NEIGHBOURS = 100
+"""How many files around a file are looked at to learn what kind of program it is."""
+
+
+def _seen_from(directory: str, level: int) -> str:
+    """Where an import in a file of a directory starts from; a dot before it says that the import is relative to it."""
+    for _ in range(level - 1):
+        directory = os.path.dirname(directory)
+    return f"{'.' if level else ''}{directory}"
+
+
+@dataclass(eq=False)
+class Imports(Texts):
+    """The files of a project with their imports."""
+
+    _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
+    _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
+    _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
+    _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _components(self) -> set[str]:
+        return {part for path in (*self.files, *self.links) for part in path[:-3].split(os.sep)}
+
+    def resolve(self, dotted: str, importer: str, level: int = 0) -> str | None:
+        """The file that `import dotted` in the file `importer` means, or None for a module outside the project."""
+        directory = _seen_from(os.path.dirname(importer), level)
+        self.trace.note("module", directory, dotted)
+        return self._resolve(directory, dotted)
+
+    def _resolve(self, directory: str, dotted: str) -> str | None:
+        """`resolve`, seen from a directory, as `_seen_from` gives it."""
+        key = (directory, dotted)
+        if key not in self._resolved:
+            bases = [directory[1:]] if directory.startswith(".") else self._search_path(directory)
+            found = (self._file_of(base, dotted) for base in bases)
+            self._resolved[key] = next((path for path in found if path is not None), None)
+        return self._resolved[key]
+
+    def _search_path(self, directory: str) -> Iterator[str]:
+        yield directory  # a script's own directory is the first entry of sys.path
+        top = directory
+        while f"{top}{os.sep}__init__.py" in self.files and top != self.root:
+            top = os.path.dirname(top)
+        yield top
+        yield self.root
+        yield os.path.join(self.root, "src")
+
+    def _file_of(self, base: str, dotted: str) -> str | None:
+        return self._by_stem.get(os.path.join(base, dotted.replace(".", os.sep)) if dotted else base)
+
+    @cached_property
+    def _by_stem(self) -> dict[str, str]:
+        """The files by the paths that imports spell: `a/b` is `a/b.py`, else `a/b/__init__.py`."""
+        named = {**self.links, **{path: path for path in self.files}}
+        package = f"{os.sep}__init__.py"
+        packages = {name.removesuffix(package): path for name, path in named.items() if name.endswith(package)}
+        return packages | {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")}
+
+    def importers(self, path: str) -> frozenset[str]:
+        """Files that import the file at `path`, directly or through the `__init__.py` of a package.
+
+        Where they are more than `MAX_NEIGHBOURS`, one more than that.
+        """
+        self.trace.note("importers", path)
+        return self._find_importers(path)
+
+    def _find_importers(self, path: str) -> frozenset[str]:
+        if self._direct_importers is None:
+            self._direct_importers = {}
+            for file in sorted(self.files):
+                for target in sorted(self._find_imports(file)):
+                    self._direct_importers.setdefault(target, []).append(file)
+        if path not in self._importers:
+            self._importers[path] = frozenset(islice(self._importers_of(path), MAX_NEIGHBOURS + 1))
+        return self._importers[path]
+
+    def _importers_of(self, path: str) -> Iterator[str]:
+        assert self._direct_importers is not None
+        seen = {path}
+        pending = [path]
+        for package in pending:
+            for file in self._direct_importers.get(package, ()):
+                if file not in seen:
+                    seen.add(file)
+                    yield file
+                    if file.endswith(f"{os.sep}__init__.py"):
+                        pending.append(file)
+
+    def imports(self, path: str) -> set[str]:
+        """Files of the project that the file at `path` imports, or may import by names that it mentions."""
+        self.trace.note("imports", path)
+        return self._find_imports(path)
+
+    def _find_imports(self, path: str) -> set[str]:
+        if path not in self._imports:
+            self._imports[path] = {*self._imports_of(path), *self._imports_by_name_of(path)} - {path}
+            self.found_out.add(path)
+        return self._imports[path]
+
+    def _imports_of(self, path: str) -> Iterator[str]:
+        directory = os.path.dirname(path)
+        for level, dotted, names in self._said(path).imports():
+            start = _seen_from(directory, level)
+            target = self._target(start, dotted)
+            if target is not None and target != path:
+                yield target
+                if not target.endswith(f"{os.sep}__init__.py"):
+                    continue
+            for name in names or ():
+                target = self._target(start, f"{dotted}.{name}" if dotted else name)
+                if target is not None:
+                    yield target
+
+    def _imports_by_name_of(self, path: str) -> Iterator[str]:
+        """The files that a file may import otherwise than by import statements: `importlib`, `runpy`, a changed `sys.path`.
+
+        It names them, or their folders.
+        """
+        said = self._said(path)
+        directory = os.path.dirname(path)
+        near = (directory, self.root, os.path.join(self.root, "src"))
+        for word in said.mentioned & self._named.keys():
+            anywhere = word.endswith(".") or bool(said.elsewhere)
+            yield from (file for file in self._named[word] if anywhere or os.path.dirname(file) in near)
+        words: set[str] = set()
+        for dotted, names in said.elsewhere:
+            if self._target(directory, dotted) is None:
+                first, _, rest = dotted.partition(".")
+                if not rest:
+                    words.add(first)
+                if f"{first}." in self._named:
+                    words |= {rest.rpartition(".")[2], *names}
+        for word in words & self._named.keys():
+            yield from self._named[word]
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """The files by their names and by those of their folders."""
+        named: dict[str, list[str]] = {}
+        for path in sorted(self.files):
+            folder, name = os.path.split(path)
+            own = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+            if own not in ("__main__", "setup", "conftest"):
+                named.setdefault(own, []).append(path)
+            if folder != self.root:
+                named.setdefault(f"{os.path.basename(folder)}.", []).append(path)
+        return named
+
+    def _target(self, start: str, dotted: str) -> str | None:
+        """What an import means: the answer is part of that to a question about imports, so it is no question itself."""
+        if start.startswith(".") or dotted.partition(".")[0] in self._components:
+            return self._resolve(start, dotted)
+        return None
+
+    def is_offered(self, path: str) -> bool:
+        """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""
+        self.trace.note("requirements")
+        return self._is_installable and self.resolve("", path, 1) is not None
+
+    @cached_property
+    def _is_installable(self) -> bool:
+        said = {os.path.basename(path): read_file(path) or b"" for path in requirement_files(self.root)}
+        return "setup.py" in said or any(_INSTALLABLE.search(text) for text in said.values())
+
+    def changed(self, path: str) -> None:
+        """Forget what was known of one file, its imports, too."""
+        super().changed(path)
+        imported = self._imports.pop(path, None)
+        if imported is not None and imported != self._find_imports(path):
+            self._forget_importers()
+
+    def _forget_importers(self) -> None:
+        self._direct_importers = None
+        self._importers.clear()

@@ -1,0 +1,203 @@
+"""The texts of a project's files, as bytes and parsed. Nothing is imported or run.
+
+Files are read and parsed when a question needs them, and forgotten again, oldest first, when too many are held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from perflint.project.trace import Trace
+from perflint.source.source import Source, SourceError
+from perflint.source.texts import TextFacts
+
+if TYPE_CHECKING:
+    from perflint.source.chunks import Chunk
+    from perflint.source.syntax import Module
+from perflint.project.files import read_file, text_digest
+
+MAX_LINES_HELD = 30_000
+"""Parsed lines that a project keeps before it forgets all of them: a line takes 2 to 4 kB as tree and facts."""
+
+MAX_FILES_HELD = 2_000
+"""Parsed files that a project keeps, however short they are: whoever looks through all of them takes time."""
+
+MAX_BYTES_HELD = 20 * 1024 * 1024
+"""File contents that a project keeps."""
+
+Reader = Callable[[str], "bytes | None"]
+
+Listing = tuple[Collection[str], Mapping[str, str]]
+"""Files by absolute path, and what symbolic links to files lead to."""
+
+
+@dataclass(eq=False)
+class Texts:
+    """All Python files under `root`, by absolute path.
+
+    listing: the files that exist for imports and callers, or a function that gives them and the symbolic links to files,
+    which imports follow; it is called when a question first goes beyond one file.
+    reader: how a file's bytes are had; tests and editors put unsaved text in their place.
+    texts: what the files' texts say by themselves, shared by projects with the same reader.
+    """
+
+    root: str
+    listing: Collection[str] | Callable[[], Listing]
+    reader: Reader = read_file
+    texts: dict[str, TextFacts] = field(default_factory=dict, repr=False)
+    trace: Trace = field(default_factory=Trace, repr=False)
+    """What is asked here. `answer` says what the questions are."""
+    generation: int = 0
+    """Counts how often parsed files were forgotten: facts about an earlier generation are void."""
+    is_settled: bool = True
+    """Whether no file is known to have changed since it was first read."""
+    _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
+    _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
+    _contents_size: int = 0
+    _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
+    found_out: set[str] = field(default_factory=set, repr=False)
+    """The files about which something was found out here that was not learned."""
+    _digests: dict[str, str] = field(default_factory=dict, repr=False)
+    _last_read: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files that exist for imports and callers."""
+        return self._listed[0]
+
+    @property
+    def links(self) -> Mapping[str, str]:
+        """Symbolic links to files, and what they lead to."""
+        return self._listed[1]
+
+    @cached_property
+    def _listed(self) -> tuple[frozenset[str], Mapping[str, str]]:
+        files, links = self.listing() if callable(self.listing) else (self.listing, {})
+        return frozenset(files), links
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file, from memory where they are held."""
+        self.trace.note("text", path)
+        return self._read(path)
+
+    def _read(self, path: str) -> bytes | None:
+        if path not in self._contents:
+            data = self.reader(path)
+            digest = text_digest(data)
+            self.is_settled &= self._digests.setdefault(path, digest) == digest
+            self._last_read[path] = digest
+            self._contents_size += len(data) if data is not None else 0
+            if self._contents_size > MAX_BYTES_HELD:
+                self._contents.clear()
+                self._contents_size = len(data) if data is not None else 0
+            self._contents[path] = data
+        return self._contents[path]
+
+    def _said(self, path: str) -> TextFacts:
+        """What the text of a file says by itself."""
+        said = self.texts.get(path)
+        if said is None or self._last_read.get(path, said.digest) != said.digest:
+            data = self._read(path)
+            said = self.texts[path] = TextFacts.of(data, self._last_read[path])
+        elif path not in self._last_read:
+            self.is_settled &= self._digests.setdefault(path, said.digest) == said.digest
+            self._last_read[path] = said.digest
+        return said
+
+    def mentions(self, path: str, name: str) -> bool:
+        """Whether the text of a file holds a name."""
+        data = self.read(path)
+        return data is not None and name.encode() in data
+
+    def module(self, path: str) -> Module | None:
+        """The parsed file, or None when it cannot be read or parsed."""
+        self.trace.note("text", path)
+        return self._module(path)
+
+    def _module(self, path: str) -> Module | None:
+        if path not in self._modules:
+            from perflint.source.syntax import SyntaxProblem
+
+            data = self._read(path)
+            self._modules[path] = None
+            if data is not None:
+                with contextlib.suppress(SourceError, SyntaxProblem):
+                    module = self.cut(Source.decode(path, data))
+                    _ = module.tree  # so that it is here that a file turns out to be no Python
+                    self._modules[path] = module
+        return self._modules[path]
+
+    def cut(self, source: Source) -> Module:
+        """A module for a text of the file `source.path`; where its functions stand is worked out once."""
+        from perflint.source.syntax import Module
+
+        text = hash(source.body)
+        known = self._chunks.get(source.path)
+        module = Module(source, self.dotted_name(source.path), known[1] if known is not None and known[0] == text else None)
+        self._chunks[source.path] = (text, module.chunks)
+        return module
+
+    def held(self, path: str) -> Module | None:
+        """The parsed file, if it is in memory."""
+        return self._modules.get(path)
+
+    def hold(self, path: str, module: Module) -> None:
+        """Keep a file that was parsed elsewhere for later questions."""
+        self._modules[path] = module
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is held that it should be forgotten when the next file's turn comes."""
+        if len(self._modules) > MAX_FILES_HELD:
+            return True
+        return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
+
+    def forget(self, keep: Module | None = None) -> None:
+        """Drop all parsed files but one. Facts about them are void, so the generation ends."""
+        self.end_generation()
+        for module in self._modules.values():
+            if module is not None and module is not keep:
+                module.release()
+        self._modules.clear()
+
+    @property
+    def holds_texts(self) -> bool:
+        """Whether any file is in memory."""
+        return bool(self._contents)
+
+    def forget_texts(self) -> None:
+        """Drop all files, parsed or not."""
+        self.forget()
+        self._contents.clear()
+        self._contents_size = 0
+
+    def end_generation(self) -> None:
+        """Declare all facts void."""
+        self.generation += 1
+        self.trace.forget()
+
+    def has_read(self, path: str, data: bytes) -> bool:
+        """Whether a file had these bytes when it was last read."""
+        return self._contents.get(path) == data or self._last_read.get(path) == text_digest(data)
+
+    def knows(self, path: str) -> bool:
+        """Whether anything may rest on the text of a file."""
+        return path in self._last_read or path in self._modules
+
+    def dotted_name(self, path: str) -> str:
+        """The module's name relative to the root, for messages."""
+        relative = os.path.relpath(path, self.root)
+        parts = relative.removesuffix(".py").split(os.sep)
+        return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+    def changed(self, path: str) -> None:
+        """Forget what was known of one file, because its bytes are others now. All facts are void: they may rest on it."""
+        self.end_generation()
+        self._modules.pop(path, None)
+        self._contents.pop(path, None)
+        self.texts.pop(path, None)
