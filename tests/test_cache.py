@@ -466,7 +466,7 @@ def test_a_folder_that_cannot_be_written_costs_one_line(project, tmp_path: Path,
 def test_a_locked_cache_is_left_alone(project, check, tmp_path: Path, monkeypatch) -> None:
     project.write(TRAINER)
     first = check()
-    monkeypatch.setattr(cache, "BUSY_S", 0.01)
+    monkeypatch.setattr(store, "BUSY_S", 0.01)
     connection = sqlite3.connect(results_file(tmp_path), isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     assert check().report == first.report

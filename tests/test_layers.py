@@ -70,6 +70,14 @@ def test_no_module_of_the_engine_imports_itself_through_others() -> None:
     assert not rest, "these import each other, or what does"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["cli.py", "invocation.py", "run/run.py", "run/parallel.py", "run/cache.py", "project/project.py", "source/syntax.py"],
+)
+def test_a_module_that_was_split_stays_small(name: str) -> None:
+    assert len((ROOT / "perflint" / name).read_text(encoding="utf-8").splitlines()) <= 500
+
+
 def is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
