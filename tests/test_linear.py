@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.project import project
+from perflint.project import texts
 from perflint.project.config import Config
 from perflint.rule.registry import all_rules
 from perflint.run.result import Result
@@ -122,7 +122,7 @@ def test_asking_for_each_function_of_a_file_grows_with_their_number() -> None:
 
 
 def test_the_work_grows_with_the_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "MAX_FILES_HELD", 20)
+    monkeypatch.setattr(texts, "MAX_FILES_HELD", 20)
 
     def calls(files: int) -> int:
         for i in range(files):
