@@ -319,7 +319,7 @@ def run(form: str, name: str, row: Operation) -> Seen:
 
 
 def record(seen: Seen, row: Operation, tensor: torch.Tensor, arguments: tuple[Any, ...], call: Callable[[], Any]) -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # `torch.manual_seed` formats the stack for each card that there may be: 3 ms
     state, version = torch.get_rng_state(), tensor._version
     try:
         with Reads() as reads:
