@@ -458,7 +458,7 @@ def on_the_command_line(texts: Mapping[int, Text]) -> dict[int, Failures]:
             path.parent.mkdir()
             path.write_bytes(texts[number].data)
         options = ["--isolated", "--select", "all"]
-        commands = [["check", *options, "--output-format", form] for form in ("full", "concise", "json", "github")]
+        commands = [["check", *options, "--output-format", form] for form in ("grouped", "full", "concise", "json", "github")]
         commands += [
             ["fix", *options, "--unsafe-fixes", "--diff"],
             ["fix", *options, "--unsafe-fixes"],

@@ -245,12 +245,12 @@ class Invocation:
     def _print_patches(self, result: Result) -> None:
         from perflint.fix.diff import coloured, patch, without_controls
 
-        colour = click.get_current_context().color
-        terminal = sys.stdout.isatty()
+        chosen, is_terminal = click.get_current_context().color, sys.stdout.isatty()
+        in_colours = is_terminal if chosen is None else chosen
         for fixed in result.fixed:
             for line in patch(fixed):
-                shown = without_controls(line) if terminal else line
-                sys.stdout.buffer.write(coloured(shown) if (terminal if colour is None else colour) else shown)
+                shown = without_controls(line) if is_terminal or in_colours else line
+                sys.stdout.buffer.write(coloured(shown) if in_colours else shown)
         sys.stdout.buffer.flush()
 
     def _print(self, run: Run, result: Result, *, err: bool = False) -> None:

@@ -202,7 +202,7 @@ def test_a_name_that_is_no_text_is_printed(here: Project) -> None:
         Path(os.fsdecode(name)).write_text(BAD)
     except OSError:
         pytest.skip("the file system allows text names only")
-    for output_format in ("full", "concise", "json", "json-lines", "github"):
+    for output_format in ("grouped", "full", "concise", "json", "json-lines", "github"):
         done = in_subprocess("check", "--output-format", output_format, cwd=here.root)
         assert done.returncode == 1
         assert b"Traceback" not in done.stderr

@@ -309,13 +309,13 @@ EVIL = 'e\n::error::x\r\x1b[31m\x1b]0;title\x07\u202e"\\q.py'
 
 def test_names_and_source_write_no_line_and_no_command_of_their_own(here: Project) -> None:
     Path(EVIL).write_text(BAD.replace("torch.no_grad:", "torch.no_grad:  # \x1b[2J\x9b31m\u202e\x07"))
-    for output_format in ("full", "concise", "github"):
+    for output_format in ("grouped", "full", "concise", "github"):
         result = CliRunner().invoke(cli, ["check", "--isolated", "--output-format", output_format], color=True)
         assert result.exit_code == 1
         starts = [line[:9] for line in result.stdout.split("\n")]
         assert starts.count("::error::") == 0
         text = result.stdout
-        for ours in ("0", "1", "36", "34", "31", "33"):
+        for ours in ("0", "1", "36", "34", "31", "32", "33"):
             text = text.replace(f"\x1b[{ours}m", "")
         if output_format != "github":
             assert not {"\x1b", "\x07", "\r", "\x9b", "\u202e"} & set(text)
