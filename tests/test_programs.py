@@ -64,7 +64,7 @@ EXPECTED = {
         "item-every-step",
         "no-grad-to-inference-mode",
     },
-    "spans/evidence/features.py": {"dataloader-no-pin-memory"},
+    "spans/evidence/features.py": {"dataloader-no-pin-memory", "dataloader-no-workers"},
     "spans/evidence/metrics.py": {"item-in-python-loop"},
     "spans/evidence/modeling.py": {"tensor-const-to-device"},
     "spans/evidence/train_utils.py": {
