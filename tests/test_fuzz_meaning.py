@@ -381,6 +381,41 @@ OTHER_LAYER = """class Other(nn.Module):
         print(state is None)
         return x, state
 """
+NOISY = """class Noisy:
+    def __format__(self, spec):
+        return str(len(self))
+
+    def __bool__(self):
+        return len(self) > 0
+
+    def __iter__(self):
+        return iter((len(self), 1))
+
+    def __len__(self):
+        print("looked at")
+        return 1
+
+
+noisy = Noisy()
+
+
+def batch(x):
+    return [size for size in noisy and x.shape][0]
+
+
+def first(x):
+    for size in noisy:
+        return len(x)
+"""
+SIZES = [
+    "int(f'{noisy}') * len(x)",
+    "len(x) if noisy else 0",
+    "[*noisy, len(x)][2]",
+    "batch(x)",
+    "first(x)",
+    "(noisy and len(x))",
+]
+"""Sizes of a state that run code of the project without calling it."""
 SURGERY = [
     "for name in ['lstm']: setattr(net, name, Other())", "net._modules['lstm'] = Other()", "net.add_module('lstm', Other())",
     "net.lstm.forward = Other().forward",
@@ -703,6 +738,7 @@ TRAPS = {
         "", CELL.format(""), "with torch.autocast('cpu', dtype=torch.bfloat16):\n        train(Net())"
     ),
     "cell with a wider state": STATE.format("", CELL.format(", dtype=torch.float64"), "train(Net())"),
+    **{f"state of the size {size}": STATE.format(NOISY, LAYER.format(size), "train(Net())") for size in SIZES},
     "state of a fixed batch": STATE.format("", LAYER.format("2"), "train(Net())"),
     **{
         f"layer that is replaced: {way}": STATE.format(

@@ -32,14 +32,25 @@ _FILLS_ITS_RECEIVER = frozenset(("zero_", "requires_grad_"))
 _MAKES_TENSORS = frozenset(("zeros", "zeros_like", "new", "new_zeros", "Variable"))
 
 
+_EVALUATED = (
+    *(ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Starred, ast.Call),
+    *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.JoinedStr, ast.FormattedValue),
+)
+"""The expressions that do nothing but give a value, if no method of the project says what their operators do."""
+_EXECUTED = (ast.Assign, ast.AnnAssign, ast.If, ast.Return, ast.Pass, ast.Expr)
+"""The statements of which this holds, too, with local names as targets."""
+
+
 def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> Obligation | None:
-    """Whether evaluating an expression does nothing but give its value (D6, D12): a call of what is not known may do more."""
+    """Whether evaluating an expression does nothing but give its value (D6, D12): what is not known may do more."""
     for part in ast.walk(node):
-        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
-            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` does more than give a value")
+        if not isinstance(part, ast.expr):
+            continue
+        if not isinstance(part, _EVALUATED):
+            return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may do more than give a value")
         if isinstance(part, ast.Call) and not _is_pure(facts, scope, part, depth):
             return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part.func)}` may do more than give a value")
-        if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
+        if _runs_operator(facts, scope, part):
             return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may run code of the project")
     return None
 
@@ -47,14 +58,14 @@ def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -
 def _runs_operator(facts: Facts, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression other than a call may run a method of a class of the project: a property or an operator."""
     match node:
+        case ast.Name() | ast.Constant() | ast.Tuple() | ast.List() | ast.Call():
+            return False
         case ast.Attribute(value=receiver, attr=name):
             owners = [a.cls for a in facts.inference.value(scope, receiver).alternatives if isinstance(a, Instance)]
             methods = [find_method(facts.inference, cls, name) for cls in owners]
             return any(method is not None and method.decorators for method in methods)
-        case ast.BinOp() | ast.Compare() | ast.UnaryOp() | ast.Subscript():
-            operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-            return any(facts.inference.value(scope, operand).may_be(Instance) for operand in operands)
-    return False
+    operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    return any(facts.inference.value(scope, operand).may_be(Instance) for operand in operands)
 
 
 def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
@@ -71,7 +82,9 @@ def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
             # `next(self.parameters())` begins anew each time; any other iterator moves on
             inner = call.args[0] if call.args else None
             return isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") in _PURE_MODULE_METHODS
-        if any(facts.inference.value(scope, given).may_be(Instance) for given in call.args):
+        if any(
+            facts.inference.value(scope, given).may_be(Instance) for given in (*call.args, *(k.value for k in call.keywords))
+        ):
             return False  # its methods say what `len` or `max` of it is
         return value.must(lambda a: isinstance(a, External) and a.qualname in _PURE_FUNCTIONS)
     if not isinstance(call.func, ast.Attribute):
@@ -93,5 +106,10 @@ def _is_pure_function(facts: Facts, scope: Scope, depth: int) -> bool:
     except SyntaxProblem:
         return False
     if flow.stores or flow.outer_names or flow.yields or any(decorator_name(d) != "staticmethod" for d in scope.decorators):
+        return False
+    if any(isinstance(node, ast.stmt) and not isinstance(node, _EXECUTED) for node in flow.order):
+        return False
+    expressions = [node for node in flow.order if isinstance(node, ast.expr)]
+    if any(not isinstance(node, _EVALUATED) or _runs_operator(facts, scope, node) for node in expressions):
         return False
     return all(_is_pure(facts, scope, call, depth) for call in flow.calls)
