@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.frames import MAX_DEPTH, Frame
 from perflint.facts.names import canonical, hinted, hinted_call
 from perflint.facts.solver import Solver
+from perflint.facts.uses import Step, Walk, Way, steps
 from perflint.facts.values import (
     FALSE,
     NONE,
@@ -776,24 +777,33 @@ def _may_change(definition: Definition, flow: Flow) -> bool:
     """Whether a list or dict may get other items than those that it was built with, as far as its function shows."""
     if definition.name in flow.inner_names:
         return True
-    return any(not _only_reads(use, flow) for use in flow.uses[definition])
+    built = steps(flow, definition.value) if definition.value is not None else ()
+    if any(step.way is not Way.BOUND or definition not in step.definitions for step in built):
+        return True
+    return next(_Changing(flow.scope).ends(*flow.uses[definition]), None) is not None
 
 
-def _only_reads(use: ast.expr, flow: Flow) -> bool:
-    """Whether a use of a container leaves its items alone, and hands it to nobody who may not."""
-    parent = flow.parent.get(use)
-    match parent:
-        case ast.Attribute(attr=name):
-            return name in _READING_CONTAINER_METHODS
-        case ast.Subscript(ctx=ast.Load()):
-            return True
-        case ast.Call(func=func):
-            return path_of(func) is not None and (path_of(func) or "").rpartition(".")[2] in _READING_FUNCTIONS
-        case ast.For() | ast.comprehension() | ast.Compare() | ast.FormattedValue() | ast.Starred() | ast.If() | ast.BoolOp():
-            return True
-        case ast.keyword(arg=None):
-            return True  # `f(**options)` gets a copy
-    return False
+class _Changing(Walk[Step]):
+    """Which uses of a container may give it other items, or hand it to somebody who may."""
+
+    def judge(self, step: Step) -> Iterator[Step | ast.AST | Definition]:
+        match step.way:
+            case Way.ITEM | Way.COMPARED | Way.FORMATTED | Way.UNPACKED | Way.ITERATED | Way.TESTED | Way.DROPPED | Way.DELETED:
+                return
+            case Way.ALIAS if step.result is not None:
+                yield step.result
+            case Way.METHOD | Way.ATTRIBUTE if step.name in _READING_CONTAINER_METHODS:
+                return
+            case Way.ARGUMENT if step.name == "**" or _only_reads(step.node):
+                return  # `f(**options)` gets a copy
+            case _:
+                yield step
+
+
+def _only_reads(call: ast.AST) -> bool:
+    """Whether a call looks at the items of its arguments, by the name of what is called."""
+    path = path_of(call.func) if isinstance(call, ast.Call) else None
+    return path is not None and path.rpartition(".")[2] in _READING_FUNCTIONS
 
 
 _BUILTINS: Final = frozenset(dir(builtins))
