@@ -98,7 +98,8 @@ def test_the_table_says_what_waits_and_what_speaks_against(training: Project) ->
 
 
 def test_check_ends_with_what_a_declaration_would_buy(training: Project) -> None:
-    assert "1 fixable with `--assume ordinary` (see `perflint assumptions`)" in in_process("check", "--isolated").stdout
+    shown = in_process("check", "--isolated").stdout
+    assert "1 fixable with `perflint fix --assume ordinary` (see `perflint assumptions`)" in shown
 
 
 def test_ordinary_lets_no_number_of_an_evaluation_change() -> None:

@@ -28,9 +28,7 @@ def of_findings(result: Result, flaws: int | None = None) -> Iterator[str]:
     is_merged = flaws is not None and flaws < found
     at = f" at {counted(found, 'place')}" if is_merged else ""
     yield f"Found {counted(flaws or found, 'finding')}{at}."
-    ready, assumable, unsafe = _fixable(result)
-    parts = [f"{counted(ready, 'place') if is_merged else ready} fixable with `perflint fix`"] if ready else []
-    yield from _line([*parts, *_more(assumable, unsafe, "more" if ready else "fixable")])
+    yield from _offers(result, is_merged=is_merged)
 
 
 def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
@@ -46,9 +44,8 @@ def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
         yield f"Fixed nothing, {counted(left, 'finding')} left."
     else:
         yield "All checks passed."
-    _, assumable, more = _fixable(result)
     if left:
-        yield from _line([] if unsafe else _more(assumable, more, "more"))
+        yield from () if unsafe else _offers(result, after_fixing=True)
         yield "`perflint check` shows what is left."
 
 
@@ -61,11 +58,18 @@ def _fixable(result: Result) -> tuple[int, int, int]:
     return ready, assumable, len(fixes) - ready - assumable
 
 
-def _more(assumable: int, unsafe: int, more: str) -> list[str]:
-    parts = [f"{assumable} {more} with `--assume ordinary` (see `perflint assumptions`)"] if assumable else []
-    return [*parts, f"{unsafe} {'more' if parts else more} with `--unsafe-fixes`"] if unsafe else parts
-
-
-def _line(parts: list[str]) -> Iterator[str]:
+def _offers(result: Result, *, is_merged: bool = False, after_fixing: bool = False) -> Iterator[str]:
+    """What `fix` would do, and with which options it would do more."""
+    ready, assumable, unsafe = _fixable(result)
+    offers = [(assumable, "--assume ordinary"), (unsafe, "--unsafe-fixes")]
+    parts: list[str] = []
+    for count, option in offers if after_fixing else [(ready, ""), *offers]:
+        if not count:
+            continue
+        is_first = not (parts or after_fixing)
+        number = counted(count, "place") if is_first and is_merged else count
+        how = f"perflint fix {option}".rstrip() if is_first else option
+        see = " (see `perflint assumptions`)" if option == "--assume ordinary" else ""
+        parts.append(f"{number} {'fixable' if is_first else 'more'} with `{how}`{see}")
     if parts:
         yield f"{', '.join(parts)}."
