@@ -25,6 +25,7 @@ from perflint.facts.values import (
     FunctionRef,
     Instance,
     Loader,
+    ModuleRef,
     Number,
     Object,
     Output,
@@ -38,7 +39,7 @@ from perflint.facts.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.identifiers import is_renamed, stands_in_code
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
-from perflint.source.words import call_pattern
+from perflint.source.words import any_layout, call_pattern
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
@@ -48,6 +49,10 @@ MAX_HEIRS = 3
 
 MAX_MENTIONS = 16
 """A name that more scopes mention is too common to look for."""
+
+
+_FOUND_BY_NAME = any_layout(rb"(?<![\w.])(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
+_GETATTR = any_layout(rb"(?<![\w.])getattr \( (\w+) ,")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +161,38 @@ class Callers:
             sites += self._super_sites(scope.owner)
         if not hands_on(self._inference.module_name, scope):
             complete = False
-        if complete and self._is_offered(scope):
+        if complete and (self._is_offered(scope) or self._is_found_by_name(scope, name)):
             complete = False
         if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
             complete = False
         return CallSites(tuple(sites), complete)
+
+    def _is_found_by_name(self, scope: Scope, name: str) -> bool:
+        """Whether a function may be called by code that is not followed: a notebook, `getattr` of its module."""
+        project = self._inference.project
+        if scope.parent is not None:
+            return False
+        if project.is_named_in_notebook(name):
+            return True
+        path = scope.module.source.path
+        importers = project.importers(path)
+        files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
+        return any(project.holds(file, _FOUND_BY_NAME) or self._takes_from_modules(file) for file in files)
+
+    def _takes_from_modules(self, file: str) -> bool:
+        """Whether a file may take functions out of modules by names that it makes up: `getattr(nets, name)`."""
+        project = self._inference.project
+        if not project.holds(file, _GETATTR):
+            return False
+
+        def takes() -> bool:
+            module = project.module(file)
+            return module is None or any(
+                self._inference.module_name(module, found.decode(), 2).may_be(ModuleRef)
+                for found in sorted(set(_GETATTR.findall(module.source.body)))
+            )
+
+        return self._inference.solver.solve(("getattr", file), takes, False)
 
     def _is_offered(self, scope: Scope) -> bool:
         """Whether programs elsewhere may call a function: it is public in a package of a project that can be installed."""
