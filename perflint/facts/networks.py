@@ -246,14 +246,16 @@ class Network:
                 yield from self.held(scope, right, depth - 1)
             case ast.Constant():
                 return
-            case ast.Call(func=func, args=args) if self.is_list_of(scope, func):
-                for given in args:
+            case ast.Call(func=func, args=args, keywords=keywords) if self.is_list_of(scope, func):
+                for given in (*args, *(k.value for k in keywords)):
                     yield from self.held(scope, given, depth - 1)
             case ast.Name() if (collected := self.collected(scope, node)) is not None:
                 for where, part in collected:
                     yield from self.held(where, part, depth - 1)
             case _:
                 value = self.inference.value(scope, node)
+                if value.may(_may_be_filled):
+                    yield self.unknown(ast.unparse(node))  # others may have put more layers into it
                 yield from self.items(value, ast.unparse(node), depth)
 
     def items(self, value: Value, shown: str, depth: int) -> Iterator[Obligation]:
@@ -589,6 +591,11 @@ _ROUNDING = words(
     TransformerDecoderLayer matmul scaled_dot_product_attention multi_head_attention_forward
     """
 )
+
+
+def _may_be_filled(alternative: Alternative) -> bool:
+    """Whether a value is a list or a dict."""
+    return isinstance(alternative, (Elements, Mapping)) or (isinstance(alternative, Sequence) and alternative.mutable)
 
 
 def _is_known_method(name: str) -> bool:

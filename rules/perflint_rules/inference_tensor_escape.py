@@ -33,6 +33,9 @@ def step(teacher, student, optimizer, x):
 ## When it stays silent
 When the tensors are read as numbers, cloned outside of the region, or never used after it.
 
+It is an error where torch is sure to raise one: the tensor itself goes to a loss or a layer that saves it, or is changed in
+place. Where it only may be saved for the backward pass, it is a warning.
+
 ## Fix safety
 Safe: `no_grad` computes the same numbers, and everything that worked keeps working. Unsafe where the program asks for the
 mode or switches autograd on again, where the error may be caught, and where the fixed program trains what is created inside.

@@ -27,7 +27,8 @@ for x, y in loader:
 
 ## When it stays silent
 For two different optimizers (a GAN's discriminator and generator), when a backward pass stands between the `zero_grad`
-and the step, in a branch that skips the step, in an LBFGS closure, and when gradients are set by hand in between.
+and the step, in a branch that skips the step, in an LBFGS closure, and when anything stands between the backward pass and the
+step that may save gradients or set them: an assignment to an attribute, a call that does more than show a loss.
 
 ## Fix safety
 Unsafe by nature: the fixed program trains, the original did not.
