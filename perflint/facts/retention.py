@@ -112,6 +112,10 @@ class _Proof:
         if callee.alternatives and not callee.open:
             for alternative in callee.alternatives:
                 yield from self.runs(alternative, ast.unparse(call.func))
+        elif (container := Network(self.facts, "", set()).origin(scope, flow_of(scope), call.func)) is not None:
+            proof = Network(self.facts, ast.unparse(call.func), set(), records=False)
+            yield from proof.kinds(proof.held(*container, 6))
+            yield from self.reached(proof)
         elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
             yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known")
 
@@ -213,7 +217,11 @@ class _Proof:
         """A network: all its layers are known, and none of the project's own keeps anything."""
         proof = Network(self.facts, name, set(), records=False)
         yield from proof.kinds(proof.layer(network, name))
-        for reached in proof.seen:
+        yield from self.reached(proof)
+
+    def reached(self, proof: Network) -> Iterator[Obligation]:
+        """The classes and functions of the project that a network consists of: what they keep."""
+        for reached in list(proof.seen):
             if isinstance(reached, Class):
                 yield from self.cls(reached)
             elif isinstance(reached, Scope) and reached.owner is None:

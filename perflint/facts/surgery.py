@@ -13,7 +13,7 @@ from perflint.facts import classes
 from perflint.facts.calls import is_module_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.networks import SAME_WITHOUT_GRAPH
+from perflint.facts.networks import SAME_WITHOUT_GRAPH, is_known_function
 from perflint.facts.values import (
     Alternative,
     ClassRef,
@@ -40,11 +40,12 @@ _LEAVES_AS_IS: Final = words(
     builtins.isinstance builtins.issubclass builtins.len builtins.print builtins.id builtins.type builtins.repr builtins.str
     builtins.hasattr builtins.getattr builtins.callable builtins.list builtins.tuple builtins.dict builtins.enumerate
     builtins.zip builtins.iter builtins.next builtins.sum builtins.max builtins.min builtins.any builtins.all builtins.super
-    builtins.reversed builtins.sorted builtins.set torch.save copy.deepcopy copy.copy collections.OrderedDict
+    builtins.reversed builtins.sorted builtins.set builtins.int builtins.float builtins.bool builtins.range builtins.round
+    builtins.abs builtins.format torch.save copy.deepcopy copy.copy collections.OrderedDict
     torch.nn.utils.clip_grad_norm_ torch.nn.utils.clip_grad_value_ torch.nn.utils.parameters_to_vector
     """
 )
-_LEAVING_PACKAGES: Final = ("torch.nn.init.", "torch.optim.", "logging.", "torch.utils.data.")
+_LEAVING_PACKAGES: Final = ("torch.nn.init.", "math.", "numpy.", "torch.optim.", "logging.", "torch.utils.data.")
 _METHODS: Final = words(
     """
     train eval to cuda cpu float double half bfloat16 type parameters named_parameters buffers named_buffers modules
@@ -192,7 +193,7 @@ class _Scan:
             case FunctionRef() | ClassRef() | Instance():
                 return True
             case External(qualname):
-                if qualname in _LEAVES_AS_IS or qualname.startswith(_LEAVING_PACKAGES):
+                if qualname in _LEAVES_AS_IS or qualname.startswith(_LEAVING_PACKAGES) or is_known_function(qualname):
                     return True
                 package, _, last = qualname.rpartition(".")
                 return package == "torch.nn" and (
