@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -168,6 +169,27 @@ class Imports(Texts):
         if start.startswith(".") or dotted.partition(".")[0] in self._components:
             return self._resolve(start, dotted)
         return None
+
+    def is_named_in_notebook(self, name: str) -> bool:
+        """Whether a notebook beside the project's files holds a name."""
+        self.trace.note("requirements")
+        return name.encode() in self._words_of_notebooks
+
+    @cached_property
+    def _words_of_notebooks(self) -> frozenset[bytes]:
+        return frozenset(word for path, *_ in self._notebooks for word in re.findall(rb"\w+", read_file(path) or b""))
+
+    @cached_property
+    def _notebooks(self) -> list[tuple[str, int, int]]:
+        """The notebooks in the folders of the project's files, with their sizes and times of modification."""
+        found = []
+        for folder in sorted({self.root, *map(os.path.dirname, self.files)}):
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".ipynb"):
+                        about = entry.stat()
+                        found.append((entry.path, about.st_size, about.st_mtime_ns))
+        return sorted(found)
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""

@@ -71,27 +71,6 @@ class Project(Imports):
         super()._forget_importers()
         self._is_large.clear()
 
-    def is_named_in_notebook(self, name: str) -> bool:
-        """Whether a notebook beside the project's files holds a name."""
-        self.trace.note("requirements")
-        return name.encode() in self._words_of_notebooks
-
-    @cached_property
-    def _words_of_notebooks(self) -> frozenset[bytes]:
-        return frozenset(word for path, *_ in self._notebooks for word in re.findall(rb"\w+", read_file(path) or b""))
-
-    @cached_property
-    def _notebooks(self) -> list[tuple[str, int, int]]:
-        """The notebooks in the folders of the project's files, with their sizes and times of modification."""
-        found = []
-        for folder in sorted({self.root, *map(os.path.dirname, self.files)}):
-            with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.endswith(".ipynb"):
-                        about = entry.stat()
-                        found.append((entry.path, about.st_size, about.st_mtime_ns))
-        return sorted(found)
-
     # -- what kind of program ----------------------------------------------------------------------------------------
 
     def uses_accelerator(self, path: str) -> bool:
