@@ -80,6 +80,8 @@ def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None)
             runs = method.name in _ATTRIBUTES
         elif isinstance(parent, ast.Call) and parent.func is node:
             runs = method.name == "__call__"
+        elif isinstance(parent, ast.Match):
+            runs = True  # a pattern reads attributes, and properties among them
         else:
             runs = method.name.startswith("__") and method.name != "__init__"
         if runs:

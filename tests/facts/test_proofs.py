@@ -10,6 +10,7 @@ from ask import Program
 from perflint.facts.effectless import without_effect
 from perflint.facts.flow import flow_of
 from perflint.facts.forward import needs_graph
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.proofs import free_name, inspects_itself, suspends
 from perflint.facts.recurrent import is_zero_state, rnn_calls
 from perflint.facts.retention import kept_by
@@ -145,3 +146,10 @@ def test_states(state: str, zero: bool) -> None:
     (call,) = rnn_calls(program.facts, program.scope("f"))
     assert call.certain
     assert is_zero_state(program.facts, program.scope("f"), call.state) is zero
+
+
+def test_a_pattern_reads_properties() -> None:
+    text = "class Box:\n    @property\n    def size(self): return 1\nbox = Box()\n"
+    program = Program(f"{text}def f():\n    match box:\n        case Box(size=x):\n            pass\n")
+    scope = program.scope("f")
+    assert "size" in {run.name for run in hidden_runs(program.facts, scope, flow_of(scope).order)}
