@@ -603,7 +603,9 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
     if package.startswith("torch") or package.startswith("torchvision.models") or package == "timm":
         return _torch(inference, qualname, package, last, node, frame)
     if package.startswith("numpy"):
-        return one(Number("")) if last in ("average", "mean", "log10") and not _has_dimension_keyword(node) else one(_NDARRAY)
+        row = operations.function(qualname)
+        whole = row is not None and row.result is Result.NUMBER and not _has_dimension_keyword(node)
+        return one(Number("")) if whole else one(_NDARRAY)
     if package.startswith("pandas"):
         return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
