@@ -129,6 +129,15 @@ class TrainingSettings:
         if self.early_stopping_mode is None and self.early_stopping_metric != "val_loss":
             raise ValueError(f"early_stopping_mode: say whether `min` or `max` of {self.early_stopping_metric} is better")
 
+    def seed_generators(self) -> None:
+        """Apply `seed` and `deterministic`."""
+        from perflint_runtime.state import be_deterministic, set_seed
+
+        if self.seed is not None:
+            set_seed(self.seed, self.deterministic)
+        elif self.deterministic:
+            be_deterministic()
+
 
 @dataclass(frozen=True)
 class DataSettings:

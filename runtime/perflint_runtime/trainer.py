@@ -22,20 +22,21 @@ from perflint_runtime.callbacks import Callback
 from perflint_runtime.checkpoints import Checkpoints
 from perflint_runtime.conditions import conditions, initial_rate
 from perflint_runtime.counts import DefaultCount
-from perflint_runtime.distributed import Processes, default_device, distribute, gradient_sync, is_sharded, whole
-from perflint_runtime.feed import Feed, on_device
+from perflint_runtime.distributed import Processes, default_device, distribute, gradient_sync, whole
+from perflint_runtime.evaluation import evaluate
+from perflint_runtime.feed import Feed
 from perflint_runtime.interrupts import Interrupts
 from perflint_runtime.journal import Journal
 from perflint_runtime.loggers import Logger
 from perflint_runtime.losses import loss_and_outputs
 from perflint_runtime.memory import MemoryManager
 from perflint_runtime.models import prepare_model
-from perflint_runtime.optimizers import ExponentialMovingAverage, drop_gradients
+from perflint_runtime.optimizers import ExponentialMovingAverage
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
 from perflint_runtime.prediction_metrics import PredictionMetrics
 from perflint_runtime.settings import ModelSettings, TrainingSettings
-from perflint_runtime.state import be_deterministic, inference, set_seed
 from perflint_runtime.training_state import open_checkpoints, restore_best, save_checkpoint
+from perflint_runtime.weight_update import WeightUpdate
 from perflint_runtime.windows import Window, shares
 
 Loss = Callable[[nn.Module, Any], "Tensor | tuple[Tensor, Any]"]
@@ -102,10 +103,7 @@ class Trainer:
     ) -> None:
         arguments.refuse_wrong_types(model, settings, model_settings, callbacks, loggers)
         self.settings = settings = settings or TrainingSettings()
-        if settings.seed is not None:
-            set_seed(settings.seed, settings.deterministic)
-        elif settings.deterministic:
-            be_deterministic()
+        settings.seed_generators()
         wanted = default_device() if device is None else torch.device(device)
         self.processes = Processes.join(wanted.type)
         self.device = self.processes.own(wanted)
@@ -122,8 +120,7 @@ class Trainer:
         self.metrics, objects = arguments.metrics_of(metrics, self.module, self.loss, self.processes.world_size)
         self.prediction_metrics = PredictionMetrics(objects, self.device)
         is_decisive = settings.accumulation_steps > 1 or self.processes.world_size > 1
-        own_count = getattr(self.loss, "count", None) or DefaultCount(self.module, is_decisive)
-        self.count: Callable[[Any], Tensor | int] = own_count if count is None else count
+        self.count = count or getattr(self.loss, "count", None) or DefaultCount(self.module, is_decisive)
         self.callbacks = list(callbacks)
         self.checkpoints = None if checkpoints is None else Checkpoints(checkpoints, settings.keep_checkpoints)
         self.best = BestEvaluation(settings.early_stopping_mode or "min", settings.early_stopping_patience)
@@ -131,9 +128,7 @@ class Trainer:
         values = [f"val_{name}" for name in ("loss", *self.metrics, *objects)]
         arguments.refuse_settings_without_effect(settings, self.checkpoints is not None, values)
         self.ema = None if settings.ema_decay is None else ExponentialMovingAverage(self.module, settings.ema_decay)
-        self.scaler = torch.amp.GradScaler(self.device.type) if settings.precision == "fp16" else None
-        if self.scaler is not None and any(group.get("fused") for group in self.optimizer.param_groups):
-            raise ValueError("a fused optimizer hides the steps that fp16 skips from the scheduler; make it with fused=False")
+        self.update = WeightUpdate(self.optimizer, self.module.parameters(), settings, self.device)
         self.step = 0
         self.should_stop = False
         """Set it to end training after the present step. A run that is resumed goes on, unless early stopping ended it."""
@@ -143,7 +138,7 @@ class Trainer:
             list(loggers) if self.processes.is_main else [],
             self._on_log,
             check_finite=settings.check_finite,
-            skips_allowed=self.scaler is not None,
+            skips_allowed=self.update.scaler is not None,
             batches_per_step=settings.accumulation_steps,
             num_epochs=settings.epochs,
         )
@@ -155,12 +150,7 @@ class Trainer:
         self.saved_step = self.evaluated_step = -1
         self._is_best = False  # the last evaluation was, and its checkpoint is not written yet
         self._is_done = False
-        self._grad_norm: Tensor | None = None
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[settings.precision]
-        self._parameters = list(self.module.parameters())
-        self._stepped = True
-        if self.scaler is not None:
-            self.optimizer.register_step_post_hook(self._note_step)
 
     @property
     def epoch(self) -> int:
@@ -204,8 +194,7 @@ class Trainer:
         feed = self._prepare(train_loader, val_loader, resume, divided)
         shows_progress = self.settings.progress and self.processes.is_main
         first_step = self.step
-        num_steps = feed.num_steps(self.settings.epochs, self.settings.max_steps)
-        progress = self.journal.progress(num_steps, self.step) if shows_progress else _NOTHING
+        progress = self.journal.progress(feed.num_steps(), self.step) if shows_progress else _NOTHING
         with progress, self.interrupts.noted(self.processes.world_size == 1):
             while not self._is_finished():
                 self._run_epoch(feed, val_loader)
@@ -237,16 +226,7 @@ class Trainer:
             warn_of_lasting_workers(train_loader)
         self.model.train()
         self.optimizer.zero_grad()
-        return Feed(
-            train_loader,
-            self.position,
-            self.device,
-            self.processes,
-            accumulation_steps=self.settings.accumulation_steps,
-            in_step_by_batch=is_sharded(self.module),
-            is_divided=divided,
-            interrupts=self.interrupts,
-        )
+        return Feed(self, train_loader, is_divided=divided)
 
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
         """Mean loss and metrics over a loader, by name (`val_loss` ...): in eval mode, with the averaged weights if there are.
@@ -261,24 +241,7 @@ class Trainer:
 
         """
         arguments.refuse_what_is_no_loader(loader, "the evaluation loader")
-        window = Window()
-        self.prediction_metrics.reset()
-        averaged = contextlib.nullcontext() if self.ema is None else self.ema.applied()
-        # FSDP2 gathers and frees its shards by hooks that inference mode does not let through
-        mode = torch.inference_mode if self.settings.inference_mode and not is_sharded(self.module) else torch.no_grad
-        with averaged, inference(self.module, mode="no_grad"):
-            for batch in on_device(loader, self.device):
-                # not around the loader: a dataset may keep what it loads, and inference tensors cannot be trained on
-                with mode():
-                    loss, outputs = self._forward(self.module, batch)
-                    self._record(window, loss, self.count(batch), outputs, batch)
-                    self.prediction_metrics.update(outputs, batch)
-            if not len(window):
-                raise ValueError("the evaluation loader gave no batch")
-            means = window.means(self.processes)
-            values = torch.stack(list(means.values())).tolist()  # the CPU waits for the GPU here, once per evaluation
-        results = dict(zip(means, values, strict=True)) | self.prediction_metrics.compute()
-        return {f"val_{name}": value for name, value in results.items()}
+        return evaluate(self, loader)
 
     def save(self) -> None:
         """Write a checkpoint of now, if there is a folder for them. Every process has to call it. Waits for the device."""
@@ -327,40 +290,27 @@ class Trainer:
         for i, batch in enumerate(window):
             is_last = i == len(window) - 1
             with gradient_sync(self.model, is_last) if self.processes.world_size > 1 else _NOTHING:
-                loss, outputs = self._forward(self.model, batch)
-                if not loss.requires_grad:
-                    raise ValueError("the loss does not depend on a parameter that is trained: is something in it detached?")
-                part = loss if parts is None else loss * parts[i]
-                (part if self.scaler is None else self.scaler.scale(part)).backward()
-            self._record(self.window, loss, counts[i], outputs, batch)
-        if self.settings.max_grad_norm is not None:
-            if self.scaler is not None:
-                self.scaler.unscale_(self.optimizer)
-            self._grad_norm = nn.utils.clip_grad_norm_(self._parameters, self.settings.max_grad_norm)
-        if self._before_steps:
-            if self.scaler is not None and self.settings.max_grad_norm is None:
-                self.scaler.unscale_(self.optimizer)
-            for before_step in self._before_steps:
-                before_step(self)
-        if self.scaler is None:
-            self.optimizer.step()
-        else:
-            self._stepped = False
-            self.scaler.step(self.optimizer)  # the CPU waits for the GPU here: torch reads whether a gradient overflowed
-            self.scaler.update()
-        drop_gradients(self.optimizer)
+                loss, outputs = self.forward(self.model, batch)
+                self.update.backward(loss if parts is None else loss * parts[i])
+            self.record(self.window, loss, counts[i], outputs, batch)
+        self.update.finish_gradients(bool(self._before_steps))
+        for before_step in self._before_steps:
+            before_step(self)
+        has_stepped = self.update.step()
         self.step += 1
-        if self._stepped:
+        if has_stepped:
             if self.ema is not None:
                 self.ema.update()
             self._step_scheduler("step")
 
-    def _forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Any]:
+    def forward(self, model: nn.Module, batch: Any) -> tuple[Tensor, Any]:
+        """The loss of a batch (0-d) and the outputs for the metrics, in the settings' precision."""
         with torch.autocast(self.device.type, self._dtype) if self._dtype is not None else _NOTHING:
             result = self.loss(model, batch)
         return loss_and_outputs(result)
 
-    def _record(self, window: Window, loss: Tensor, count: Tensor | int, outputs: Any, batch: Any) -> None:
+    def record(self, window: Window, loss: Tensor, count: Tensor | int, outputs: Any, batch: Any) -> None:
+        """Take a batch's loss and metrics into a window. Waits for nothing."""
         window.add(loss.detach().clone(), count)  # a compiled model may write its next loss to the same memory (CUDA graphs)
         if self.metrics:
             with torch.no_grad():
@@ -369,8 +319,8 @@ class Trainer:
 
     def _log(self) -> None:
         values: dict[str, Tensor | float] = {**self.window.means(self.processes)}
-        if self._grad_norm is not None:
-            values["grad_norm"] = whole(self._grad_norm)
+        if self.update.grad_norm is not None:
+            values["grad_norm"] = whole(self.update.grad_norm)
         values |= {"lr": self.optimizer.param_groups[0]["lr"], "epoch": float(self.epoch)}
         self.journal.submit(self.step, values, self.window.losses())
 
@@ -407,9 +357,6 @@ class Trainer:
         settings = self.settings
         is_last = settings.max_steps is not None and self.step >= settings.max_steps
         return self.should_stop or is_last or self.epoch >= settings.epochs
-
-    def _note_step(self, *_: Any) -> None:
-        self._stepped = True
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

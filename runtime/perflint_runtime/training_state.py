@@ -34,7 +34,7 @@ def save_checkpoint(trainer: "Trainer", is_best: bool) -> None:
     if trainer.checkpoints is None:
         return
     trainer.journal.deliver_all()
-    if len(trainer.window) and trainer.scaler is None:  # with fp16 the steps of such losses are skipped
+    if len(trainer.window) and trainer.update.scaler is None:  # with fp16 the steps of such losses are skipped
         trainer.journal.refuse_non_finite(trainer.step, trainer.window.losses())  # a checkpoint of lost weights helps nobody
     lost = next((name for name in trainer.processes.gather(_non_finite_parameter(trainer.module)) if name is not None), None)
     if lost is not None:
@@ -168,5 +168,5 @@ def _kinds(trainer: "Trainer") -> list[str]:
 
 
 def _stateful(trainer: "Trainer") -> list[Any]:
-    parts = [trainer.scheduler, trainer.scaler, *trainer.callbacks]
+    parts = [trainer.scheduler, trainer.update.scaler, *trainer.callbacks]
     return [part for part in parts if hasattr(part, "state_dict")]
