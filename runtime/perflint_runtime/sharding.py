@@ -120,7 +120,8 @@ def refuse_same_batch(batch: Any, processes: Processes) -> None:
 def _digest(tensors: Iterable[Tensor]) -> bytes:
     digest = hashlib.blake2b()
     for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        flat = tensor.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
     return digest.digest()
 
 

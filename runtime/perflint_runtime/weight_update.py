@@ -46,7 +46,8 @@ class WeightUpdate:
         """
         if not loss.requires_grad:
             raise ValueError("the loss does not depend on a parameter that is trained: is something in it detached?")
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
 
     def finish_gradients(self, are_looked_at: bool) -> None:
         """Clip the gradients of the window; unscale them if something looks at them."""

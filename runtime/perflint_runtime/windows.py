@@ -111,7 +111,8 @@ def _sum(numbers: Sequence[Tensor | float], like: Tensor) -> Tensor:
     """The sum as a 0-d tensor on the device of `like` and with its dtype; numbers of the host are added there."""
     if any(isinstance(number, Tensor) for number in numbers):
         return _weights(numbers, like).sum()
-    return torch.full((), sum(numbers), dtype=like.dtype, device=like.device)
+    total: float = sum(numbers)  # type: ignore[arg-type]  # no tensor is among them here
+    return torch.full((), total, dtype=like.dtype, device=like.device)
 
 
 def _weights(counts: Sequence[Tensor | float], like: Tensor) -> Tensor:

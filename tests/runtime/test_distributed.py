@@ -21,8 +21,8 @@ from train_distributed import Layers, adam, settings, tensors
 PROGRAM = Path(__file__).with_name("train_distributed.py")
 
 
-def torchrun(*arguments: object, expect: int = 0) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", PROGRAM, *arguments]
+def torchrun(*arguments: object, expect: int = 0, program: Path = PROGRAM) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program, *arguments]
     path = os.pathsep.join(filter(None, [str(ROOT / "runtime"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=HANG_S)
@@ -97,3 +97,24 @@ def test_a_checkpoint_of_two_processes_is_refused_by_one(tmp_path: Path) -> None
     trainer = Trainer(model, adam, CrossEntropy(), settings("none"), checkpoints=tmp_path / "checkpoints", device="cpu")
     with pytest.raises(RuntimeError, match="is of 2 processes, not 1"):
         trainer.fit(DataLoader(tensors(), 4), DataLoader(tensors(), 4), resume=True)
+
+
+@pytest.mark.slow
+def test_data_are_divided_among_processes_or_refused(tmp_path: Path) -> None:
+    torchrun(tmp_path, program=Path(__file__).with_name("train_undivided.py"))
+    one, other = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    for mode in ("seeded", "unused", "by hand"):
+        assert one[mode]["error"] == other[mode]["error"] == ""
+        assert sorted(one[mode]["seen"] + other[mode]["seen"]) == list(range(64))
+    for mode, message in (
+        ("scheduled", "the scheduler counts steps"),
+        ("plain", "each of the 2 processes would train on all samples of this DataLoader"),
+        ("tensors", "each of the 2 processes would train on all samples of this BatchedTensorLoader"),
+        ("same", "all 2 processes got the same first batch"),
+        ("uneven", "the processes have 8, 7 batches"),
+    ):
+        assert message in one[mode]["error"]
+        assert one[mode]["error"] == other[mode]["error"]
+        assert one[mode]["seen"] == []
+    assert "this process has a batch left, while another has none" in one["ragged"]["error"]
+    assert "this process has no batch left, while another has" in other["ragged"]["error"]
