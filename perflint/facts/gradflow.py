@@ -13,7 +13,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.operations import Result
 from perflint.facts.uses import Step, Walk, Way
-from perflint.facts.values import External, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.facts.values import External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -170,7 +170,7 @@ class _Graph(Walk[GradEnd]):
             if self._value(target.value).must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
                 return
             definitions = self.flow.reaching.get(root, frozenset())
-            if definitions and all(d.kind != "parameter" for d in definitions):
+            if definitions and all(self._is_made_here(d) for d in definitions):
                 yield from definitions
                 return
         yield GradEnd(GradUse.LEAVES, target, f"it is stored in `{ast.unparse(target)}`")
@@ -233,9 +233,19 @@ class _Graph(Walk[GradEnd]):
 
     def _collected(self, call: ast.Call, root: ast.expr) -> Iterator[GradEnd | ast.AST | Definition]:
         definitions = self.flow.reaching.get(root, frozenset()) if isinstance(root, ast.Name) else frozenset()
-        if not definitions or any(definition.kind == "parameter" for definition in definitions):
+        if not definitions or not all(self._is_made_here(definition) for definition in definitions):
             yield GradEnd(GradUse.LEAVES, call, f"it is kept in `{path_of(root) or ast.unparse(root)}`")
         yield from (definition for definition in definitions if definition.kind != "parameter")
+
+    def _is_made_here(self, definition: Definition) -> bool:
+        """Whether a container has no other name that somebody else may look at it by: it is no attribute, item or alias."""
+        match definition.value:
+            case ast.Attribute() | ast.Subscript() | ast.Name() | ast.IfExp() | ast.BoolOp():
+                return definition.kind == "augmented"
+            case ast.Call(func=func):
+                callee = self._value(func)
+                return not callee.may_be(FunctionRef) and not callee.may(lambda a: a == External("builtins.getattr"))
+        return definition.kind in ("assign", "walrus", "augmented", "for", "with")
 
     def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
         """What functions of the project do with an argument, whichever parameter takes it."""

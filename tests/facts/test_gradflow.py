@@ -22,6 +22,8 @@ ENDS = {
     "xs.append(y)": {"LEAVES"},
     "zs = []; zs.append(y)": set(),
     "zs = []; zs.append(y); return zs": {"LEAVES"},
+    "zs = self.zs; zs[0] = y": {"LEAVES"},
+    "zs = self.zs; zs.append(y)": {"LEAVES"},
     "yield y": {"LEAVES"},
     "unknown(y)": {"UNKNOWN"},
     "keeps(y)": {"LEAVES"},
