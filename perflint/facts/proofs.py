@@ -6,18 +6,23 @@ Each returns None when the proof holds, and else what stands against it.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable
 
 from perflint.facts.calls import transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of, path_of
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.values import (
     Place,
     device_place,
 )
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
+
+MAX_FUNCTIONS = 60
+"""How many functions are looked through for copies that they start."""
 
 _TIMING = words(
     """
@@ -42,7 +47,13 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
 
     Such are copies to the host, and copies out of a buffer that the next step may fill again.
     """
+    calls = list(calls)
+    for function in _run_by(facts, scope, calls):
+        if _STARTS_COPIES.search(function.text):
+            return Obligation(Kind.TRANSFER, f"`{function.name}` may start a copy that only this wait makes safe")
     for call in calls:
+        if getattr(call.func, "attr", "") == "replay":
+            return Obligation(Kind.TRANSFER, f"`{ast.unparse(call)}` may overwrite what is read")
         if not isinstance(call.func, ast.Attribute) or not _is_asynchronous(call):
             continue
         if call.func.attr == "copy_" or (call.func.attr == "to" and _may_be_host(facts, scope, call)):
@@ -52,6 +63,30 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
                 Kind.TRANSFER, f"the next step may write to `{ast.unparse(call.func.value)}` while it is still being copied"
             )
     return None
+
+
+_STARTS_COPIES = any_layout(rb"\b(?:non_blocking|async) =(?! False)|\. replay \(|CUDAGraph|pin_memory \(")
+
+
+def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call], depth: int = 3) -> list[Scope]:
+    """The functions of the project that calls run, those that give a loop its elements included."""
+    flow = flow_of(scope)
+    iterated = [loop.iterated for loop in flow.loops if loop.iterated is not None]
+    parts = [part for root in (*calls, *iterated) for part in ast.walk(root) if part in flow.order]
+    found = dict.fromkeys(target for call in calls for target in facts.loops.targets(scope, call))
+    found |= dict.fromkeys(hidden_runs(facts, scope, parts))
+    pending = [(function, depth) for function in found]
+    while pending:
+        function, left = pending.pop()
+        if left == 0 or len(found) > MAX_FUNCTIONS:
+            continue
+        with contextlib.suppress(SyntaxProblem):
+            for call in flow_of(function).calls:
+                for target in facts.loops.targets(function, call):
+                    if target not in found:
+                        found[target] = None
+                        pending.append((target, left - 1))
+    return list(found)
 
 
 def _is_asynchronous(call: ast.Call) -> bool:

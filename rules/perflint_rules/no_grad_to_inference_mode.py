@@ -147,6 +147,10 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
             return
         missing.append(reason)
     missing += [r for c in calls for r in _creates(code, c)]
+    modes = code.facts.grad_mode
+    if modes.may_be_called_in_autocast(code.scope) if whole else modes.may_autocast(code.scope, body[0]):
+        words = "an autocast region around it may remember weights that it converts here, and train with them"
+        missing.append(Obligation(Kind.NO_AUTOCAST, words))
     missing += [r for node in inside.nodes for r in _shares_samples(code, node)]
     if not missing:
         seeing = [c for c in calls if _sees_tensors(code, c)]
