@@ -213,7 +213,10 @@ class Callers:
         calling: list[Scope] = []
         complete = True
         importers = project.importers(path)
-        for file in sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())}):
+        files = {path, *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        if scope.owner is not None and not constructed and len(importers) <= MAX_IMPORTERS:
+            files |= self._given_to(importers)  # an object is handed on to code that does not import its class
+        for file in sorted(files):
             data = None if file == path else project.read(file)
             if file == path:
                 text = scope.module.source.body
@@ -236,6 +239,11 @@ class Callers:
             if len(calling) > MAX_MENTIONS:
                 return [], False
         return [inner for caller in calling for inner in _nested(caller, name)], complete
+
+    def _given_to(self, importers: frozenset[str]) -> set[str]:
+        """The files to which those that import a class may hand its instances."""
+        imported = set().union(*(self._inference.project.imports(file) for file in importers))
+        return imported if len(imported) <= MAX_IMPORTERS else set()
 
     def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:
         """Whether a method that is only called on `self` is called in a related class."""

@@ -83,6 +83,7 @@ class Loops:
         trace = inference.project.trace
         self.solver = Solver(trace)
         self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
+        self._from_forward: Memo[tuple[Scope, int], bool] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
 
     # -- step loops --------------------------------------------------------------------------------------------------
@@ -265,6 +266,8 @@ class Loops:
             return Heat.FORWARD
         if self.hot_calls(scope):
             return Heat.STEP
+        if self._is_called_from_forward(scope):
+            return Heat.FORWARD
         return self.heat(scope.parent) if scope.parent is not None else None
 
     def is_part_of_forward(self, scope: Scope) -> bool:
@@ -272,6 +275,21 @@ class Loops:
         if scope.is_module or (scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None):
             return False
         return self._in_forward(scope)
+
+    def _is_called_from_forward(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
+        """Whether a forward pass runs a function that is no method of its module, each time."""
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or scope.name.startswith("__"):
+            return False
+        if not self._inference.project.near_training(scope.module.source.path):
+            return False
+        return self._from_forward.get(
+            (scope, depth),
+            lambda: any(
+                (self.is_part_of_forward(site.scope) or self._is_called_from_forward(site.scope, depth - 1))
+                and not any(is_guard(flow_of(site.scope), b) for b in flow_of(site.scope).block[site.node].ancestry())
+                for site in self._inference.callers.sites(scope).sites
+            ),
+        )
 
     def hot_calls(self, scope: Scope, depth: int = HOT_DEPTH) -> list[CallSite]:
         """The calls that run a function each step: from a step loop, or from a function that is hot itself."""

@@ -157,7 +157,7 @@ class Project(Imports):
             level += following
 
     def near_training(self, path: str) -> bool:
-        """Whether a file, or one that imports it directly or through one more, has the words of a training loop.
+        """Whether a file, or one that runs together with it, has the words of a training loop.
 
         Where it has not, no function of the file is called from a step loop, as far as anybody can tell.
         """
@@ -167,12 +167,28 @@ class Project(Imports):
     def _training_near(self, path: str) -> str:
         """A file near another one that has the words of a training loop, or nothing."""
         if path not in self._near_training:
-            self._near_training[path] = next((file for file in self._users(path) if self._trains(file)), "")
+            self._near_training[path] = next((file for file in self._run_together(path) if self._trains(file)), "")
         return self._near_training[path]
 
-    def _users(self, path: str) -> Iterator[str]:
-        """A file, those that import it and those that import these; none of a level that has too many."""
+    def _run_together(self, path: str) -> Iterator[str]:
+        """A file, those that import it and those that import these, and what it and the first of them import.
+
+        None of a level that has too many. A model in a file that nobody imports may be loaded by its name: then all files of
+        the project count.
+        """
         yield path
+        users = list(self._users(path))
+        for level in users:
+            yield from level
+        direct = users[0] if users else []
+        imported = set(self._find_imports(path)).union(*map(self._find_imports, direct))
+        if len(imported) <= MAX_NEIGHBOURS:
+            yield from sorted(imported)
+        if not direct and self._said(path).holds_model:
+            yield from sorted(self.files)
+
+    def _users(self, path: str) -> Iterator[list[str]]:
+        """Those that import a file, and those that import these; none of a level that has too many."""
         level = [path]
         for _ in range(2):
             users: set[str] = set()
@@ -181,7 +197,7 @@ class Project(Imports):
                 if len(users) > MAX_NEIGHBOURS:
                     return
             level = sorted(users)
-            yield from level
+            yield level
 
     def _trains(self, path: str) -> bool:
         if path not in self._training:

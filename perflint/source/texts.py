@@ -24,15 +24,15 @@ _PLACE = re.compile(r"[\w./\\-]+")
 class TextFacts:
     """What is known of a text. Small, for a run keeps one for each file.
 
-    digest: of the text. trains: whether it has the words of a training loop. helpers: the functions that run a backward
-    pass, as `Project.backward_helpers` counts them; None until somebody looks at the functions. mentioned: what
-    it may import by other means than its statements, modules and folders by their names.
-    elsewhere: what it
-    imports, with the names, if it changes where modules are looked for.
+    digest: of the text. trains: whether it has the words of a training loop. holds_model: whether it defines a forward pass.
+    helpers: the functions that run a backward pass, as `Project.backward_helpers` counts them; None until somebody looks at the
+    functions. mentioned: what it may import by other means than its statements, modules and folders by their names. elsewhere:
+    what it imports, with the names, if it changes where modules are looked for.
     """
 
     digest: str
     trains: bool
+    holds_model: bool
     helpers: frozenset[str] | None
     mentioned: frozenset[str]
     elsewhere: frozenset[tuple[str, frozenset[str]]]
@@ -46,7 +46,10 @@ class TextFacts:
         statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
         backward = BACKWARD.search(text) is not None
         trains = backward or b"zero_grad" in text or _LOADER.search(text) is not None
-        return cls(digest, trains, None if backward else frozenset(), _named_in(text), _imported_in(text), statements)
+        holds_model = b"def forward" in text
+        return cls(
+            digest, trains, holds_model, None if backward else frozenset(), _named_in(text), _imported_in(text), statements
+        )
 
     def imports(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """What the text imports: the level, the module, and the names that are taken from it, None for `import module`."""

@@ -7,6 +7,8 @@ import ast
 import pytest
 from ask import Program
 
+from perflint.facts.loops import Heat
+
 HEAD = """
 import torch
 from torch import nn
@@ -107,3 +109,72 @@ def test_targets() -> None:
     assert found["N()(1)"] == ["N.forward"]
     assert found["g()"] == found["(g if c else unknown)()"] == ["g"]
     assert found["unknown()"] == []
+
+
+AGENT = """
+import torch
+
+class Agent:
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer = net, optimizer
+
+    def learn(self, buffer):
+        x = buffer.sample()
+        self.optimizer.zero_grad()
+        torch.relu(self.net(x)).sum().backward()
+        self.optimizer.step()
+"""
+BUFFER = """
+class Buffer:
+    def sample(self):
+        return 1
+"""
+RUN = """
+import torch
+from agent import Agent
+from buffer import Buffer
+
+net = torch.nn.Linear(4, 1)
+agent = Agent(net, torch.optim.SGD(net.parameters(), lr=0.1))
+buffer = Buffer()
+for step in range(1000):
+    if step >= 100:
+        agent.learn(buffer)
+"""
+
+
+def test_what_an_agent_in_another_file_does_in_each_step_is_hot() -> None:
+    program = Program(RUN, {"agent.py": AGENT, "buffer.py": BUFFER})
+    assert program.facts.loops.heat(program.scope("Agent.learn", "agent.py")) is Heat.STEP
+    assert program.facts.loops.heat(program.scope("Buffer.sample", "buffer.py")) is Heat.STEP
+
+
+LAYERS = """
+import torch
+
+def grouped(x):
+    return sampled(x)
+
+def sampled(x):
+    return torch.zeros(4).cuda() + x
+
+def once(x):
+    return x
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = once(3)
+
+    def forward(self, x):
+        return grouped(x)
+
+def train(loss):
+    loss.backward()
+"""
+
+
+def test_functions_that_a_forward_pass_calls_are_part_of_it() -> None:
+    program = Program(LAYERS)
+    heats = {name: program.facts.loops.heat(program.scope(name)) for name in ("grouped", "sampled", "once")}
+    assert heats == {"grouped": Heat.FORWARD, "sampled": Heat.FORWARD, "once": None}
