@@ -24,8 +24,8 @@ outputs = torch.cat(outputs)
 ```
 
 ## When it stays silent
-When the loop needs what was collected in each round (a key-value cache, a window that moves), under a guard, and when more
-than the one piece is added to the front and to the back.
+When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
+guard, and when more than the one piece is added to the front and to the back.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -34,7 +34,7 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, path_of, rule
+from perflint.api import Code, Cost, Finding, Heat, Severity, path_of, rule
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
@@ -45,6 +45,8 @@ _CALLS = [
 @rule(category="memory", costs=Cost.COPY, severity=Severity.WARNING, calls=_CALLS, in_file=[("torch", "numpy")])
 def check(code: Code) -> Iterator[Finding]:
     """Report each join of a variable with itself that a loop repeats."""
+    if code.heat is Heat.FORWARD:
+        return  # loops over a few parts of a batch
     for call in code.calls_to(*_CALLS):
         statement = code.flow.statement(call)
         loop = code.flow.loop(call)

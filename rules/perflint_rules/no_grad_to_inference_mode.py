@@ -94,7 +94,7 @@ _OWN_CALL = any_layout(rb"self\w*(?: \. \w+)? \(")
 @rule(
     category="autograd",
     costs=Cost.LAUNCH,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[("no_grad",), (NETWORK_CALL, _OWN_CALL), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
     fixes=True,
 )
