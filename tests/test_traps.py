@@ -59,7 +59,7 @@ def fixed(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
     before = {name: f"{PRELUDE}{trap['original']}\n" for name, trap in TRAPS.items()}
     for name, text in before.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    result = run_for_tests(["fix", "--isolated", "--no-cache", "--exit-zero", *options, str(folder)])
+    result = run_for_tests(["fix", "--isolated", "--no-cache", "--exit-zero", "--select", "all", *options, str(folder)])
     assert result.exit_code == 0, result.output
     after = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in before}
     return {name: (outcome(text), outcome(after[name])) for name, text in before.items() if after[name] != text}

@@ -158,7 +158,6 @@ eigvalsh                          l     waits:number
 einsum                            t     alias
 element_size                      m     int
 elu                               F     elementwise
-embedding                         F     any-type
 empty                             t     factory waits:number@each
 empty_like                        t     elementwise graphless
 entr                              s     to-float elementwise
