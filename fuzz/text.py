@@ -300,10 +300,21 @@ def qualified(tree: ast.AST, prefix: str = "") -> Iterator[tuple[int, int, str]]
             yield from qualified(node, prefix)
 
 
+def with_plug_in(data: bytes) -> bytes | str:
+    """The file, or its text where it declares an encoding that Python has by a plug-in alone, and is UTF-8."""
+    try:
+        tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError as error:
+        if "unknown encoding" in str(error):
+            with contextlib.suppress(UnicodeDecodeError):
+                return data.decode("utf-8-sig")
+    return data
+
+
 def parsed(data: bytes) -> ast.Module | None:
     """The tree of a file, or None where Python cannot parse it."""
     try:
-        return ast.parse(data)
+        return ast.parse(with_plug_in(data))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -311,7 +322,7 @@ def parsed(data: bytes) -> ast.Module | None:
 def compiles(data: bytes) -> bool:
     """Whether Python accepts a file."""
     try:
-        compile(data, "text", "exec", dont_inherit=True)
+        compile(with_plug_in(data), "text", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True

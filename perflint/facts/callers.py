@@ -39,7 +39,7 @@ from perflint.facts.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.identifiers import is_renamed, stands_in_code
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
-from perflint.source.words import any_layout, call_pattern
+from perflint.source.words import NO_MEMBER, any_layout, call_pattern
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
@@ -51,8 +51,8 @@ MAX_MENTIONS = 16
 """A name that more scopes mention is too common to look for."""
 
 
-_FOUND_BY_NAME = any_layout(rb"(?<![\w.])(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
-_GETATTR = any_layout(rb"(?<![\w.])getattr \( (\w+) ,")
+_FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
+_GETATTR = any_layout(NO_MEMBER + rb"getattr \( (\w+) ,")
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +241,9 @@ class Callers:
         return [inner for caller in calling for inner in _nested(caller, name)], complete
 
     def _given_to(self, importers: frozenset[str]) -> set[str]:
-        """The files to which those that import a class may hand its instances."""
-        imported = set().union(*(self._inference.project.imports(file) for file in importers))
+        """The files to which scripts that import a class may hand its instances."""
+        project = self._inference.project
+        imported = set().union(*(project.imports(file) for file in importers if not project.importers(file)))
         return imported if len(imported) <= MAX_IMPORTERS else set()
 
     def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.words import any_layout
+from perflint.source.words import NO_MEMBER, any_layout
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ PATCHED: Final = Fear(
 SET_BY_NAME: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
-        rb"(?<![\w.])(?:setattr|delattr) \(|__(?:setattr|delattr)__ \(|\b__dict__\b|(?<![\w.])vars \("
+        NO_MEMBER + rb"(?:setattr|delattr|vars) \(|__(?:setattr|delattr)__ \(|\b__dict__\b"
         rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
@@ -94,7 +94,7 @@ LAZY: Final = Fear(
 )
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
-    any_layout(rb"(?<![\w.])(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
+    any_layout(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
     "the program runs code, or finds functions, by their names",
 )
 SIDE_STREAM: Final = Fear(

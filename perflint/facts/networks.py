@@ -36,10 +36,10 @@ from perflint.facts.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope, SyntaxProblem
-from perflint.source.words import any_layout, words
+from perflint.source.words import NO_MEMBER, any_layout, words
 
 ASKS: Final = any_layout(
-    rb"autograd \. grad|(?<![\w.])grad \(|\. backward \(|is_grad_enabled|set_grad_enabled|enable_grad|_hook \(|retain_grad|"
+    NO_MEMBER + rb"grad \(|autograd \. grad|\. backward \(|is_grad_enabled|set_grad_enabled|enable_grad|_hook \(|retain_grad|"
     rb"torch \. func\b|functorch|autograd \. functional|forward_ad"
 )
 """What asks for gradients, or whether autograd is on, in a text."""

@@ -171,7 +171,7 @@ class Project(Imports):
         return self._near_training[path]
 
     def _run_together(self, path: str) -> Iterator[str]:
-        """A file, those that import it and those that import these, and what it and the first of them import.
+        """A file, those that import it and those that import these, and what scripts among it and the first of them import.
 
         None of a level that has too many. A model in a file that nobody imports may be loaded by its name: then all files of
         the project count.
@@ -181,7 +181,8 @@ class Project(Imports):
         for level in users:
             yield from level
         direct = users[0] if users else []
-        imported = set(self._find_imports(path)).union(*map(self._find_imports, direct))
+        scripts = [file for file in (path, *direct) if not self._find_importers(file)]
+        imported: set[str] = set().union(*map(self._find_imports, scripts))
         if len(imported) <= MAX_NEIGHBOURS:
             yield from sorted(imported)
         if not direct and self._said(path).holds_model:

@@ -7,6 +7,10 @@ BETWEEN = rb"(?:[\s\\]|#[^\n]*\n)*"
 """What may stand between two tokens: white space, backslashes and comments, or nothing."""
 
 
+NO_MEMBER = rb"(?:\A|[^\w.\s\\]|\w[\s\\]+)[\s\\]*\b"
+"""What stands before a name that is no attribute and no part of a longer one, however the code is laid out."""
+
+
 def words(text: str) -> frozenset[str]:
     """The words of a text."""
     return frozenset(text.split())

@@ -57,7 +57,7 @@ _ORDER = {
     "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
 }
 _FROM_CUDA = any_layout(rb"from torch \. cuda import [^\n]*\bamp\b")
-_FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|[^\n]*)")
+_FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|(?:[^\n\\]|\\\s*\n)*)")
 _OWN_TYPE = any_layout(rb"set_autocast\w*dtype")
 
 

@@ -117,7 +117,7 @@ def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Ite
         raise CannotRewrite("`tensor` is imported by its name")
     given = [code.text(made.args[0]), *(f"{k.arg}={code.text(k.value)}" for k in made.keywords)]
     given.append('device="cuda"' if device is call else f"device={code.text(device)}")
-    full = code.text(made.func).removesuffix("tensor") + "full"
+    full = ast.unparse(made.func).removesuffix("tensor") + "full"
     yield replace(code.source, call, f"{full}((), {', '.join(given)})")
 
 
@@ -155,7 +155,7 @@ def _filled(code: Code, call: ast.Call) -> Iterator[Edit]:
 
     if not isinstance(call.func, ast.Attribute):
         raise CannotRewrite("`tensor` is imported by its name")
-    full = code.text(call.func).removesuffix("tensor") + "full"
+    full = ast.unparse(call.func).removesuffix("tensor") + "full"
 
     def change(node: cst.Call) -> cst.Call:
         between: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
