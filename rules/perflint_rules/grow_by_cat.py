@@ -34,27 +34,31 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, Severity, path_of, rule
+from perflint.api import Code, Cost, Finding, Heat, Severity, any_layout, keyword, path_of, rule
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
     *(f"numpy.{name}" for name in ("append", "concatenate", "concat", "vstack", "hstack", "row_stack")),
 ]
 
+_NAMES = sorted({qualname.rpartition(".")[2] for qualname in _CALLS})
+_JOINS = ("cat(", "concat(", "concatenate(", "stack(", any_layout(rb"= (?:\w+ \. )*append \("))
+_LOOPS = (*keyword("for"), *keyword("while"))
 
-@rule(category="memory", costs=Cost.COPY, severity=Severity.WARNING, calls=_CALLS, in_file=[("torch", "numpy")])
+
+@rule(category="memory", costs=Cost.COPY, severity=Severity.WARNING, needs=[_JOINS, _LOOPS], in_file=[("torch", "numpy")])
 def check(code: Code) -> Iterator[Finding]:
     """Report each join of a variable with itself that a loop repeats."""
-    if code.heat is Heat.FORWARD:
-        return  # loops over a few parts of a batch
-    for call in code.calls_to(*_CALLS):
+    for call in code.calls(*_NAMES):
         statement = code.flow.statement(call)
         loop = code.flow.loop(call)
         if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
             continue
         grown = path_of(statement.targets[0])
-        if grown is None or not _begins_with(call, grown) or _is_needed(code, call, grown, statement):
+        if grown is None or not _begins_with(call, grown) or not code.is_external(call.func, *_CALLS):
             continue
+        if _is_needed(code, call, grown, statement) or code.heat is Heat.FORWARD:
+            continue  # a forward pass loops over a few parts of a batch
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
         yield code.finding(call, message)
 

@@ -33,16 +33,18 @@ Unsafe: the fused kernel rounds differently (7e-8 measured), and draws other ran
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Object, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Object, Obligation, Severity, add_keyword, any_layout, rule
 
 _ROUNDS = Obligation(Kind.NUMBERS, "the kernel without weights rounds differently, and draws other random numbers for dropout")
+
+_DROPPED = any_layout(rb", _\w* \)? =")
 
 
 @rule(
     category="memory",
     costs=Cost.MEMORY,
     severity=Severity.WARNING,
-    needs=[("[0]", "_"), ("attn", "attention", "mha", "Attention")],
+    needs=[("[0]", _DROPPED), ("attn", "attention", "mha", "Attention")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
