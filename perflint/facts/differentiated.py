@@ -12,10 +12,11 @@ from perflint.source.syntax import Scope
 
 
 def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
-    """Whether whoever evaluates a name has also run, or will also run, a backward pass from the very value that it holds.
+    """Whether whoever evaluates a name has run a backward pass from the very value that it holds before.
 
     torch starts one without a gradient from a real floating-point tensor of one element only, of whatever shape, and raises for
-    anything else ("grad can be implicitly created only for scalar outputs"). So the tensor is such a one before and after.
+    anything else ("grad can be implicitly created only for scalar outputs"). A pass that comes later proves nothing: the step
+    may be left before it.
     """
     if not isinstance(node, ast.Name):
         return False
@@ -23,15 +24,12 @@ def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
     definitions = flow.reaching.get(node, frozenset())
     if not definitions or facts.inference.value(scope, node).may_be(Instance):
         return False
-    around = set(map(id, flow.block[node].ancestry()))
-    return all(_starts_backward(facts, scope, flow, definition, around) for definition in definitions)
+    return all(_starts_backward(facts, scope, flow, definition, node) for definition in definitions)
 
 
-def _starts_backward(facts: Facts, scope: Scope, flow: Flow, definition: Definition, around: set[int]) -> bool:
-    return any(
-        call is not None and id(flow.block[call]) in around
-        for call in (_backward(facts, scope, flow, use) for use in flow.uses[definition])
-    )
+def _starts_backward(facts: Facts, scope: Scope, flow: Flow, definition: Definition, node: ast.expr) -> bool:
+    calls = (_backward(facts, scope, flow, use) for use in flow.uses[definition])
+    return any(call is not None and flow.dominates(call, node) for call in calls)
 
 
 def _backward(facts: Facts, scope: Scope, flow: Flow, use: ast.expr) -> ast.Call | None:

@@ -31,7 +31,8 @@ cache when memory runs short, and not before.
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
 
 ## Fix safety
-Unsafe: a program at the last byte of its GPU, or one that shares it, may run out of memory; finalizers run at another time.
+Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
+`gc.collect`, for finalizers run at another time, and where a clock is read or an asynchronous copy relies on the wait.
 """
 
 import ast
@@ -47,7 +48,9 @@ from perflint.api import (
     Obligation,
     Severity,
     delete_statement,
+    no_copy_in_flight,
     rule,
+    untimed,
 )
 
 _FREES = (
@@ -68,10 +71,17 @@ def check(code: Code) -> Iterator[Finding]:
         if not code.is_hot(call) or _is_on_purpose(code, call):
             continue
         collects = code.is_external(call.func, "gc.collect")
-        missing = [_RUNS_SHORT, _FINALIZES if collects else None]
+        missing = [_RUNS_SHORT, _FINALIZES if collects else None, *_relied_upon(code, call)]
         what = "all objects of the program are walked" if collects else "cached memory is given back and asked for again"
         message = f"{what} in every step; leave it out"
         yield code.finding(call, message, code.fix("leave it out", _dropped(code, call), unless=missing), missing)
+
+
+def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:
+    """What may need the wait for the device that freeing memory is."""
+    others = [other for other in code.flow.calls if other is not call]
+    yield untimed(others)
+    yield no_copy_in_flight(code.facts, code.scope, others)
 
 
 def _is_on_purpose(code: Code, call: ast.Call) -> bool:
