@@ -168,6 +168,13 @@ def _shared(command: Command) -> Command:
         click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files."),
         click.option("--isolated", is_flag=True, help="Read no configuration file."),
         click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime."),
+        click.option(
+            "--baseline",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="Leave out the findings that this file holds.",
+        ),
+        click.option("--no-baseline", is_flag=True, help="Report the findings of the configured baseline, too."),
         click.option("--exclude", help="Leave out paths that match, besides the defaults.", metavar="PATTERN", multiple=True),
         click.option("--respect-gitignore/--no-respect-gitignore", default=None, help="Leave out what .gitignore names."),
         click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
@@ -202,6 +209,8 @@ def _shared(command: Command) -> Command:
     show_default=True,
     help="Which findings exit with 1: any, or errors and those warnings for which there is a fix.",
 )
+@click.option("--update-baseline", is_flag=True, help="Write the present findings to the baseline instead of reporting them.")
+@click.option("--diff-base", metavar="REV", help="Report findings at lines only that have changed since git's commit REV.")
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 @click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
 @click.option(

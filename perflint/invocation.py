@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from perflint.run.workers import Workers
 
 PROGRESS_AFTER_S = 1.0
-Lines = Iterator[str]
 
 
 class Invocation:
@@ -41,6 +40,8 @@ class Invocation:
         fixing: bool,
         paths: tuple[str, ...],
         add_ignores: bool = False,
+        update_baseline: bool = False,
+        diff_base: str | None = None,
         only_actionable: bool = False,
         profile: str | None = None,
         profile_threshold: float | None = None,
@@ -48,12 +49,18 @@ class Invocation:
     ) -> None:
         self.fixing = fixing or options["diff"]
         self.add_ignores, self.only_actionable = add_ignores, only_actionable
+        self.update_baseline, self.diff_base = update_baseline, diff_base
         self.paths = paths or (".",)
         self.options = options
         self.watched: Watched | None = None
+        self.notes: list[str] = []
         self.ranking = self._ranking(profile, profile_threshold)
         if add_ignores and (self.fixing or self._reads_stdin):
             raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
+        if update_baseline and (self.fixing or self._reads_stdin or add_ignores or diff_base or options["no_baseline"]):
+            raise click.UsageError("--update-baseline writes all findings of PATHS, and goes with no option that changes these")
+        if diff_base and (self.fixing or self._reads_stdin):
+            raise click.UsageError("--diff-base compares what is reported; it goes with neither fixing nor standard input")
 
     def run(self) -> int:
         """Find, check or fix, report."""
@@ -67,8 +74,13 @@ class Invocation:
                     click.echo(printable(shown(path)))
                 return CLEAN
             result = self._result(run, found)
-        for problem in run.problems:
-            click.echo(f"warning: {problem}", err=True)
+            for problem in run.problems:
+                click.echo(f"warning: {problem}", err=True)
+            if self.update_baseline:
+                return self._update_baseline(run, result)
+            self._narrow(run, result)
+        if self.ranking is not None:
+            self.ranking.rank(result)
         return self._report(run, found, result)
 
     def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
@@ -149,6 +161,10 @@ class Invocation:
                 raise click.UsageError(str(error)) from None
         if self.options.get("cache_dir"):
             given["cache_dir"] = os.path.abspath(self.options["cache_dir"])
+        if self.options.get("baseline"):
+            given["baseline"] = os.path.abspath(self.options["baseline"])
+        if self.options.get("no_baseline"):
+            given["baseline"] = None
         if self.options["exclude"]:
             given["extend_exclude"] = self.options["exclude"]
         for key in ("runtime", "respect_gitignore", "unsafe_fixes"):
@@ -181,8 +197,7 @@ class Invocation:
 
     def _first_folder(self) -> str:
         """The folder that the first path is, or is in."""
-        first = (self.options.get("stdin_filename") or "stdin.py") if self._reads_stdin else self.paths[0]
-        path = os.path.abspath(first)
+        path = os.path.abspath(self._asked[0])
         return path if os.path.isdir(path) else os.path.dirname(path)
 
     @property
@@ -192,10 +207,7 @@ class Invocation:
     def _result(self, run: Run, found: Found) -> Result:
         with _progress(len(found.files)) as on_file, self._workers() as workers:
             if not self.fixing:
-                result = run.check(found, on_file, workers)
-                if self.ranking is not None:
-                    self.ranking.rank(result)
-                return result
+                return run.check(found, on_file, workers)
             writing = not self.options["diff"] and not self._reads_stdin
             unsafe = bool(self.options["unsafe_fixes"])
             return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
@@ -219,6 +231,41 @@ class Invocation:
                 yield Workers(jobs, executors, warn)
         except (ExecutorError, ParallelError) as error:
             raise click.ClickException(f"--executor {error}") from None
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def _narrow(self, run: Run, result: Result) -> None:
+        """Leave the findings out that a baseline knows, and those at lines that have not changed."""
+        from perflint.project.config import ConfigError
+
+        self.notes = []
+        if any(run.configurations.of(folder).baseline for folder in _folders(result)):
+            from perflint.report.baseline import Baselines
+
+            self.notes += Baselines(run, self._asked).narrow(result).lines()
+        if self.diff_base is not None:
+            from perflint.project.git import GitError
+            from perflint.report.changes import narrow
+
+            try:
+                self.notes += narrow(result, self.diff_base, self._first_folder())
+            except GitError as error:
+                raise ConfigError(f"--diff-base: {error}") from None
+
+    def _update_baseline(self, run: Run, result: Result) -> int:
+        from perflint.report.baseline import Baselines
+
+        lines = Baselines(run, self._asked).update(result)
+        if result.checked and not lines:
+            raise click.UsageError("--update-baseline needs --baseline FILE, or `baseline` in the configuration")
+        for line in lines or ["No Python files were found."]:
+            click.echo(line, err=True)
+        return CLEAN
+
+    @property
+    def _asked(self) -> tuple[str, ...]:
+        """The paths that are checked."""
+        return (self.options.get("stdin_filename") or "stdin.py",) if self._reads_stdin else self.paths
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 
@@ -254,13 +301,16 @@ class Invocation:
         sys.stdout.buffer.flush()
 
     def _print(self, run: Run, result: Result, *, err: bool = False) -> None:
+        from perflint.report.formats import Report, writer
+
         target = self.options["output_file"]
         terminal = self._terminal(run, plain=err or target is not None)
-        lines = list(self._lines(result, terminal))
+        lines = writer(self._format, statistics=self.options["statistics"])(Report(result, run.rules, terminal, self.fixing))
         if target is not None:
+            from perflint.report.output import write_text
+
             try:
-                with open(target, "w", encoding="utf-8") as handle:
-                    handle.writelines(click.unstyle(line) + "\n" for line in lines)
+                write_text(target, "".join(click.unstyle(line) + "\n" for line in lines))
             except OSError as error:
                 raise click.ClickException(f"{target}: cannot be written: {error.strerror}") from None
         else:
@@ -268,27 +318,6 @@ class Invocation:
                 click.echo(line, err=err)
         if self._is_for_people:
             self._summarise(run, result, err=err or target is not None)
-
-    def _lines(self, result: Result, terminal: Terminal) -> Lines:
-        """What is said of each finding, or of each rule."""
-        from perflint.report import data, grouped, statistics, text
-
-        if self.options["statistics"]:
-            of_rules = {"json": statistics.as_json, "json-lines": statistics.as_json_lines}
-            return of_rules.get(self._format, statistics.table)(result)
-        match self._format:
-            case "grouped":
-                return text.problems(result, terminal) if self.fixing else grouped.grouped(result, terminal)
-            case "full":
-                return text.full(result, terminal)
-            case "concise":
-                return text.concise(result, terminal)
-            case "json":
-                return data.as_json(result)
-            case "json-lines":
-                return data.as_json_lines(result)
-            case _:
-                return data.github(result)
 
     def _terminal(self, run: Run, *, plain: bool) -> Terminal:
         from perflint.report.terminal import PLAIN, Terminal, columns, knows_links, pages
@@ -303,7 +332,9 @@ class Invocation:
 
     @property
     def _is_for_people(self) -> bool:
-        return self._format in ("grouped", "full", "concise")
+        from perflint.report.formats import FOR_PEOPLE
+
+        return self._format in FOR_PEOPLE
 
     def _configured_format(self) -> str | None:
         from perflint.project.config import Configurations
@@ -331,7 +362,7 @@ class Invocation:
             lines = chain(summary.budgets(result), summary.of_findings(result))
         for line in lines:
             click.echo(line, err=err)
-        for line in self.ranking.notes() if self.ranking is not None else ():
+        for line in (*self.notes, *(self.ranking.notes() if self.ranking is not None else ())):
             click.echo(line, err=err)
 
     def _add_ignores(self, found: Found, result: Result) -> int:
@@ -356,6 +387,11 @@ class Invocation:
             added += len(findings)
         click.echo(f"Added suppressions for {added} findings.", err=True)
         return CLEAN
+
+
+def _folders(result: Result) -> set[str]:
+    """The absolute paths of the folders whose files were checked."""
+    return {os.path.dirname(os.path.abspath(checked.path)) for checked in result.checked}
 
 
 @contextlib.contextmanager

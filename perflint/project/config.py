@@ -37,12 +37,17 @@ class Config:
     respect_gitignore: bool = True
     output_format: str | None = None
     cache_dir: str | None = None
+    baseline: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
 
     @property
     def directory(self) -> str | None:
         """The directory that paths in the configuration are relative to."""
         return os.path.dirname(self.path) if self.path is not None else None
+
+    def resolved(self, path: str) -> str:
+        """A configured path, made absolute."""
+        return os.path.abspath(os.path.join(self.directory or os.getcwd(), os.path.expanduser(path)))
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ _KEYS = {
     "respect-gitignore": "flag",
     "output-format": "text",
     "cache-dir": "text",
+    "baseline": "text",
     "target-versions": "versions",
 }
 

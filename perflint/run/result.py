@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from perflint.rule.finding import Finding, Permission
 from perflint.run.outcome import Checked
@@ -41,3 +42,13 @@ class Result:
         if self.is_ranked:
             found.sort(key=lambda pair: -(pair[1].measured_ms_per_step or 0.0))
         return found
+
+    def keep(self, wanted: Callable[[Checked, Finding], bool]) -> int:
+        """Leave some of the findings only, and the budgets of the functions that they are in; how many were dropped."""
+        before = len(self.findings)
+        for place, checked in enumerate(self.checked):
+            kept = [finding for finding in checked.findings if wanted(checked, finding)]
+            named = {finding.function for finding in kept}
+            budgets = [budget for budget in checked.budgets if budget.function in named]
+            self.checked[place] = replace(checked, findings=kept, budgets=budgets)
+        return before - len(self.findings)

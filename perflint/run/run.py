@@ -440,7 +440,7 @@ class Run:
         config = self._lenient_configuration(root)
         if config.cache_dir is None:
             return os.path.join(root, FOLDER)
-        return os.path.abspath(os.path.join(config.directory or os.getcwd(), os.path.expanduser(config.cache_dir)))
+        return config.resolved(config.cache_dir)
 
     @cached_property
     def _code(self) -> str:

@@ -15,6 +15,7 @@ import click
 
 from perflint.project.config import ConfigError
 from perflint.project.discover import project_root
+from perflint.report.output import write_text
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run as Check
 from perflint.verify.fixes import Place, apply_fixes
@@ -168,7 +169,7 @@ def write(path: str | None, make: Callable[[], str]) -> None:
     if path is None:
         return
     try:
-        Path(path).write_text(make(), encoding="utf-8")
+        write_text(path, make())
     except OSError as error:
         raise click.ClickException(f"{path}: cannot be written: {error.strerror}") from None
 

@@ -1,0 +1,103 @@
+"""The output formats: one table of what writes each. A writer's module is imported when its format is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from perflint.report.terminal import PLAIN, Terminal
+from perflint.rule.rule import Rule
+from perflint.run.result import Result
+
+Lines = Iterator[str]
+
+FOR_PEOPLE = frozenset({"grouped", "full", "concise"})
+"""Formats that are read in a terminal: a summary follows."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a writer is given. rules: all that are installed. fixing: whether the findings are those that `fix` left."""
+
+    result: Result
+    rules: Sequence[Rule] = ()
+    terminal: Terminal = PLAIN
+    fixing: bool = False
+
+
+Writer = Callable[[Report], Lines]
+
+
+def _grouped(report: Report) -> Lines:
+    from perflint.report import grouped, text
+
+    if report.fixing:
+        return text.problems(report.result, report.terminal)
+    return grouped.grouped(report.result, report.terminal)
+
+
+def _full(report: Report) -> Lines:
+    from perflint.report.text import full
+
+    return full(report.result, report.terminal)
+
+
+def _concise(report: Report) -> Lines:
+    from perflint.report.text import concise
+
+    return concise(report.result, report.terminal)
+
+
+def _json(report: Report) -> Lines:
+    from perflint.report.data import as_json
+
+    return as_json(report.result)
+
+
+def _json_lines(report: Report) -> Lines:
+    from perflint.report.data import as_json_lines
+
+    return as_json_lines(report.result)
+
+
+def _github(report: Report) -> Lines:
+    from perflint.report.data import github
+
+    return github(report.result)
+
+
+WRITERS: Mapping[str, Writer] = {
+    "grouped": _grouped,
+    "full": _full,
+    "concise": _concise,
+    "json": _json,
+    "json-lines": _json_lines,
+    "github": _github,
+}
+"""By the names of `perflint.interface.FORMATS`."""
+
+
+def _table(report: Report) -> Lines:
+    from perflint.report.statistics import table
+
+    return table(report.result)
+
+
+def _statistics_json(report: Report) -> Lines:
+    from perflint.report.statistics import as_json
+
+    return as_json(report.result)
+
+
+def _statistics_json_lines(report: Report) -> Lines:
+    from perflint.report.statistics import as_json_lines
+
+    return as_json_lines(report.result)
+
+
+_STATISTICS: Mapping[str, Writer] = {"json": _statistics_json, "json-lines": _statistics_json_lines}
+
+
+def writer(name: str, *, statistics: bool = False) -> Writer:
+    """What writes a format. statistics: how many findings each rule has, instead of the findings."""
+    return _STATISTICS.get(name, _table) if statistics else WRITERS[name]
