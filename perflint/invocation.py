@@ -305,7 +305,8 @@ class Invocation:
 
         target = self.options["output_file"]
         terminal = self._terminal(run, plain=err or target is not None)
-        lines = writer(self._format, statistics=self.options["statistics"])(Report(result, run.rules, terminal, self.fixing))
+        report = Report(result, run.rules, terminal, self.fixing, self.paths, self._notes)
+        lines = writer(self._format, statistics=self.options["statistics"])(report)
         if target is not None:
             from perflint.report.output import write_text
 
@@ -362,8 +363,13 @@ class Invocation:
             lines = chain(summary.budgets(result), summary.of_findings(result))
         for line in lines:
             click.echo(line, err=err)
-        for line in (*self.notes, *(self.ranking.notes() if self.ranking is not None else ())):
+        for line in self._notes:
             click.echo(line, err=err)
+
+    @property
+    def _notes(self) -> list[str]:
+        """What a reader has to know of the findings that are left out."""
+        return [*self.notes, *(self.ranking.notes() if self.ranking is not None else ())]
 
     def _add_ignores(self, found: Found, result: Result) -> int:
         from perflint.fix.fixer import WriteError, write

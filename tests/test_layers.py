@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import BAD, ROOT, in_subprocess
 
-ENGINE_MAY_IMPORT = {"perflint", "click", "distributed", "libcst", "packaging", "pathspec", "rich", "tomli"}
+ENGINE_MAY_IMPORT = {"perflint", "click", "distributed", "libcst", "markdown_it", "packaging", "pathspec", "rich", "tomli"}
 RULES_MAY_IMPORT = {"perflint.api", "perflint_rules", "packaging", "libcst"}
-HEAVY = {"distributed", "libcst", "rich"}
+HEAVY = {"distributed", "libcst", "markdown_it", "rich"}
 """Packages that only some commands need: they are imported inside functions."""
 
 

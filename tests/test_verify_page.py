@@ -6,53 +6,14 @@ import copy
 import math
 import random
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from html_reader import HOSTILE, read
 
+from perflint.page.plots import Series, curves, histogram, pairs, thinned
+from perflint.rule.registry import all_rules
 from perflint.verify.html import page
-from perflint.verify.plots import Series, curves, histogram, pairs, thinned
-
-VOID = {"meta", "br", "hr", "img", "link", "input"}
-OPTIONAL = {"td", "th", "tr", "p", "li"}
-"""Their end tags may be left out."""
-
-
-class Reader(HTMLParser):
-    """A page's elements and text; fails on tags that do not pair."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        while self.open and self.open[-1] != tag and self.open[-1] in OPTIONAL:
-            self.open.pop()
-        assert self.open, f"</{tag}> without a start"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.text += data
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def version(waits: int, step_s: float) -> dict[str, Any]:
@@ -68,7 +29,9 @@ def version(waits: int, step_s: float) -> dict[str, Any]:
         "allocations_per_step": 1.0,
         "memory_mib": [10.0, 12.0, 11.0, 12.0],
         "peak_memory_mib": 123.4,
+        "peak_memory_mib_by_run": [123.4] * 6,
         "loader_s": 0.125,
+        "loader_s_by_run": [0.125] * 6,
         "run_s": [1.0, 1.1],
         "step_s": [[step_s] * 3, [step_s * 1.1] * 3],
         "losses": [[(2.0 / (i + 1)).hex() for i in range(4)]] * 2,
@@ -84,7 +47,16 @@ def verified() -> dict[str, Any]:
         "command": "perflint verify train.py",
         "script": "train.py",
         "arguments": ["--epochs", "2"],
-        "machine": {"device": "NVIDIA H200", "system": "Linux", "python": "3.11.7", "torch": "2.13.0", "cuda": "13.0"},
+        "commit": "0123abcdef",
+        "is_modified": True,
+        "machine": {
+            "device": "NVIDIA H200",
+            "cpu": "Xeon 8468",
+            "system": "Linux",
+            "python": "3.11.7",
+            "torch": "2.13.0",
+            "cuda": "13.0",
+        },
         "other_version": "fixes",
         "fixes": [
             {
@@ -112,7 +84,7 @@ def verified() -> dict[str, Any]:
             "ratio": 1.6,
             "low": 1.5,
             "high": 1.7,
-            "confidence": 0.5,
+            "confidence": 0.97,
             "noise": 1.02,
         },
         "original": version(3, 0.02),
@@ -122,8 +94,9 @@ def verified() -> dict[str, Any]:
 
 def test_it_is_one_file_without_scripts_and_addresses() -> None:
     reader = read(page(verified()))
-    assert not {tag for tag, _ in reader.elements} & {"script", "link", "img", "iframe", "object", "a", "image"}
-    assert not [name for _, attributes in reader.elements for name in attributes if name.startswith(("on", "src", "href"))]
+    assert not {tag for tag, _ in reader.elements} & {"script", "link", "img", "iframe", "object", "image"}
+    assert not [name for _, attributes in reader.elements for name in attributes if name.startswith(("on", "src"))]
+    assert {attributes["href"] for tag, attributes in reader.elements if tag == "a"} == {"#rule-item-every-step"}
     assert "url(" not in page(verified())
     assert "//" not in page(verified()).replace("<!--", "")
 
@@ -193,11 +166,75 @@ def test_a_difference_is_shown_first_and_marked_in_the_losses() -> None:
 )
 def test_speed_is_claimed_only_when_nearly_all_pairs_show_it(low: float, high: float, confidence: float, said: str) -> None:
     record = verified()
-    record["speed"] |= {"low": low, "high": high, "confidence": confidence}
-    assert said in read(page(record)).text
+    record["speed"] |= {"low": low, "high": high, "confidence": confidence, "ratio": 1.4321}
+    text = read(page(record)).text
+    assert said in text
+    is_claimed = said != "no difference shown"
+    assert ("1.43" in text) == is_claimed
+    assert f"{low:.2f} to {high:.2f}" in text
 
 
-HOSTILE = "<script>alert('&')</script>\"><img src=x onerror=y>\x1b[31m\u202eabc\udcff"
+def row_of(text: str, title: str) -> str:
+    """The text of a row of the table of costs."""
+    found = re.search(rf"<tr><td>{title}.*?</tr>", text)
+    assert found is not None
+    return read(f"<table>{found[0]}</table>").text
+
+
+@pytest.mark.parametrize("key", ["loader_s", "peak_memory_mib"])
+def test_a_measured_quantity_has_a_percentage_only_where_the_runs_show_one(key: str) -> None:
+    record, title = verified(), {"loader_s": "seconds blocked", "peak_memory_mib": "peak memory"}[key]
+    record["changed"][key] = record["original"][key] * 0.8
+    record["changed"][f"{key}_by_run"] = [record["original"][key] * factor for factor in (0.7, 1.1, 0.8, 0.9, 0.7, 0.8)]
+    assert row_of(page(record), title).endswith("no difference shown")
+    record["changed"][f"{key}_by_run"] = [record["original"][key] * 0.8] * 6
+    assert row_of(page(record), title).endswith("-20%")
+
+
+def test_the_histogram_marks_the_figures_of_the_table() -> None:
+    record = verified()
+    low, high = 0.0105, 0.021  # what the mean of a run, here, is far from: the median of its steps
+    record["original"]["step_s"] = [[low, low, high * 3]] * 6
+    record["changed"]["step_s"] = [[low, low, high * 2]] * 6
+    record["speed"] |= {"original_s": (2 * low + 3 * high) / 3, "changed_s": (2 * low + 2 * high) / 3}
+    text = page(record)
+    assert "28.00" in row_of(text, "milliseconds per step")
+    assert "21.00" in row_of(text, "milliseconds per step")
+    (histogram_,) = re.findall(r'<svg [^>]*aria-label="distribution.*?</svg>', text)
+    lines = dict(re.findall(r'<line class="median (\w+)" x1="([\d.]+)"', histogram_))
+    ticks = {
+        float(name): float(at) for at, name in re.findall(r'<text class="tick" x="([\d.]+)"[^>]*middle">([\d.]+)<', histogram_)
+    }
+    (a, at_a), (b, at_b) = sorted(ticks.items())[:2]
+    for name, value in (("original", 28.0), ("changed", 21.0)):
+        expected = at_a + (at_b - at_a) * math.log(value / a) / math.log(b / a)
+        assert abs(float(lines[name]) - expected) < 0.5
+
+
+def test_it_says_where_it_was_made() -> None:
+    text = read(page(verified())).text
+    assert "commit 0123abcdef, with changes that are in no commit" in text
+    assert "CPU Xeon 8468" in text
+
+
+def test_what_does_not_reproduce_is_explained() -> None:
+    text = read(page(verified())).text
+    assert "random state (python): it draws a number of random numbers that depends on time" in text
+
+
+def test_how_far_results_are_apart_and_where() -> None:
+    record = verified()
+    difference = {"what": "loss of backward pass 3", "original": "0.5", "changed": "0.25", "root": 2}
+    difference |= {"largest": 0.123456, "where": "backward pass 9", "extent": "7 of 9 losses differ"}
+    record["equality"] |= {"verdict": "different", "differences": [difference]}
+    assert "0.123, at backward pass 9, 7 of 9 losses differ" in read(page(record)).text
+
+
+def test_the_page_of_a_rule_is_part_of_it() -> None:
+    text = page(verified(), all_rules())
+    reader = read(text)
+    assert 'id="rule-item-every-step"' in text
+    assert "Finds reads of device values" in reader.text
 
 
 def _with_hostile_text(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which lines of a working tree have changed since a commit, as git tells."""
+"""Which commit is checked out, and which lines of the working tree have changed since one, as git tells."""
 
 from __future__ import annotations
 
@@ -85,6 +85,22 @@ class _Repository:
         options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--src-prefix=a/", "--dst-prefix=b/")
         text = _git(self.root, "diff", "--unified=0", "--inter-hunk-context=0", "--find-renames", *options, self._commit, "--")
         return _stretches(text.split(b"\n"))
+
+
+def commit_of(folder: str) -> str | None:
+    """The short name of the commit that is checked out in a folder's repository; None without one, or without git."""
+    try:
+        return _git(folder, "rev-parse", "--short=10", "--verify", "HEAD").decode().strip()
+    except (GitError, OSError):
+        return None
+
+
+def has_changes(folder: str) -> bool:
+    """Whether files of a folder that git knows have changed since the commit. A filter that is configured for them may run."""
+    try:
+        return bool(_git(folder, "status", "--porcelain", "--untracked-files=no", ".").strip())
+    except (GitError, OSError):
+        return False
 
 
 def _stretches(lines: list[bytes]) -> dict[str, list[tuple[int, int]]]:

@@ -17,12 +17,18 @@ FOR_PEOPLE = frozenset({"grouped", "full", "concise"})
 
 @dataclass(frozen=True)
 class Report:
-    """What a writer is given. rules: all that are installed. fixing: whether the findings are those that `fix` left."""
+    """What a writer is given.
+
+    rules: all that are installed. fixing: whether the findings are those that `fix` left. paths: what was checked, as it was
+    given. notes: what a reader has to know of the findings that are left out.
+    """
 
     result: Result
     rules: Sequence[Rule] = ()
     terminal: Terminal = PLAIN
     fixing: bool = False
+    paths: Sequence[str] = (".",)
+    notes: Sequence[str] = ()
 
 
 Writer = Callable[[Report], Lines]
@@ -66,6 +72,12 @@ def _github(report: Report) -> Lines:
     return github(report.result)
 
 
+def _html(report: Report) -> Lines:
+    from perflint.report.html import page
+
+    yield page(report.result, report.rules, report.paths, report.notes)
+
+
 WRITERS: Mapping[str, Writer] = {
     "grouped": _grouped,
     "full": _full,
@@ -73,6 +85,7 @@ WRITERS: Mapping[str, Writer] = {
     "json": _json,
     "json-lines": _json_lines,
     "github": _github,
+    "html": _html,
 }
 """By the names of `perflint.interface.FORMATS`."""
 

@@ -41,7 +41,7 @@ class Flaw:
     @property
     def fix(self) -> str:
         """What there is: a safe fix, one under assumptions, an unsafe one, none."""
-        return _fix(self.findings[0])
+        return fix_of(self.findings[0])
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -118,10 +118,11 @@ def _merged(found: Iterable[Block]) -> list[Block]:
 
 def _said(finding: Finding) -> tuple[str, ...]:
     """What a report says of a finding, but for the names and rows."""
-    return finding.rule, _fix(finding), _OWN_WORDS.sub("", finding.message), _OWN_WORDS.sub("", _reason(finding))
+    return finding.rule, fix_of(finding), _OWN_WORDS.sub("", finding.message), _OWN_WORDS.sub("", _reason(finding))
 
 
-def _fix(finding: Finding) -> str:
+def fix_of(finding: Finding) -> str:
+    """What there is: a safe fix, one under assumptions, an unsafe one, none."""
     return _LEVELS[finding.fix.applicability if finding.fix is not None else None]
 
 

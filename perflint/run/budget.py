@@ -10,8 +10,9 @@ What counts is the last wait of a step, not the second to last: only a budget th
 from __future__ import annotations
 
 import ast
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perflint.facts.facts import Facts
@@ -20,7 +21,7 @@ from perflint.facts.loops import LoopKind, is_guard
 from perflint.facts.operations import Road
 from perflint.facts.waits import HostWait
 from perflint.rule.finding import Applicability, Finding
-from perflint.run.outcome import Budget
+from perflint.run.outcome import Budget, StepWait
 from perflint.source.source import Source
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout
@@ -40,41 +41,51 @@ def may_train(text: bytes) -> bool:
 def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
     """The budgets of a file's training loops, in the order of the file. `shown` is how reports name the file."""
     result: list[Budget] = []
-    removable = _Removable(module.source, findings)
+    reported = _Reported(module.source, findings)
     for scope in [module.top, *module.functions()]:
         if b"backward" not in scope.text and not _STEP.search(scope.text):
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():
                 if kind is LoopKind.TRAIN and loop.statement is not None:
-                    result.append(_budget(facts, scope, loop, shown, removable))
+                    result.append(_budget(facts, scope, loop, shown, reported))
         except SyntaxProblem:
             continue
     return sorted(result, key=lambda budget: budget.row)
 
 
-class _Removable:
-    """The waits that the fixes of a file's findings remove, as (path, byte offset)."""
+class _Reported:
+    """Which findings of a file report its waits, with or without a fix."""
 
     def __init__(self, source: Source, findings: Sequence[Finding]) -> None:
         self.path = source.path
-        self.safe, self.every = self._of(findings, (Applicability.SAFE,)), self._of(findings, tuple(Applicability))
+        self._found: dict[int, Finding] = {}
+        for finding in findings:
+            for wait in finding.waits:
+                held = self._found.get(wait)
+                if held is None or _ease(finding) < _ease(held):
+                    self._found[wait] = finding
 
-    def _of(self, findings: Iterable[Finding], levels: tuple[Applicability, ...]) -> frozenset[tuple[str, int]]:
-        return frozenset(
-            (self.path, w) for f in findings if f.fix is not None and f.fix.applicability in levels for w in f.waits
-        )
+    def of(self, path: str, place: int) -> Finding | None:
+        """The finding that reports a wait; of several the one with the fix that needs least."""
+        return self._found.get(place) if path == self.path else None
+
+
+def _ease(finding: Finding) -> int:
+    levels = list(Applicability)
+    return levels.index(finding.fix.applicability) if finding.fix is not None else len(levels)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """Waits of a stretch of code each time that it runs. `least`: there may be more."""
+    """Waits of a stretch of code each time that it runs. `least`: there may be more. places: the waits with their order."""
 
     written: int = 0
     after_safe: int = 0
     after_all: int = 0
     in_scaler: int = 0
     least: bool = False
+    places: tuple[tuple[tuple[int, ...], StepWait], ...] = ()
 
     def __add__(self, other: _Cost) -> _Cost:
         return _Cost(
@@ -83,7 +94,13 @@ class _Cost:
             self.after_all + other.after_all,
             self.in_scaler + other.in_scaler,
             self.least or other.least,
+            self.places + other.places,
         )
+
+    def called(self, order: int, row: int, *, least: bool) -> _Cost:
+        """The cost of a function where it is called."""
+        places = tuple(((order, *inner), replace(wait, row=row)) for inner, wait in self.places)
+        return replace(self, least=self.least or least, places=places)
 
 
 _NOTHING = _Cost()
@@ -94,8 +111,9 @@ _Branch = tuple[ast.AST, Block]
 class _Counting:
     """Adds up the waits of a loop and of the functions that it calls."""
 
-    def __init__(self, facts: Facts, removable: _Removable) -> None:
-        self._facts, self._removable = facts, removable
+    def __init__(self, facts: Facts, reported: _Reported) -> None:
+        self._facts, self._reported = facts, reported
+        self._folder = os.path.dirname(reported.path)
 
     def of(self, scope: Scope, loop: Loop | None, depth: int, given: frozenset[str] = frozenset()) -> _Cost:
         """The waits of each iteration of `loop`, or of each call of the scope, without one.
@@ -113,27 +131,34 @@ class _Counting:
                 outermost[places[wait]] = wait
         parts: list[tuple[list[_Branch], _Cost]] = []
         for wait in waits:
-            place = (source.path, places[wait])
-            named = outermost[places[wait]] is wait
-            parts.append(
-                (
-                    _branches(flow, wait.node, loop),
-                    _Cost(
-                        wait.times,
-                        0 if named and place in self._removable.safe else wait.times,
-                        0 if named and place in self._removable.every else wait.times,
-                        wait.times if wait.road is Road.OVERFLOW else 0,
-                        wait.least or flow.loop(wait.node) is not loop,
-                    ),
-                )
+            found = self._reported.of(source.path, places[wait]) if outermost[places[wait]] is wait else None
+            fix = found.fix.applicability if found is not None and found.fix is not None else None
+            row = wait.node.lineno
+            shown = StepWait(
+                row,
+                wait.times,
+                wait.road.value,
+                found.rule if found is not None else "",
+                fix.value if fix is not None else "",
+                row,
+                os.path.relpath(source.path, self._folder) if source.path != self._reported.path else "",
             )
+            cost = _Cost(
+                wait.times,
+                0 if fix is Applicability.SAFE else wait.times,
+                0 if fix is not None else wait.times,
+                wait.times if wait.road is Road.OVERFLOW else 0,
+                wait.least or flow.loop(wait.node) is not loop,
+                (((flow.order[wait.node],), shown),),
+            )
+            parts.append((_branches(flow, wait.node, loop), cost))
         if depth > 0:
             for call in flow.calls:
                 if self._each_time(scope, call, loop, given):
                     cost = self._called(scope, call, depth)
                     if cost != _NOTHING:
-                        repeated = replace(cost, least=cost.least or flow.loop(call) is not loop)
-                        parts.append((_branches(flow, call, loop), repeated))
+                        inside = cost.called(flow.order[call], call.lineno, least=flow.loop(call) is not loop)
+                        parts.append((_branches(flow, call, loop), inside))
         return _dearest(parts)
 
     def now_and_then(self, scope: Scope, loop: Loop) -> tuple[int, int]:
@@ -231,9 +256,11 @@ def _dearest(parts: list[tuple[list[_Branch], _Cost]]) -> _Cost:
     return total
 
 
-def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, removable: _Removable) -> Budget:
+def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Reported) -> Budget:
     assert loop.statement is not None
-    counting = _Counting(facts, removable)
+    counting = _Counting(facts, reported)
     cost = counting.of(scope, loop, CALL_DEPTH)
     counts = (cost.written, cost.after_safe, cost.after_all, cost.in_scaler)
-    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least, *counting.now_and_then(scope, loop))
+    timeline = tuple(wait for _, wait in sorted(cost.places, key=lambda place: place[0]))
+    now_and_then = counting.now_and_then(scope, loop)
+    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least, *now_and_then, timeline)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
-from perflint.run.outcome import Budget, Checked
+from perflint.run.outcome import Budget, Checked, StepWait
 
 
 def encoded(checked: Checked) -> str:
@@ -49,7 +49,11 @@ def _encoded_finding(found: Finding) -> list[object]:
 def decoded(text: str, shown: str) -> tuple[list[Finding], list[Budget]]:
     """What `encoded` gave. `shown` is how reports name the file."""
     findings, budgets = json.loads(text)
-    return [_decoded_finding(*parts) for parts in findings], [Budget(shown, *parts) for parts in budgets]
+    return [_decoded_finding(*parts) for parts in findings], [_decoded_budget(shown, *parts) for parts in budgets]
+
+
+def _decoded_budget(shown: str, *parts: Any) -> Budget:
+    return replace(Budget(shown, *parts), timeline=tuple(StepWait(*wait) for wait in parts[-1]))
 
 
 def _decoded_finding(

@@ -30,11 +30,31 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class StepWait:
+    """A place where each step waits.
+
+    row: where the loop's function gets there, by itself or through a call. times: how often. how: by which road (the value of
+    an `operations.Road`). rule: what reports the wait, empty if nothing does. fix: the kind of the fix that removes it, empty
+    without one. line: the row of the wait itself, in `file`, which is relative to the folder of the loop's file, and empty for
+    that file.
+    """
+
+    row: int
+    times: int
+    how: str
+    rule: str = ""
+    fix: str = ""
+    line: int = 0
+    file: str = ""
+
+
+@dataclass(frozen=True)
 class Budget:
     """One training loop; the counts are waits per step.
 
     row: its first line. function: the qualified name of what it is in, empty for the module's own code. at_least: there may be
-    more waits. now_and_then: waits of some steps only, one of `period` steps (0: not known).
+    more waits. now_and_then: waits of some steps only, one of `period` steps (0: not known). timeline: where a step waits, in
+    the order of the code.
     """
 
     path: str
@@ -47,6 +67,7 @@ class Budget:
     at_least: bool = False
     now_and_then: int = 0
     period: int = 0
+    timeline: tuple[StepWait, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.path}:{self.row} {self.function or 'module'} loop: {self.waits}"

@@ -72,7 +72,7 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
     if options["keep_faster"]:
         _keep(plan, outcome, kept)
     write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
-    write(options["html_file"], lambda: page(made))
+    write(options["html_file"], lambda: page(made, all_rules()))
     return DIFFERENT if differs else SAME
 
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from perflint.verify.runs import Run
 
 Verdict = Literal["identical", "within the original's spread", "different", "nothing to compare"]
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
 SPREAD_FACTOR = 3.0
 """A further run of the same program falls outside the range of a few earlier ones often; outside three times it, hardly."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that the changed version computes otherwise. `root` is the number of the backward pass, from 0."""
+    """Something that the changed version computes otherwise, at the first place where it does.
+
+    root: the number of the backward pass, from 0. largest: how far both are apart where they are furthest apart, if these are
+    numbers; where: that place. extent: how much differs at all.
+    """
 
     what: str
     original: str
     changed: str
     root: int | None = None
+    largest: float | None = None
+    where: str = ""
+    extent: str = ""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.original} in the original, {self.changed} after the fixes"
@@ -98,7 +107,7 @@ def _compare_roots(
         for run in changed:
             first = next((i for i in range(count) if run.roots[i] != originals[0].roots[i]), None)
             if first is not None:
-                differences.append(_loss_difference(first, originals[0].roots[first], run.roots[first]))
+                differences.append(_loss_difference(first, originals[0].roots, run.roots))
                 break
         return 0.0, False
     loose.append(what)
@@ -113,7 +122,7 @@ def _compare_roots(
         for run in changed:
             value = _number(run.roots[i])
             if value is None or not min(abs(value - other) for other in known) <= allowed:
-                differences.append(_loss_difference(i, originals[0].roots[i], run.roots[i]))
+                differences.append(_loss_difference(i, originals[0].roots, run.roots))
                 return largest, True
     return largest, True
 
@@ -134,7 +143,7 @@ def _compare_exactly(
     compared.append(what)
     for run in changed:
         if of(run) != first:
-            differences.append(Difference(what, _short(first), _short(of(run))))
+            differences.append(_exact_difference(what, first, of(run)))
             return
 
 
@@ -154,14 +163,67 @@ def _compare_output(
         if len(text) != len(lines[0]):
             differences.append(Difference("number of printed lines", str(len(lines[0])), str(len(text))))
             return
-        for i in stable:
-            if text[i] != lines[0][i]:
-                differences.append(Difference(f"printed line {i + 1}", repr(lines[0][i]), repr(text[i])))
-                return
+        first = next((i for i in stable if text[i] != lines[0][i]), None)
+        if first is not None:
+            differences.append(_line_difference(first, lines[0], text, stable))
+            return
 
 
-def _loss_difference(number: int, original: str, changed: str) -> Difference:
-    return Difference(f"loss of backward pass {number + 1}", _shown(original), _shown(changed), number)
+def _loss_difference(first: int, original: Sequence[str], changed: Sequence[str]) -> Difference:
+    differing = [i for i, (a, b) in enumerate(zip(original, changed, strict=True)) if a != b]
+    apart = [
+        (abs(a - b), i) for i in differing if (a := _finite(original[i])) is not None and (b := _finite(changed[i])) is not None
+    ]
+    largest, at = max(apart, key=lambda pair: (pair[0], -pair[1]), default=(None, 0))
+    return Difference(
+        f"loss of backward pass {first + 1}",
+        _shown(original[first]),
+        _shown(changed[first]),
+        first,
+        largest,
+        f"backward pass {at + 1}" if largest is not None else "",
+        f"{len(differing)} of {len(original)} losses differ",
+    )
+
+
+def _line_difference(first: int, original: Sequence[str], changed: Sequence[str], stable: Sequence[int]) -> Difference:
+    differing = [i for i in stable if original[i] != changed[i]]
+    apart = [(distance, i) for i in differing if (distance := _apart(original[i], changed[i])) is not None]
+    largest, at = max(apart, key=lambda pair: (pair[0], -pair[1]), default=(None, 0))
+    return Difference(
+        f"printed line {first + 1}",
+        repr(original[first]),
+        repr(changed[first]),
+        None,
+        largest,
+        f"printed line {at + 1}" if largest is not None else "",
+        f"{len(differing)} of {len(stable)} printed lines differ",
+    )
+
+
+def _apart(original: str, changed: str) -> float | None:
+    """How far the numbers of two lines are apart; None if more than numbers differ."""
+    if _NUMBER.sub("#", original) != _NUMBER.sub("#", changed):
+        return None
+    pairs = zip(_NUMBER.findall(original), _NUMBER.findall(changed), strict=True)
+    return max((abs(float(a) - float(b)) for a, b in pairs), default=None)
+
+
+def _exact_difference(what: str, original: Any, changed: Any) -> Difference:
+    if isinstance(original, dict) and isinstance(changed, dict):
+        return _file_difference(what, original, changed)
+    return Difference(what, _short(original), _short(changed))
+
+
+def _file_difference(what: str, original: Mapping[str, str], changed: Mapping[str, str]) -> Difference:
+    differing = sorted(name for name in {*original, *changed} if original.get(name) != changed.get(name))
+    named = ", ".join(differing[:5]) + (f" and {len(differing) - 5} more" if len(differing) > 5 else "")
+    return Difference(what, _short(original), _short(changed), extent=f"different: {named}")
+
+
+def _finite(root: str) -> float | None:
+    value = _number(root)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _number(root: str) -> float | None:

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import math
-import re
+import statistics
 from collections import Counter
-from collections.abc import Iterator
-from importlib.resources import files
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from perflint.page.document import Kind, card, changed_lines, document, escaped, prose
+from perflint.page.plots import Series, curves, histogram, pairs
+from perflint.report.appendix import appendix, link
+from perflint.rule.rule import Rule
 from perflint.source.words import counted, plural
-from perflint.verify.plots import Series, curves, escaped, histogram, pairs
-from perflint.verify.timing import verdict
+from perflint.verify.comparison import SPREAD_FACTOR
+from perflint.verify.timing import interval, verdict
 
-MOST_DIFF_LINES = 2000
-"""A longer diff is cut: the page is for reading."""
 OPEN_DIFF_LINES = 80
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+NOT_SHOWN = "no difference shown"
+_WHY_LOOSE = (
+    ("random state", "it draws a number of random numbers that depends on time or threads, or from a generator without a seed"),
+    ("losses", "it has no seed, or the order of its sums depends on threads, or on atomic additions of the GPU"),
+    ("final parameters", "see its losses"),
+    ("optimizer state", "see its losses"),
+    ("files written", "files that hold a time, or one of the numbers above"),
+    ("number of backward passes", "how much it trains depends on time or chance"),
+    ("number of optimizer steps", "how much it trains depends on time or chance"),
+    ("number of printed lines", "what it prints depends on time or chance"),
+    ("printed lines", "lines that hold a time, a speed, or one of the numbers above"),
+)
+"""Why a program may give another one of these in each run; what stands in the name of the aspect."""
 
 
-def page(record: dict[str, Any]) -> str:
-    """The page of a record that `perflint.verify.record` made, a whole HTML file."""
-    style = files("perflint.verify").joinpath("page.css").read_text(encoding="utf-8")
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>perflint verify: {escaped(record['script'])}</title>",
-            f"<style>\n{style}</style></head><body>",
-            *_head(record),
-            *_sections(record),
-            "</body></html>\n",
-        ]
-    )
+def page(record: dict[str, Any], rules: Iterable[Rule] = ()) -> str:
+    """The page of a record that `perflint.verify.record` made, a whole HTML file. rules: those whose pages it shows."""
+    named = {fix["rule"] for fix in record["fixes"]}
+    known = {rule.name: rule for rule in rules if rule.name in named}
+    return document(f"perflint verify: {record['script']}", [*_head(record), *_sections(record), *appendix(known, known)])
 
 
 def _sections(record: dict[str, Any]) -> Iterator[str]:
@@ -59,7 +61,11 @@ def _head(record: dict[str, Any]) -> Iterator[str]:
         text for text, key in zip(versions, ("torch", "cuda", "python"), strict=True) if machine[key] not in (None, "None")
     ]
     yield f'<p class="soft">{escaped(_what(record))}'
-    yield f"<br>{escaped(', '.join([device, *known, machine['system']]))}; perflint {escaped(record['perflint'])}"
+    where = [device, *([f"CPU {machine['cpu']}"] if machine.get("cpu") else []), *known, machine["system"]]
+    yield f"<br>{escaped(', '.join(where))}; perflint {escaped(record['perflint'])}"
+    if record.get("commit"):
+        changes = ", with changes that are in no commit" if record.get("is_modified") else ""
+        yield f"<br>commit {escaped(record['commit'])}{changes}"
     yield f"<br>{escaped(record['date'])}{': <code>' + escaped(record['command']) + '</code>' if record['command'] else ''}"
     if arguments and arguments not in record["command"]:
         yield f"<br>arguments: <code>{escaped(arguments)}</code>"
@@ -79,31 +85,24 @@ def _what(record: dict[str, Any]) -> str:
 def _cards(record: dict[str, Any]) -> Iterator[str]:
     equality, speed = record["equality"], record["speed"]
     if equality is None:
-        yield _card("Results", "nothing was changed", "No fix applies to the files that the script loads.", "unclear")
+        yield card("Results", "nothing was changed", "No fix applies to the files that the script loads.", "unclear")
         return
-    kinds = {"identical": "good", "within the original's spread": "good", "different": "bad"}
-    yield _card("Results", equality["verdict"], _summary(equality), kinds.get(equality["verdict"], "unclear"))
+    kinds: dict[str, Kind] = {"identical": "good", "within the original's spread": "good", "different": "bad"}
+    yield card("Results", equality["verdict"], _summary(equality), kinds.get(equality["verdict"], "unclear"))
     if record["changed"] is None:
-        yield _card("Speed", "not measured", "The changed version does not run to its end.", "unclear")
+        yield card("Speed", "not measured", "The changed version does not run to its end.", "unclear")
         return
     if speed is None:
-        yield _card("Speed", "not measured", "The program has neither two optimizer steps nor two batches.", "unclear")
+        yield card("Speed", "not measured", "The program has neither two optimizer steps nor two batches.", "unclear")
     else:
         yield _speed(speed, len(record["original"]["step_s"]))
     before, after = record["original"]["waits_per_step"], record["changed"]["waits_per_step"]
     where = "would wait for a GPU" if record["machine"]["device"] in (None, "cpu") else "waits for the device"
-    yield _card(
+    yield card(
         f"How often the CPU {where}, per step",
         f"{before:.2f} \N{RIGHTWARDS ARROW} {after:.2f}",
         "Counted in runs of their own, which are not timed.",
         "good" if after < before else "bad" if after > before else "unclear",
-    )
-
-
-def _card(name: str, value: str, more: str, kind: str) -> str:
-    return (
-        f'<div class="card {kind}"><div class="name">{escaped(name)}</div><div class="value">{escaped(value)}</div>'
-        f'<div class="soft">{escaped(more)}</div></div>'
     )
 
 
@@ -120,72 +119,96 @@ def _in_short(difference: dict[str, Any]) -> str:
 
 
 def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
-    ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} the {plural(speed['unit'])} per second"
     found = verdict(speed["low"], speed["high"], speed["confidence"])
-    if found == "faster":
-        value, said, kind = ratio, "faster", "good"
-    elif found == "slower":
-        value, said, kind = ratio, "slower", "bad"
-    else:
-        value, said, kind = "no difference shown", ratio, "unclear"
-    return _card(
-        "Speed",
-        value,
-        f"{said}; from {speed['low']:.2f} to {speed['high']:.2f} with {speed['confidence']:.0%} confidence "
-        f"({counted(number_of_pairs, 'pair')} of runs); runs of the original alone differ by {speed['noise'] - 1:.0%}",
-        kind,
-    )
+    per_second = f"\N{MULTIPLICATION SIGN} the {plural(speed['unit'])} per second"
+    interval_ = f"from {speed['low']:.2f} to {speed['high']:.2f} {per_second} with {speed['confidence']:.0%} confidence"
+    of_runs = f"({counted(number_of_pairs, 'pair')} of runs); runs of the original alone differ by {speed['noise'] - 1:.0%}"
+    if found == "not shown":
+        is_clear = not speed["low"] <= 1 <= speed["high"]
+        why = (
+            "6 pairs of runs are needed to say more"
+            if is_clear
+            else "as fast, slower or faster, for all that these runs can tell"
+        )
+        return card("Speed", NOT_SHOWN, f"{why}: {interval_} {of_runs}", "unclear")
+    kind: Kind = "good" if found == "faster" else "bad"
+    return card("Speed", f"{speed['ratio']:.2f} {per_second}", f"{found}; {interval_} {of_runs}", kind)
 
 
 def _equality(equality: dict[str, Any]) -> Iterator[str]:
     yield "<section><h2>Results</h2>"
     if equality["differences"]:
-        yield '<div class="scroll"><table class="stacked"><thead><tr><th>differs<th>original<th>changed</tr></thead><tbody>'
+        columns = "<tr><th>differs<th>original<th>changed<th>largest difference</tr>"
+        yield f'<div class="scroll"><table class="stacked"><thead>{columns}</thead><tbody>'
         for row in equality["differences"]:
             yield (
                 f'<tr><td class="bad">{escaped(row["what"])}<td data-name="original"><code>{escaped(row["original"])}</code>'
-                f'<td data-name="changed"><code>{escaped(row["changed"])}</code></tr>'
+                f'<td data-name="changed"><code>{escaped(row["changed"])}</code>'
+                f'<td data-name="largest difference">{escaped(_largest(row))}</tr>'
             )
         yield "</tbody></table></div>"
     if equality["compared"]:
         how = "Compared to the bit" if equality["differences"] else "Equal to the bit in all runs"
         yield f"<p>{how}: {escaped(', '.join(equality['compared']))}.</p>"
     if equality["not_reproducible"]:
-        yield f"<p>The original itself does not reproduce: {escaped(', '.join(equality['not_reproducible']))}.</p>"
+        yield "<p>Not compared, because the original itself gives another one in each run:</p><ul>"
+        yield from (f"<li>{escaped(_loose(what))}</li>" for what in equality["not_reproducible"])
+        yield "</ul>"
     if equality["spread"]:
-        yield f"<p>Its losses differ by up to {equality['spread']:.3g} from run to run.</p>"
+        yield (
+            f"<p>Its losses differ by up to {equality['spread']:.3g} from run to run; those of the changed version were held "
+            f"against {SPREAD_FACTOR:g} times that.</p>"
+        )
     yield "</section>"
+
+
+def _largest(difference: dict[str, Any]) -> str:
+    """How far both versions are apart where they are furthest apart, where that is, and how much differs at all."""
+    if difference.get("largest") is None:
+        return difference.get("extent") or ""
+    parts = [f"{difference['largest']:.3g}", f"at {difference['where']}", difference.get("extent") or ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _loose(what: str) -> str:
+    why = next((why for name, why in _WHY_LOOSE if name in what), None)
+    return what if why is None else f"{what}: {why}"
 
 
 def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
     speed = record["speed"]
-    rows: list[tuple[str, float | None, float | None, str]] = []
+    rows: list[tuple[str, float | None, float | None, str, str]] = []
     if speed is not None:
-        rows.append((f"milliseconds per {speed['unit']}", speed["original_s"] * 1e3, speed["changed_s"] * 1e3, ",.2f"))
+        shown = verdict(speed["low"], speed["high"], speed["confidence"]) != "not shown"
+        title = f"milliseconds per {speed['unit']}, the mean of a run, of all runs the median"
+        ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} as fast" if shown else NOT_SHOWN
+        rows.append((title, speed["original_s"] * 1e3, speed["changed_s"] * 1e3, ",.2f", ratio))
     for title, key, form in (
         ("waits for the device per step", "waits_per_step", ".2f"),
         ("blocking copies asked for per step", "blocking_transfers_per_step", ".2f"),
         ("constant tensors made per step", "allocations_per_step", ".2f"),
-        ("seconds blocked on the loader", "loader_s", ",.3f"),
-        ("peak memory, MiB", "peak_memory_mib", ",.1f"),
     ):
-        rows.append((title, original[key], changed[key], form))
+        rows.append((title, original[key], changed[key], form, _change(original[key], changed[key])))
+    for title, key, form in (
+        ("seconds blocked on the loader, the median of all runs", "loader_s", ",.3f"),
+        ("peak memory, MiB, the median of all runs", "peak_memory_mib", ",.1f"),
+    ):
+        rows.append((title, original[key], changed[key], form, _change_of_runs(original, changed, key)))
     for title, key, form, unit in (
         ("copies per step", "copies_per_step", ".2f", 1.0),
         ("KiB copied per step", "copied_bytes_per_step", ",.1f", 1024.0),
     ):
         for kind in sorted({*original[key], *changed[key]}):
             before, after = original[key].get(kind, 0) / unit, changed[key].get(kind, 0) / unit
-            rows.append((f"{title}: {kind}", before, after, form))
+            rows.append((f"{title}: {kind}", before, after, form, _change(before, after)))
     yield '<section><h2>Costs</h2><div class="scroll"><table><thead><tr><th><th class="figure">original'
     yield '<th class="figure">changed<th class="figure">difference</tr></thead><tbody>'
-    for title, before_value, after_value, form in rows:
+    for title, before_value, after_value, form, change in rows:
         if before_value is None or after_value is None:
             continue
-        change = "" if not before_value else f"{after_value / before_value - 1:+.0%}"
         yield (
             f'<tr><td>{escaped(title)}<td class="figure">{before_value:{form}}<td class="figure">{after_value:{form}}'
-            f'<td class="figure">{"same" if change in ("+0%", "-0%") else change}</tr>'
+            f'<td class="figure">{escaped(change)}</tr>'
         )
     yield "</tbody></table></div>"
     if record["machine"]["device"] in (None, "cpu"):
@@ -194,6 +217,26 @@ def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, 
             "an estimate that is good for comparing both versions.</p>"
         )
     yield "</section>"
+
+
+def _change(before: float, after: float) -> str:
+    """How much more or less of what was counted, which no chance has a part in."""
+    change = f"{after / before - 1:+.0%}" if before else ""
+    return "same" if before == after or change in ("+0%", "-0%") else change
+
+
+def _change_of_runs(original: dict[str, Any], changed: dict[str, Any], key: str) -> str:
+    """How much more or less of what each timed run measured, if the pairs of runs show it."""
+    ratios = [after / before for before, after in _pairs(original, changed, f"{key}_by_run") if before > 0 and after > 0]
+    if len(ratios) < 2:
+        return ""
+    if verdict(*interval(ratios)) == "not shown":
+        return NOT_SHOWN
+    return _change(1.0, statistics.median(ratios))
+
+
+def _pairs(original: dict[str, Any], changed: dict[str, Any], key: str) -> Iterable[tuple[float, float]]:
+    return zip(original.get(key) or (), changed.get(key) or (), strict=False)
 
 
 def _plots(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
@@ -223,10 +266,12 @@ def _figures(record: dict[str, Any], original: dict[str, Any], changed: dict[str
         scaled = [Series(one.name, [value * scale for value in one.values]) for one in steps]
         name = record["speed"]["unit"] if record["speed"] is not None else "step"
         runs = [Series(n, [scale * sum(run) / len(run) for run in version["step_s"] if run]) for n, version in versions]
+        speed = record["speed"]
+        lines = {version: speed[f"{version}_s"] * scale for version, _ in versions} if speed is not None else {}
         yield _figure(
             f"Time per {name}",
-            "all timed runs together; the dashed lines are the medians",
-            histogram(scaled, f"{unit} per {name}, logarithmic"),
+            "the steps of all timed runs; the dashed lines are the figures of the table: means of runs, and their median",
+            histogram(scaled, f"{unit} per {name}, logarithmic", lines),
         )
         yield _figure("Runs", "the mean of each timed run; a pair ran one after the other", pairs(runs, f"{unit} per {name}"))
     waits = [Series(name, version["waits_by_step"]) for name, version in versions]
@@ -300,8 +345,8 @@ def _fixes(record: dict[str, Any]) -> Iterator[str]:
     for (file, row, rule, applicability, message), count in rows.items():
         times = f" (\N{MULTIPLICATION SIGN} {count})" if count > 1 else ""
         yield (
-            f'<tr><td class="place"><code>{escaped(file)}:{row}</code><td class="name">{escaped(rule)}{times}'
-            f'<td class="name">{escaped(applicability)}<td>{_prose(message)}</tr>'
+            f'<tr><td class="place"><code>{escaped(file)}:{row}</code><td class="name">{link(rule)}{times}'
+            f'<td class="name">{escaped(applicability)}<td>{prose(message)}</tr>'
         )
     yield "</tbody></table></div>"
     if record.get("blamed"):
@@ -318,18 +363,7 @@ def _diffs(diffs: dict[str, str]) -> Iterator[str]:
         added, removed = (sum(line.startswith(sign) for line in every) for sign in "+-")
         shown = " open" if len(every) <= OPEN_DIFF_LINES else ""
         yield f"<details{shown}><summary><code>{escaped(file)}</code> "
-        yield f'<span class="soft">+{added} -{removed}</span></summary><pre>'
-        yield "".join(f'<span class="{_kind_of_line(line)}">{escaped(line) or " "}</span>' for line in every[:MOST_DIFF_LINES])
-        yield "</pre></details>"
-        if len(every) > MOST_DIFF_LINES:
-            yield f'<p class="soft">And {len(every) - MOST_DIFF_LINES} lines more.</p>'
+        yield f'<span class="soft">+{added} -{removed}</span></summary>'
+        yield from changed_lines(every)
+        yield "</details>"
     yield "</section>"
-
-
-def _kind_of_line(line: str) -> str:
-    return {"+": "added", "-": "removed", "@": "chunk"}.get(line[:1], "same")
-
-
-def _prose(text: str) -> str:
-    """A message, with what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))

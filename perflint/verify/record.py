@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from perflint.fix.diff import patch
+from perflint.page.document import without_folders
+from perflint.project.git import commit_of, has_changes
+from perflint.project.machine import cpu_name
 from perflint.run.result import FixedFile
+from perflint.verify.comparison import Comparison
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
 
@@ -26,19 +30,22 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "perflint": version("perflint-torch"),
+        "commit": commit_of(str(plan.root)),
+        "is_modified": has_changes(str(plan.root)),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": command,
+        "command": without_folders(command),
         "script": str(plan.program.script),
-        "arguments": list(plan.program.arguments),
+        "arguments": [without_folders(argument) for argument in plan.program.arguments],
         "max_steps": outcome.max_steps,
         "machine": {
             "device": data.get("device"),
+            "cpu": cpu_name(),
             "system": platform.platform(terse=True),
             "python": data.get("python"),
             "torch": data.get("torch"),
             "cuda": data.get("cuda"),
         },
-        "other_version": str(plan.against or plan.before or "fixes"),
+        "other_version": plan.against.name if plan.against is not None else plan.before or "fixes",
         "fixes": [
             {
                 "file": fixable.place.file,
@@ -55,7 +62,7 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
             file: b"".join(patch(FixedFile(file, before, after))).decode(errors="replace")
             for file, (before, after) in (outcome.applied.changed if outcome.applied else {}).items()
         },
-        "equality": None if outcome.comparison is None else asdict(outcome.comparison),
+        "equality": None if outcome.comparison is None else _equality(outcome.comparison),
         "speed": None if outcome.speed is None else asdict(outcome.speed),
         "original": _version(outcome.originals, outcome.counted_original),
         "changed": _version(outcome.changed, outcome.counted_changed),
@@ -83,7 +90,9 @@ def _version(timed: Sequence[Run], counted: Run | None) -> dict[str, Any] | None
         "allocations_per_step": data.get("allocations", 0) / steps,
         "memory_mib": data.get("memory_mib", []),
         "peak_memory_mib": _median([run.data.get("peak_memory_mib") for run in timed]),
+        "peak_memory_mib_by_run": _known([run.data.get("peak_memory_mib") for run in timed]),
         "loader_s": _median([run.data.get("loader_s") for run in timed]),
+        "loader_s_by_run": _known([run.data.get("loader_s") for run in timed]),
         "run_s": [run.data["run_s"] for run in timed],
         "step_s": [run.step_s for run in timed],
         "losses": [run.roots for run in timed[:2]],
@@ -97,10 +106,22 @@ def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     for row in rows:
         parts = Path(row["file"]).parts
         tails = [module for module in run.modules if parts[-len(Path(module).parts) :] == Path(module).parts]
-        named.append({**row, "file": max(tails, key=len, default=row["file"])})
+        named.append({**row, "file": max(tails, key=len, default=without_folders(row["file"]))})
     return named
 
 
+def _equality(comparison: Comparison) -> dict[str, Any]:
+    """A comparison without folders of this machine, which what a script says may name."""
+    found = asdict(comparison)
+    for difference in found["differences"]:
+        difference |= {key: without_folders(difference[key]) for key in ("original", "changed")}
+    return found
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = _known(values)
     return statistics.median(known) if known else None

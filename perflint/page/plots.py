@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+
+from perflint.page.document import escaped
 
 WIDTH, HEIGHT = 440, 240
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 10, 38
 MOST_POINTS = 800
 """A longer curve is drawn by the smallest and the largest value of each stretch, so that no peak is lost."""
 MOST_BINS = 40
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, those that turn the direction of text (a diff must read as it runs), and halves of characters."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +87,15 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[list[tuple
     return [list(points) for is_finite, points in groupby(kept, key=lambda point: math.isfinite(point[1])) if is_finite]
 
 
-def histogram(series: Sequence[Series], x_label: str) -> str:
-    """Distributions on top of each other: the share of values in each bin of a logarithmic axis, and the medians as lines."""
+def histogram(series: Sequence[Series], x_label: str, lines: Mapping[str, float] | None = None) -> str:
+    """Distributions on top of each other: the share of values in each bin of a logarithmic axis.
+
+    lines: a figure of each series, by its name, that is drawn as a line across.
+    """
     series = [Series(one.name, [value for value in one.values if value > 0]) for one in series]
     every = [value for one in series for value in one.values]
-    low, high = min(every), max(every)
+    lines = lines or {}
+    low, high = min([*every, *lines.values()]), max([*every, *lines.values()])
     low, high = (low * 0.95, high * 1.05) if high / low > 1.02 else (low * 0.9, high * 1.1)
     bins = round(min(MOST_BINS, max(8.0, 1.5 * math.sqrt(max(len(one.values) for one in series)))))
     x = Axis(low, high, LEFT, WIDTH - RIGHT, logarithmic=True)
@@ -108,9 +109,9 @@ def histogram(series: Sequence[Series], x_label: str) -> str:
             corners += [f"{LEFT + i * width:.1f},{y(100 * share):.1f}", f"{LEFT + (i + 1) * width:.1f},{y(100 * share):.1f}"]
         corners.append(f"{WIDTH - RIGHT:.1f},{y(0):.1f}")
         parts.append(f'<polygon class="area {one.name}" points="{" ".join(corners)}"/>')
-    for one in series:
-        at = x(statistics.median(one.values))
-        parts.append(f'<line class="median {one.name}" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+    for name, value in lines.items():
+        at = x(value)
+        parts.append(f'<line class="median {name}" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
     return _svg(parts, f"distribution of {x_label}")
 
 
@@ -131,11 +132,6 @@ def pairs(series: Sequence[Series], y_label: str) -> str:
             for one, (a, b) in zip(series, ends, strict=False)
         ]
     return _svg(parts, f"{y_label} of each run")
-
-
-def escaped(text: object) -> str:
-    """Text that stays text in a page, whatever it holds."""
-    return html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text)))
 
 
 def number(value: float) -> str:
