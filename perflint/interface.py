@@ -1,4 +1,6 @@
 """What other programs rely on: exit codes and the names of the output formats."""
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
-FORMATS = ("grouped", "full", "concise", "json", "json-lines", "github", "html")
+FORMATS = (
+    "grouped", "full", "concise", "json", "json-lines", "github", "gitlab", "html", "junit", "markdown", "sarif",
+)  # fmt: skip

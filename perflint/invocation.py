@@ -301,11 +301,12 @@ class Invocation:
         sys.stdout.buffer.flush()
 
     def _print(self, run: Run, result: Result, *, err: bool = False) -> None:
-        from perflint.report.formats import Report, writer
+        from perflint.report.formats import writer
+        from perflint.report.report import Report
 
         target = self.options["output_file"]
         terminal = self._terminal(run, plain=err or target is not None)
-        report = Report(result, run.rules, terminal, self.fixing, self.paths, self._notes)
+        report = Report(result, run.rules, terminal, self.fixing, self._asked, self._notes)
         lines = writer(self._format, statistics=self.options["statistics"])(report)
         if target is not None:
             from perflint.report.output import write_text

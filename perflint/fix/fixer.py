@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 
 from perflint.project.files import read_file
-from perflint.rule.finding import Edit, Finding, Import, Permission
+from perflint.rule.finding import Edit, Finding, Fix, Import, Permission
 from perflint.rule.suppress import without_suppression
 from perflint.source.source import Source, tokens
 
@@ -255,6 +255,29 @@ def _merged(source: Source, statement: ast.ImportFrom, name: str) -> bytes | Non
     assert last.end_col_offset is not None
     at = source.offset(last.end_lineno, last.end_col_offset)
     return source.raw[:at] + f", {name}".encode() + source.raw[at:]
+
+
+def complete(source: Source, fix: Fix) -> list[Edit]:
+    """A fix's edits with the line ends of the file, and those that add the imports that it needs.
+
+    Raises:
+        SyntaxError, ValueError: there is no place for an import.
+
+    """
+    newline = source.newline if len(set(_LINE_END.findall(source.raw))) == 1 else ""
+    added = [_insertion(source.raw, add_imports(source, [wanted])) for wanted in dict.fromkeys(fix.imports)]
+    return [*(edit for edit in added if edit is not None), *(_with_line_ends(edit, newline) for edit in fix.edits)]
+
+
+def _insertion(before: bytes, after: bytes) -> Edit | None:
+    """The insertion that makes one text of another: of whole lines, if it can be."""
+    length = len(after) - len(before)
+    if not length:
+        return None
+    last = next((place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
+    line = max(before.rfind(b"\n", 0, last), before.rfind(b"\r", 0, last)) + 1
+    at = line if before[line:last] == after[line + length : last + length] else last
+    return Edit(at, at, after[at : at + length].decode())
 
 
 # -- writing -------------------------------------------------------------------------------------------------------------

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
-from perflint.report.terminal import PLAIN, Terminal
-from perflint.rule.rule import Rule
-from perflint.run.result import Result
+from perflint.report.report import Report
 
 Lines = Iterator[str]
 
 FOR_PEOPLE = frozenset({"grouped", "full", "concise"})
 """Formats that are read in a terminal: a summary follows."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a writer is given.
-
-    rules: all that are installed. fixing: whether the findings are those that `fix` left. paths: what was checked, as it was
-    given. notes: what a reader has to know of the findings that are left out.
-    """
-
-    result: Result
-    rules: Sequence[Rule] = ()
-    terminal: Terminal = PLAIN
-    fixing: bool = False
-    paths: Sequence[str] = (".",)
-    notes: Sequence[str] = ()
 
 
 Writer = Callable[[Report], Lines]
@@ -72,10 +53,34 @@ def _github(report: Report) -> Lines:
     return github(report.result)
 
 
+def _sarif(report: Report) -> Lines:
+    from perflint.report.sarif import sarif
+
+    return sarif(report)
+
+
+def _gitlab(report: Report) -> Lines:
+    from perflint.report.gitlab import gitlab
+
+    return gitlab(report)
+
+
 def _html(report: Report) -> Lines:
     from perflint.report.html import page
 
     yield page(report.result, report.rules, report.paths, report.notes)
+
+
+def _junit(report: Report) -> Lines:
+    from perflint.report.junit import junit
+
+    return junit(report)
+
+
+def _markdown(report: Report) -> Lines:
+    from perflint.report.markdown import markdown
+
+    return markdown(report)
 
 
 WRITERS: Mapping[str, Writer] = {
@@ -85,7 +90,11 @@ WRITERS: Mapping[str, Writer] = {
     "json": _json,
     "json-lines": _json_lines,
     "github": _github,
+    "gitlab": _gitlab,
     "html": _html,
+    "junit": _junit,
+    "markdown": _markdown,
+    "sarif": _sarif,
 }
 """By the names of `perflint.interface.FORMATS`."""
 

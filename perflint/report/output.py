@@ -15,13 +15,13 @@ def write_text(path: str, text: str) -> None:
         OSError: it cannot be written.
 
     """
-    target = os.path.realpath(path)
     data = text.encode("utf-8", "backslashreplace")  # the name of a file may be no text
-    exists = os.path.exists(target)
-    if exists and not os.path.isfile(target):
-        with open(target, "wb") as out:
+    exists = os.path.exists(path)
+    if exists and not os.path.isfile(path):
+        with open(path, "wb") as out:
             out.write(data)
         return
+    target = os.path.realpath(path)
     number, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target))
     try:
         with os.fdopen(number, "wb") as out:

@@ -116,6 +116,20 @@ def _mark(finding: Finding) -> str:
     return click.style(_MARKS[finding.fix.applicability].format(assumed), fg="cyan")
 
 
+def fix_words(finding: Finding) -> str:
+    """What fix there is, and what speaks against it or is assumed, in a sentence; nothing if there is nothing to say."""
+    why = "; ".join(finding.missing_proofs)
+    if finding.fix is None:
+        return f"No fix: {why}." if why else ""
+    match finding.fix.applicability:
+        case Applicability.SAFE:
+            return f"Safe fix: {finding.fix.message}."
+        case Applicability.ASSUMING:
+            return f"Fix if {', '.join(kind.value for kind in finding.fix.assumptions)}: {finding.fix.message}."
+        case Applicability.UNSAFE:
+            return f"Unsafe fix: {finding.fix.message}{f'; {why}' if why else ''}."
+
+
 def measured(ms: float | None, before: str = "", after: str = "") -> str:
     """What a profile says that a place costs; nothing without one."""
     return "" if ms is None else f"{before}{ms:.3g} ms per step{after}"
