@@ -204,10 +204,10 @@ def _shared(command: Command) -> Command:
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
 @click.option(
     "--fail-on",
-    type=click.Choice(["any", "actionable"]),
+    type=click.Choice(["any", "error", "warning", "info", "actionable", "never"]),
     default="any",
     show_default=True,
-    help="Which findings exit with 1: any, or errors and those warnings for which there is a fix.",
+    help="Which findings exit with 1: those of this severity or a higher one, any, or errors and warnings that can be fixed.",
 )
 @click.option("--update-baseline", is_flag=True, help="Write the present findings to the baseline instead of reporting them.")
 @click.option("--diff-base", metavar="REV", help="Report findings at lines only that have changed since git's commit REV.")
@@ -226,7 +226,7 @@ def check(fixes: bool, fail_on: str, add_ignores: bool, watch: bool, **options: 
     """
     from perflint.invocation import Invocation
 
-    invocation = Invocation(fixing=fixes, add_ignores=add_ignores, only_actionable=fail_on == "actionable", **options)
+    invocation = Invocation(fixing=fixes, add_ignores=add_ignores, fail_on=fail_on, **options)
     return invocation.watch() if watch else invocation.run()
 
 

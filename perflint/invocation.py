@@ -42,13 +42,13 @@ class Invocation:
         add_ignores: bool = False,
         update_baseline: bool = False,
         diff_base: str | None = None,
-        only_actionable: bool = False,
+        fail_on: str = "any",
         profile: str | None = None,
         profile_threshold: float | None = None,
         **options: Any,
     ) -> None:
         self.fixing = fixing or options["diff"]
-        self.add_ignores, self.only_actionable = add_ignores, only_actionable
+        self.add_ignores, self.fail_on = add_ignores, fail_on
         self.update_baseline, self.diff_base = update_baseline, diff_base
         self.paths = paths or (".",)
         self.options = options
@@ -287,7 +287,15 @@ class Invocation:
 
     def _fails(self, finding: Finding) -> bool:
         """Whether a finding makes the exit code 1."""
-        return not (self.only_actionable and (finding.is_advice or finding.severity.value == "info"))
+        from perflint.rule.finding import Severity
+
+        match self.fail_on:
+            case "actionable":
+                return not finding.is_advice and finding.severity is not Severity.INFO
+            case "error" | "warning" | "info":
+                severities = list(Severity)
+                return severities.index(finding.severity) <= severities.index(Severity(self.fail_on))
+        return self.fail_on == "any"
 
     def _print_patches(self, result: Result) -> None:
         from perflint.fix.diff import coloured, patch, without_controls

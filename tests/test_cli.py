@@ -80,6 +80,26 @@ def test_advice_fails_unless_only_what_is_actionable_does(project: Project) -> N
     assert project.run("check", "--fail-on", "actionable").exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("fail_on", "codes"),
+    [
+        ("any", (1, 1, 1)),
+        ("info", (1, 1, 1)),
+        ("warning", (0, 1, 1)),
+        ("error", (0, 0, 1)),
+        ("actionable", (0, 0, 1)),
+        ("never", (0, 0, 0)),
+    ],
+)
+def test_a_severity_decides_the_exit_code(project: Project, fail_on: str, codes: tuple[int, ...]) -> None:
+    advice = "import torch\nfrom torch.cuda.amp import autocast\n\nwith autocast():\n    pass\n"
+    found = []
+    for text in (advice, ADVICE, BAD):
+        project.write({"train.py": text})
+        found.append(project.run("check", "--extend-select", "deprecated-cuda-amp", "--fail-on", fail_on).exit_code)
+    assert tuple(found) == codes
+
+
 def test_the_hooks_together_print_each_finding_once(bad: Project) -> None:
     bad.write({"advice.py": ADVICE})
     entries = re.findall(r"^  entry: perflint (.*)$", (ROOT / ".pre-commit-hooks.yaml").read_text(), re.M)
