@@ -1,6 +1,4 @@
 """What other programs rely on: exit codes and the names of the output formats."""
 
 CLEAN, FINDINGS, ERROR, INTERRUPTED = 0, 1, 2, 130
-FORMATS = (
-    "grouped", "full", "concise", "json", "json-lines", "github", "gitlab", "html", "junit", "markdown", "sarif",
-)  # fmt: skip
+FORMATS = ("grouped", "full", "concise", "json", "json-lines", "github", "gitlab", "html", "junit", "markdown", "sarif")
