@@ -114,6 +114,14 @@ _colour = click.option(
 )
 
 
+_assume = click.option(
+    "--assume",
+    help="Apply fixes that rest on these assumptions about the project; `ordinary` is a set of them.",
+    metavar="A,B",
+    multiple=True,
+)
+
+
 def _limits(command: Command) -> Command:
     """The options of `verify` and `profile` that end a run."""
     options = [
@@ -154,12 +162,7 @@ def _shared(command: Command) -> Command:
             default=None,
             help="Apply unsafe fixes, too.",
         ),
-        click.option(
-            "--assume",
-            help="Apply fixes that rest on these assumptions about the project; `ordinary` is a set of them.",
-            metavar="A,B",
-            multiple=True,
-        ),
+        _assume,
         click.option("--diff", is_flag=True, help="Print the fixes as a patch; write nothing."),
         click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: grouped]"),
         click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
@@ -342,6 +345,7 @@ def rules(output_format: str) -> int:
 @click.option("--select", help="Fix these rules or groups only.", metavar="A,B", multiple=True)
 @click.option("--extend-select", help="Fix these rules or groups too.", metavar="A,B", multiple=True)
 @click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@_assume
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
 @click.option("--before", metavar="REV", help="Compare git's version REV with the present one, not with the fixes.")
@@ -360,7 +364,8 @@ def verify(**options: Any) -> int:
     """Run SCRIPT as it is and fixed, in turn, and compare results and speed.
 
     Both run in copies of the project, in fresh processes; your files stay as they are. ARGUMENTS behind `--` go to the
-    script. Exit codes: 0 the results are the same, 1 they differ, 2 the script fails or wrong usage.
+    script. Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the program violates, 2 the
+    script fails or wrong usage.
     """
     from perflint.verify.command import run_command
 
@@ -373,6 +378,8 @@ def verify(**options: Any) -> int:
 @click.option("--select", help="Look for these rules or groups only.", metavar="A,B", multiple=True)
 @click.option("--extend-select", help="Look for these rules or groups too.", metavar="A,B", multiple=True)
 @click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@click.option("--assume", help="Take these assumptions about the project for declared.", metavar="A,B", multiple=True)
+@click.option("--confirm", is_flag=True, help="Print which assumptions held, as a line for the configuration.")
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--steps", default=20, show_default=True, help="Steps that torch's profiler records.", type=click.IntRange(0))
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record, for `check --profile`.")
@@ -386,7 +393,8 @@ def profile(**options: Any) -> int:
     """Run SCRIPT and rank its lines, and the findings at them, by what they cost.
 
     It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
-    ARGUMENTS behind `--` go to the script. Exit codes: 0, or 2 if the script fails.
+    ARGUMENTS behind `--` go to the script. Exit codes: 0; 1 if an assumption is declared that the program violates; 2 if the
+    script fails.
     """
     from perflint.profile.command import run_command
 

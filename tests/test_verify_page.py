@@ -70,6 +70,7 @@ def verified() -> dict[str, Any]:
         ],
         "fixed_by_rule": {"item-every-step": 1},
         "diffs": {"loop.py": "--- a/loop.py\n+++ b/loop.py\n@@ -7 +7 @@\n-total += loss.item()\n+total += loss.detach()\n"},
+        "assumptions": [],
         "equality": {
             "verdict": "identical",
             "differences": [],
@@ -99,6 +100,23 @@ def test_it_is_one_file_without_scripts_and_addresses() -> None:
     assert {attributes["href"] for tag, attributes in reader.elements if tag == "a"} == {"#rule-item-every-step"}
     assert "url(" not in page(verified())
     assert "//" not in page(verified()).replace("<!--", "")
+
+
+def test_a_declared_assumption_that_was_violated_stands_out() -> None:
+    record = verified()
+    row = {
+        "name": "no-hooks",
+        "status": "violated",
+        "place": "a<b>.py:3",
+        "why": "a hook",
+        "declared": True,
+        "contradicted": None,
+    }
+    record["assumptions"] = [row, {**row, "name": "no-clock", "status": "open", "place": None, "declared": False}]
+    text = page(record)
+    assert '<td class="bad">violated<td>a&lt;b&gt;.py:3: a hook' in text
+    assert '<td class="name">open<td>a hook' in text
+    assert "no-hooks" in read(text).text
 
 
 def test_it_holds_the_figures_of_the_record() -> None:

@@ -14,13 +14,16 @@ import click
 from perflint.profile.record import record
 from perflint.profile.text import lines
 from perflint.project.config import ConfigError
+from perflint.verify.assumed import broken, confirmation
 from perflint.verify.command import overrides_of, program_of, progress, require_usable, write
 from perflint.verify.runs import ScriptFailed, run
 from perflint.verify.sandbox import Sandbox, SandboxError
 
+CLEAN, VIOLATED = 0, 1
+
 
 def run_command(options: Mapping[str, Any]) -> int:
-    """Profile and report; the exit code is 0.
+    """Profile and report; the exit code is 1 if an assumption is declared that the program violates, else 0.
 
     The program runs twice: waits are counted in a run of their own, because counting slows a program down by far more than
     timing its lines does.
@@ -54,5 +57,9 @@ def run_command(options: Mapping[str, Any]) -> int:
         sandbox.close()
     for line in lines(made):
         click.echo(line)
+    if options["confirm"]:
+        click.echo("")
+        for line in confirmation(made["assumptions"], made["findings"]):
+            click.echo(line)
     write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
-    return 0
+    return VIOLATED if broken(made["assumptions"]) else CLEAN

@@ -22,6 +22,7 @@ from perflint.project.discover import Found
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run as Check
 from perflint.run.run import shown
+from perflint.verify.assumed import assumptions
 from perflint.verify.runs import Program, Run
 
 FORMAT = 1
@@ -62,6 +63,7 @@ def record(
     }
     made["findings"], fired = _findings(root, profiled.modules, overrides, Costs(made))
     made["missed"] = _missed(files, fired)
+    made["assumptions"] = assumptions(root, program, overrides, counted)
     return made
 
 
@@ -156,6 +158,7 @@ def _findings(
                     "rule": finding.rule,
                     "message": finding.message,
                     "applicability": finding.fix.applicability.value if finding.fix is not None else None,
+                    "assumptions": [kind.value for kind in finding.fix.assumptions] if finding.fix is not None else [],
                     "is_timed": cost is not None,
                     "ms": cost.ms if cost is not None else None,
                     "matters": costs.matters(finding, cost),

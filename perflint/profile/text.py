@@ -9,6 +9,7 @@ from typing import Any
 from perflint.profile.costs import THRESHOLD
 from perflint.report.text import printable
 from perflint.source.words import counted, plural
+from perflint.verify.assumed import broken
 
 MOST_ROWS = 15
 MOST_TEXT = 60
@@ -30,6 +31,8 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     yield from _table(record)
     yield from _missed(record)
     yield from _cheap(record)
+    for row in broken(record["assumptions"]):
+        yield printable(f"violated, though declared: {row['name']} at {row['place']}: {row['why']}")
 
 
 def _table(record: dict[str, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ def standings(result: Result, files: Sequence[str], declared: Sequence[str]) -> 
     """How each assumption stands. files: absolute paths; declared: names as they are configured."""
     fixes = [f.fix for _, f in result.findings if f.fix is not None and f.fix.applicability is Applicability.ASSUMING]
     waiting = Counter(chain.from_iterable(fix.assumptions for fix in fixes))
-    places = _against(files)
+    places = places_against(files)
     chosen = kinds_of(declared)
     return [Standing(a, a.kind in chosen, waiting[a.kind], tuple(places[a.name])) for a in ASSUMPTIONS.values()]
 
@@ -44,15 +44,15 @@ def standings(result: Result, files: Sequence[str], declared: Sequence[str]) -> 
 def contradictions(files: Sequence[str], names: Sequence[str]) -> Iterator[str]:
     """Where the source settles that an assumption does not hold; one that is only part of `ordinary` is left out there."""
     chosen = [ASSUMPTIONS[name] for name in names if name != ORDINARY and ASSUMPTIONS[name].contradicts]
-    places = _against(files, chosen) if chosen else {}
+    places = places_against(files, chosen) if chosen else {}
     for assumption in chosen:
         for place in places[assumption.name][:1]:
             name = assumption.name
             yield f"`assume` names `{name}`, but {place} contradicts it; `perflint explain {name}` says why"
 
 
-def _against(files: Sequence[str], assumptions: Sequence[Assumption] | None = None) -> dict[str, list[str]]:
-    """The places that speak against assumptions, by name, as `path:row`."""
+def places_against(files: Sequence[str], assumptions: Sequence[Assumption] | None = None) -> dict[str, list[str]]:
+    """The places in the source that speak against assumptions, all or some, by name, as `path:row`."""
     asked = [a for a in (ASSUMPTIONS.values() if assumptions is None else assumptions) if a.against is not None]
     found: dict[str, list[str]] = {a.name: [] for a in ASSUMPTIONS.values()}
     for path in files:

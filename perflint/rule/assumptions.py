@@ -17,13 +17,15 @@ ORDINARY = "ordinary"
 class Assumption:
     """A statement about a whole project.
 
-    says: the statement. breaks: what goes wrong where it does not hold. pattern: what in a source speaks against it, as for
-    `any_layout`, or nothing. contradicts: whether such a place settles it, so that nobody can declare the statement.
+    says: the statement. breaks: what goes wrong where it does not hold. looked_at: what `perflint profile` and `verify` look at
+    in a run, or nothing where no run can tell. pattern: what in a source speaks against it, as for `any_layout`, or nothing.
+    contradicts: whether such a place settles it, so that nobody can declare the statement.
     """
 
     kind: Kind
     says: str
     breaks: str
+    looked_at: str = ""
     pattern: bytes = b""
     contradicts: bool = False
     is_ordinary: bool = True
@@ -42,14 +44,16 @@ class Assumption:
         """What `perflint explain` says about it."""
         member = "It is one of `ordinary`." if self.is_ordinary else "It is not among `ordinary`: declare it by its own name."
         if not self.pattern:
-            source = "No source can speak against it; `perflint verify` looks when the program runs."
+            source = "No source can speak against it."
         elif self.contradicts:
             source = "Source that says otherwise contradicts it: then it cannot be declared, and `ordinary` leaves it out."
         else:
             source = "`perflint assumptions` shows the places that speak against it."
+        looked_at = self.looked_at or "Nothing: no run can tell. It is for the owner of the project to say."
         return (
             f"# {self.name}\n\n{self.says}\n\n## What breaks where it does not hold\n{self.breaks}\n\n## Declaring it\n"
-            f'`assume = ["{self.name}"]` in `[tool.perflint]`, or `--assume {self.name}`. {member} {source}'
+            f'`assume = ["{self.name}"]` in `[tool.perflint]`, or `--assume {self.name}`. {member} {source}\n\n'
+            f"## What `perflint profile --confirm` and `perflint verify` look at\n{looked_at}"
         )
 
 
@@ -58,6 +62,7 @@ def _all() -> Iterable[Assumption]:
         Kind.CUDA_OR_CPU,
         "The program's devices are CUDA devices, ROCm's among them, and the CPU: no MPS, XLA or HPU.",
         "A total that is kept on the device is a float64 number, which MPS does not have: the program raises there.",
+        "The device of each tensor that an operation gets or gives.",
         rb"['\"](?:mps|xla|hpu|npu|xpu)(?::\d+)?['\"]|\btorch_xla\b|\btorch_npu\b|\bbackends \. mps\b",
         contradicts=True,
     )
@@ -65,6 +70,7 @@ def _all() -> Iterable[Assumption]:
         Kind.ONE_STREAM,
         "Nothing reads or writes a tensor on another stream than the one that made it, but through torch's own loaders.",
         "A copy that no longer waits may still be under way when the other stream reads: wrong numbers, now and then.",
+        "The CUDA stream that each operation of the main thread runs on.",
         rb"\bcuda \. Stream \(|\bStream \( \)|\bwait_stream \(|\bExternalStream \(|\bCUDAGraph \(|\bcuda \. graph \(",
         contradicts=True,
     )
@@ -72,6 +78,7 @@ def _all() -> Iterable[Assumption]:
         Kind.PLAIN_TENSORS,
         "The program has no tensor class of its own and no mode that watches operations.",
         "Such a class says itself what an operation gives: the rewritten line may compute something else.",
+        "The class of each tensor that an operation gets or gives, and the modes that the program enters.",
         rb"\bas_subclass \(|def __torch_(?:function|dispatch)__|\bTorch(?:Function|Dispatch)Mode \b"
         rb"|\bclass [A-Za-z_]\w* \([^()]*\btorch \. Tensor [,)]",
         contradicts=True,
@@ -80,18 +87,22 @@ def _all() -> Iterable[Assumption]:
         Kind.PLAIN_BATCHES,
         "Batches are tensors, containers of them, or objects whose `to` takes `non_blocking` and whose memory can be pinned.",
         "A batch class of one's own whose `to` takes a device alone raises TypeError; one without `pin_memory` is not pinned.",
+        "What torch's DataLoader hands out; not what loaders of another kind do.",
         rb"^[\t\f\x20]+def to \( self , \w+ [,)](?![^)]*non_blocking)(?![^)]*\*)",
     )
     yield Assumption(
         Kind.NO_HOOKS,
         "No hook reads gradients, keeps results or changes them, and no patched method does.",
         "A hook sees gradients and results at another time, or not at all.",
+        "Hooks that are registered in Python on modules and tensors, and hooks for what backward passes save; not "
+        "those of autograd's nodes.",
         rb"\bregister_\w*hook \(|\bsaved_tensors_hooks \(",
     )
     yield Assumption(
         Kind.NO_LAZY_MODULES,
         "No layer makes its parameters when it runs first.",
         "What runs before such a layer has run draws other random numbers, or finds no parameters.",
+        "Whether a layer of this kind is made.",
         rb"\bnn \. Lazy[A-Z]\w* \(|import [^\n]*\bLazy(?:Linear|Conv\w*|BatchNorm\w*)",
         contradicts=True,
     )
@@ -104,22 +115,26 @@ def _all() -> Iterable[Assumption]:
         Kind.NO_CLOCK,
         "Nobody cares whether durations that the program measures and prints change: a wait moves from one place to another.",
         "A printed time per step or per forward pass holds another part of the work than before.",
+        "Whether the program reads a clock of the module `time`. Where it does, only its owner can say whether anybody cares.",
         rb"\b(?:perf_counter|monotonic)\w* \(|\btime \. time \(|\belapsed_time \(",
     )
     yield Assumption(
         Kind.MEMORY_TO_SPARE,
         "Some pinned memory on the host, and a scalar per step on the device, do no harm.",
         "A machine whose RAM is full, or a program at the last byte of its GPU, runs out of memory.",
+        "Whether a tenth of the RAM and of the GPU's memory was free after each optimizer step; without a GPU nothing.",
     )
     yield Assumption(
         Kind.ERRORS_ARE_BUGS,
         "No code relies on an error of the lines that a fix changes, or on when it is raised.",
         "An error of the device, of a wrong size or of a wrong type is raised later, or with other words.",
+        "Whether an error that a function of torch raised was caught. A run without errors shows nothing.",
     )
     yield Assumption(
         Kind.NO_AUTOCAST,
         "No region of mixed precision is around the code that a fix changes.",
         "Numbers are rounded to another type, and copies of weights that autocast remembers lose their graph.",
+        "Whether a region of mixed precision is entered.",
         rb"\bautocast \(|\bfp16 = True|\bbf16 = True|mixed_precision = ",
         contradicts=True,
     )
@@ -127,6 +142,9 @@ def _all() -> Iterable[Assumption]:
         Kind.PLAIN_MODULES,
         "Submodules, methods and torch's functions are those that the source shows: nothing wraps, compiles or replaces them.",
         "A wrapped, compiled or patched model may compute something else than its class shows, in particular without autograd.",
+        "Modules that run: whether they are compiled, scripted or sharded, have weights that are computed from "
+        "others, or a `forward` that is not their class's; submodules and methods that other functions set; torch's "
+        "own functions, at the end.",
         rb"\btorch \. compile \(|\bfully_shard \(|\bFullyShardedDataParallel \(|\btorch \. jit \.|\bset_submodule \("
         rb"|\. forward = |\b(?:weight|spectral)_norm \(|\bprune \. \w+ \(|\bfunctional_call \(|\bget_peft_model \(",
         contradicts=True,
@@ -135,6 +153,8 @@ def _all() -> Iterable[Assumption]:
         Kind.KNOWN_LAYERS,
         "Layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing.",
         "A layer that computes gradients itself, or that keeps what it has computed, raises or trains on something else.",
+        "Layers that run and are not torch's: whether the code of their `forward` names something of autograd, and "
+        "whether they hold a result with its graph when they have run.",
     )
     yield Assumption(
         Kind.EVALUATION_ROUNDING,

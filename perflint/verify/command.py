@@ -16,8 +16,10 @@ import click
 from perflint.project.config import ConfigError
 from perflint.project.discover import project_root
 from perflint.report.output import write_text
+from perflint.rule.assumptions import require_known
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run as Check
+from perflint.verify.assumed import broken
 from perflint.verify.fixes import Place, apply_fixes
 from perflint.verify.html import page
 from perflint.verify.record import record
@@ -73,7 +75,7 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
         _keep(plan, outcome, kept)
     write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
     write(options["html_file"], lambda: page(made, all_rules()))
-    return DIFFERENT if differs else SAME
+    return DIFFERENT if differs or broken(made["assumptions"]) else SAME
 
 
 def _plan(options: Mapping[str, Any]) -> Plan:
@@ -139,12 +141,21 @@ def require_usable(options: Mapping[str, Any], root: Path) -> None:
 
 
 def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options change in the configuration."""
+    """What the options change in the configuration.
+
+    Raises:
+        click.UsageError: no assumption has such a name.
+
+    """
     overrides: dict[str, Any] = {}
-    for key in ("select", "extend_select", "ignore"):
+    for key in ("select", "extend_select", "ignore", "assume"):
         names = tuple(n.strip() for value in options[key] for n in value.split(",") if n.strip())
         if names:
             overrides[key] = names
+    try:
+        require_known(overrides.get("assume", ()), "--assume")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     if options["runtime"] is not None:
         overrides["runtime"] = options["runtime"]
     return overrides

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from perflint.page.document import Kind, card, changed_lines, document, escaped, prose
+from perflint.page.document import Kind, card, changed_lines, document, escaped, prose, without_folders
 from perflint.page.plots import Series, curves, histogram, pairs
 from perflint.report.appendix import appendix, link
 from perflint.rule.rule import Rule
 from perflint.source.words import counted, plural
+from perflint.verify.assumed import VIOLATED
 from perflint.verify.comparison import SPREAD_FACTOR
 from perflint.verify.timing import interval, verdict
 
@@ -48,6 +49,7 @@ def _sections(record: dict[str, Any]) -> Iterator[str]:
         yield from _plots(record, original, changed)
         yield from _waits_left(original, changed)
     yield from _fixes(record)
+    yield from _assumptions(record["assumptions"])
     yield from _diffs(record.get("diffs") or {})
 
 
@@ -173,6 +175,21 @@ def _largest(difference: dict[str, Any]) -> str:
 def _loose(what: str) -> str:
     why = next((why for name, why in _WHY_LOOSE if name in what), None)
     return what if why is None else f"{what}: {why}"
+
+
+def _assumptions(rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        return
+    yield '<section><h2>Assumptions in the original&#x27;s run</h2><div class="scroll"><table class="stacked"><thead><tr>'
+    yield "<th>assumption<th>declared<th>in this run<th>where and why</tr></thead><tbody>"
+    for row in rows:
+        kind = "bad" if row["declared"] and row["status"] == VIOLATED else "name"
+        yield (
+            f'<tr><td class="name"><code>{escaped(row["name"])}</code><td class="name">{"yes" if row["declared"] else "no"}'
+            f'<td class="{kind}">{escaped(row["status"])}<td>'
+            f"{escaped(': '.join(without_folders(part) for part in (row['place'], row['why']) if part))}</tr>"
+        )
+    yield "</tbody></table></div></section>"
 
 
 def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from perflint.page.document import without_folders
 from perflint.project.git import commit_of, has_changes
 from perflint.project.machine import cpu_name
 from perflint.run.result import FixedFile
+from perflint.verify.assumed import assumptions
 from perflint.verify.comparison import Comparison
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
@@ -24,7 +25,10 @@ FORMAT = 1
 
 
 def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
-    """The whole outcome, fit for JSON. Times are in seconds, memory is in MiB; `per_step` counts divide by optimizer steps."""
+    """The whole outcome, fit for JSON. `assumptions` are what the original's counting run showed.
+
+    Times are in seconds, memory is in MiB; `per_step` counts divide by optimizer steps.
+    """
     runs = [*outcome.originals, *outcome.changed]
     data = runs[0].data if runs else outcome.counted_original.data if outcome.counted_original else {}
     return {
@@ -62,6 +66,9 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
             file: b"".join(patch(FixedFile(file, before, after))).decode(errors="replace")
             for file, (before, after) in (outcome.applied.changed if outcome.applied else {}).items()
         },
+        "assumptions": (
+            assumptions(plan.root, plan.program, plan.overrides, outcome.counted_original) if outcome.counted_original else []
+        ),
         "equality": None if outcome.comparison is None else _equality(outcome.comparison),
         "speed": None if outcome.speed is None else asdict(outcome.speed),
         "original": _version(outcome.originals, outcome.counted_original),

@@ -121,6 +121,9 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
             f"the run imported {data['foreign'][0]} from your own tree instead of its copy: is the project installed in "
             "another way than `pip install -e`? Name its folder with --root"
         )
+    for shown in data.get("assumptions", []):
+        if shown["file"] is not None and place in Path(shown["file"]).parents:
+            shown["file"] = str(Path(shown["file"]).relative_to(place))
     files = {str(path): hashlib.sha256((place / path).read_bytes()).hexdigest() for path in sandbox.files_written(version)}
     return Run(version, mode, data, output, files)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perflint.source.words import counted, plural
+from perflint.verify.assumed import summary
 from perflint.verify.timing import CONFIDENT, verdict
 
 
@@ -13,6 +14,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.verify.record` made, line by line."""
     if record["equality"] is None:
         yield "Nothing was changed: no fix applies to the files that the script loads (is --unsafe-fixes wanted?)."
+        yield from summary(record["assumptions"])
         return
     if record["fixes"]:
         yield f"{len(record['fixes'])} findings with a fix: " + ", ".join(
@@ -21,6 +23,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     if record["max_steps"] is not None:
         yield f"Each run was stopped after {counted(record['max_steps'], 'optimizer step')}."
     yield from _equality(record["equality"])
+    yield from summary(record["assumptions"])
     if record["changed"] is None:
         return
     yield from _speed(record["speed"], record["machine"])

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,8 +21,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from perflint_probe.clocks import HERE
+
+if TYPE_CHECKING:
+    from perflint_probe.assumptions import Assumptions
+
 TORCH = str(Path(torch.__file__).parent)
-HERE = str(Path(__file__).parent)
 aten = torch.ops.aten
 CONVERSIONS = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__repr__, Tensor.cpu}
 """Reads that reach no operation when the tensor is on the CPU."""
@@ -46,9 +50,10 @@ COPIES = {aten._to_copy.default, aten.copy_.default}
 
 
 class Counters:
-    """The counts of a run, by line of the program, and per optimizer step."""
+    """The counts of a run, by line of the program, and per optimizer step; `assumptions` sees the operations, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumptions: "Assumptions") -> None:
+        self.assumptions = assumptions
         self.reads: Counter[tuple[str, int, str]] = Counter()
         self.waits: Counter[tuple[str, int, str]] = Counter()
         self.transfers: Counter[tuple[str, int, str]] = Counter()
@@ -89,6 +94,7 @@ class Counters:
             "copied_bytes": dict(self.copied_bytes),
             "allocations": self.allocations,
             "waits_by_step": self.reads_by_step,
+            "assumptions": self.assumptions.rows(),
         }
 
     def sees(self, tree: object) -> bool:
@@ -163,10 +169,12 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
     ) -> Any:
         kwargs = kwargs or {}
         counters = self._counters
+        counters.assumptions.on_operation((args, kwargs))
         on_device = counters.sees((args, kwargs))
         if on_device and reads_values(func, args, kwargs):
             counters.reads[asked_from(str(func))] += 1
         result = func(*args, **kwargs)
+        counters.assumptions.on_operation(result)
         if func in FACTORIES:
             counters.allocations += 1
         if func in COPIES and isinstance(result, Tensor):
@@ -189,7 +197,12 @@ class _Conversions(TorchFunctionMode):
         counters = self._counters
         if func in CONVERSIONS and counters.sees(args[0]):
             counters.reads[asked_from(func.__name__)] += 1
-        result = func(*args, **kwargs)
+        counters.assumptions.on_function(func)
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            counters.assumptions.on_error(error)
+            raise
         if func in TRANSFERS and _names_device(func, args, kwargs):
             blocking = "" if kwargs.get("non_blocking") else "blocking "
             counters.transfers[asked_from(f"{blocking}{func.__name__}")] += 1

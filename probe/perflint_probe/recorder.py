@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from perflint_probe.clocks import Clocks
+
 if TYPE_CHECKING:
     import torch
 
@@ -114,6 +116,9 @@ class Recorder:
         self._loader_s = 0.0
         self._memory_mib: list[float] = []
         self._counters: Counters | None = None
+        self._clocks = Clocks()
+        if mode == "count":  # before the script takes the names of clocks; that it does so may come before its import of torch
+            self._clocks.install()
         self._torch: Any = None
 
     def install(self) -> None:
@@ -143,25 +148,33 @@ class Recorder:
                 ended = time.perf_counter()
                 self._loader_s += ended - started
                 self._batch_marks.append(ended)
-            if self._profiling is not None and os.getpid() == self._process:
-                self._profiling.end_batch()
+            if os.getpid() == self._process:
+                if self._profiling is not None:
+                    self._profiling.end_batch()
+                if self._counters is not None:
+                    self._counters.assumptions.on_batch(batch)
             return batch
 
         dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook
         if self.mode == "count":
-            from torch.nn.modules.module import register_module_forward_pre_hook
+            from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+            from perflint_probe.assumptions import Assumptions
             from perflint_probe.counters import Counters
 
-            self._counters = Counters()
+            assumptions = Assumptions(self._clocks)
+            self._counters = Counters(assumptions)
             register_module_forward_pre_hook(self._on_forward)
+            register_module_forward_hook(lambda module, *_: assumptions.after_forward(module))
             self._counters.start()
+            assumptions.install()
 
     def _on_forward(self, module: Any, _: Any) -> None:
         assert self._counters is not None
         if id(module) not in self._modules:
             self._modules[id(module)] = module
             self._counters.watch(module)
+            self._counters.assumptions.on_forward(module)
         if self._torch.cuda.is_initialized():
             self._counters.hear_sync_warnings()
 
@@ -184,6 +197,7 @@ class Recorder:
             self._profiling.end_step()
         elif self._counters is not None:
             self._counters.end_step()
+            self._counters.assumptions.on_step()
             if torch.cuda.is_initialized():
                 self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)
         elif torch.cuda.is_initialized():
