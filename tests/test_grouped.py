@@ -229,3 +229,26 @@ def test_a_rule_s_page_is_laid_out_on_a_terminal_and_markdown_elsewhere(project:
     assert "## " not in page
     assert "```" not in page
     assert "# item-every-step" in in_process("explain", "item-every-step").stdout
+
+
+def test_what_an_assumption_means_is_said_where_its_name_comes_first(project: Project) -> None:
+    loop = """
+    def {name}(loader, device):
+        model = nn.Linear(4, 1).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        total = 0.0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        return total
+    """
+    text = "\n    import torch\n    from torch import nn\n" + loop.format(name="first") + loop.format(name="second")
+    lines = shown(project.write({"train.py": text}), "--select", "item-every-step")
+    named = [number for number, line in enumerate(lines) if "assuming cuda-or-cpu" in line]
+    assert len(named) == 2
+    explained = [number for number, line in enumerate(lines) if "cuda-or-cpu: no MPS, XLA or HPU" in line]
+    assert explained == [named[0] + 1]
+    assert lines[explained[0]].lstrip().startswith("(")

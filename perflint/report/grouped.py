@@ -11,6 +11,7 @@ import click
 
 from perflint.report.terminal import PLAIN, Terminal
 from perflint.report.text import measured, place, printable
+from perflint.rule.assumptions import ASSUMPTIONS
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, Checked
 from perflint.run.result import Result
@@ -160,13 +161,14 @@ def rows(numbers: Iterable[int]) -> str:
 
 
 def grouped(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
-    """The blocks, with an empty line behind each."""
+    """The blocks, with an empty line behind each. What an assumption means is said where it comes first."""
+    explained: set[str] = set()
     for block in blocks(result):
-        yield from _block(block, terminal)
+        yield from _block(block, terminal, explained)
         yield ""
 
 
-def _block(block: Block, terminal: Terminal) -> Iterator[str]:
+def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[str]:
     head = click.style(printable(f"{block.path}:{block.row}"), bold=True)
     yield f"{head} {printable(_some([name for name in block.functions if name], MOST_NAMED))}".rstrip()
     for budget in block.budgets:
@@ -182,8 +184,18 @@ def _block(block: Block, terminal: Terminal) -> Iterator[str]:
         cost = measured(_cost(flaw), " (", ")") if first.measured_ms_per_step is not None else ""
         name = terminal.rule(first.rule, first.severity)
         yield from _wrapped(f"{start}{name}: ", printable(f"{flaw.message}{cost}{reason}"), terminal, start)
+        yield from _legend(flaw, terminal, " " * _width(start), explained)
     if len(advice) > 1:
         yield from _advice(advice, terminal)
+
+
+def _legend(flaw: Flaw, terminal: Terminal, indent: str, explained: set[str]) -> Iterator[str]:
+    """What the assumptions of a flaw mean that are not `explained` yet."""
+    fixes = [finding.fix for finding in flaw.findings if finding.fix is not None]
+    names = dict.fromkeys(kind.value for fix in fixes for kind in fix.assumptions if kind.value not in explained)
+    if names:
+        explained.update(names)
+        yield from _wrapped(indent, f"({'; '.join(f'{name}: {ASSUMPTIONS[name].means}' for name in names)})", terminal)
 
 
 def _advice(flaws: Sequence[Flaw], terminal: Terminal) -> Iterator[str]:

@@ -17,12 +17,13 @@ ORDINARY = "ordinary"
 class Assumption:
     """A statement about a whole project.
 
-    says: the statement. breaks: what goes wrong where it does not hold. looked_at: what `perflint profile` and `verify` look at
-    in a run, or nothing where no run can tell. pattern: what in a source speaks against it, as for `any_layout`, or nothing.
-    contradicts: whether such a place settles it, so that nobody can declare the statement.
+    means: the statement in a few words. says: the whole of it. breaks: what goes wrong where it does not hold. looked_at: what
+    `perflint profile` and `verify` look at in a run, or nothing where no run can tell. pattern: what in a source speaks against
+    it, as for `any_layout`, or nothing. contradicts: whether such a place settles it, so that nobody can declare the statement.
     """
 
     kind: Kind
+    means: str
     says: str
     breaks: str
     looked_at: str = ""
@@ -60,6 +61,7 @@ class Assumption:
 def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.CUDA_OR_CPU,
+        "no MPS, XLA or HPU",
         "The program's devices are CUDA devices, ROCm's among them, and the CPU: no MPS, XLA or HPU.",
         "A total that is kept on the device is a float64 number, which MPS does not have: the program raises there.",
         "The device of each tensor that an operation gets or gives.",
@@ -68,6 +70,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.ONE_STREAM,
+        "no CUDA streams of the program's own",
         "Nothing reads or writes a tensor on another stream than the one that made it, but through torch's own loaders.",
         "A copy that no longer waits may still be under way when the other stream reads: wrong numbers, now and then.",
         "The CUDA stream that each operation of the main thread runs on.",
@@ -76,6 +79,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.PLAIN_TENSORS,
+        "no tensor classes or modes of the program's own",
         "The program has no tensor class of its own and no mode that watches operations.",
         "Such a class says itself what an operation gives: the rewritten line may compute something else.",
         "The class of each tensor that an operation gets or gives, and the modes that the program enters.",
@@ -85,6 +89,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.PLAIN_BATCHES,
+        "the `to` of a batch takes `non_blocking`, and its memory can be pinned",
         "Batches are tensors, containers of them, or objects whose `to` takes `non_blocking` and whose memory can be pinned.",
         "A batch class of one's own whose `to` takes a device alone raises TypeError; one without `pin_memory` is not pinned.",
         "What torch's DataLoader hands out; not what loaders of another kind do.",
@@ -92,6 +97,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.NO_HOOKS,
+        "no hooks on gradients or results",
         "No hook reads gradients, keeps results or changes them, and no patched method does.",
         "A hook sees gradients and results at another time, or not at all.",
         "Hooks that are registered in Python on modules and tensors, and hooks for what backward passes save; not "
@@ -100,6 +106,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.NO_LAZY_MODULES,
+        "no layers that make their parameters when they first run",
         "No layer makes its parameters when it runs first.",
         "What runs before such a layer has run draws other random numbers, or finds no parameters.",
         "Whether a layer of this kind is made.",
@@ -108,11 +115,13 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.APPLICATION,
+        "nobody outside of the project calls its functions",
         "The project's functions are called by the project alone: no notebook, no other program, no plug-in calls them.",
         "A caller that nobody sees may pass another device or another model, or use the gradients of what it gets back.",
     )
     yield Assumption(
         Kind.NO_CLOCK,
+        "printed durations may change",
         "Nobody cares whether durations that the program measures and prints change: a wait moves from one place to another.",
         "A printed time per step or per forward pass holds another part of the work than before.",
         "Whether the program reads a clock of the module `time`. Where it does, only its owner can say whether anybody cares.",
@@ -120,18 +129,21 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.MEMORY_TO_SPARE,
+        "pinned RAM, and a scalar per step on the device, do no harm",
         "Some pinned memory on the host, and a scalar per step on the device, do no harm.",
         "A machine whose RAM is full, or a program at the last byte of its GPU, runs out of memory.",
         "Whether a tenth of the RAM and of the GPU's memory was free after each optimizer step; without a GPU nothing.",
     )
     yield Assumption(
         Kind.ERRORS_ARE_BUGS,
+        "no code relies on errors that these lines raise",
         "No code relies on an error of the lines that a fix changes, or on when it is raised.",
         "An error of the device, of a wrong size or of a wrong type is raised later, or with other words.",
         "Whether an error that a function of torch raised was caught. A run without errors shows nothing.",
     )
     yield Assumption(
         Kind.NO_AUTOCAST,
+        "no mixed precision",
         "No region of mixed precision is around the code that a fix changes.",
         "Numbers are rounded to another type, and copies of weights that autocast remembers lose their graph.",
         "Whether a region of mixed precision is entered.",
@@ -140,6 +152,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.PLAIN_MODULES,
+        "layers and torch's functions are those that the source shows",
         "Submodules, methods and torch's functions are those that the source shows: nothing wraps, compiles or replaces them.",
         "A wrapped, compiled or patched model may compute something else than its class shows, in particular without autograd.",
         "Modules that run: whether they are compiled, scripted or sharded, have weights that are computed from "
@@ -151,6 +164,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.KNOWN_LAYERS,
+        "layers that cannot be followed are ordinary ones",
         "Layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing.",
         "A layer that computes gradients itself, or that keeps what it has computed, raises or trains on something else.",
         "Layers that run and are not torch's: whether the code of their `forward` names something of autograd, and "
@@ -158,6 +172,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.EVALUATION_ROUNDING,
+        "the last bits of an evaluation may differ",
         "The results of an evaluation may differ in the last bits: torch picks other kernels without autograd.",
         "A metric that is compared to the last bit differs, and so may the choice of a best checkpoint between equal ones.",
         is_ordinary=False,
