@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-from conftest import ROOT, Project, in_process
+import pytest
+from conftest import ROOT, Project, in_process, in_subprocess
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = ("check", "fix", "explain", "rules", "verify", "profile", "clean")
@@ -31,3 +34,30 @@ def test_the_readme_configuration_is_valid(project: Project) -> None:
     assert found is not None
     project.write({"pyproject.toml": found[1], "a.py": "x = 1\n"})
     assert project.run("check").exit_code == 0
+
+
+@pytest.mark.slow
+def test_the_walk_from_a_finding_to_identical_results_is_as_readme_shows_it(tmp_path: Path) -> None:
+    """Each command prints the lines below it, in this order; `...` stands for others."""
+    walk = re.search(r"^<!-- walk -->\n```\n(.*?)^```", README, re.M | re.S)
+    assert walk is not None
+    project = tmp_path / "image"
+    shutil.copytree(ROOT / "fixtures" / "programs" / "image", project, ignore=shutil.ignore_patterns("__pycache__"))
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *arguments], cwd=project, check=True)
+    for step in walk[1].removeprefix("$ ").split("\n$ "):
+        command, *expected = step.splitlines()
+        if command.startswith("cat > "):
+            (project / command.removeprefix("cat > ")).write_text("\n".join(expected) + "\n", encoding="utf-8")
+            continue
+        done = in_subprocess(*command.split()[1:], cwd=project)
+        printed = iter(done.stdout.decode().splitlines())
+        is_next = True
+        for line in expected:
+            if line == "...":
+                is_next = False
+                continue
+            found = next(printed) if is_next else next((other for other in printed if other == line), None)
+            assert found == line, f"{command}: {done.stdout.decode()}{done.stderr.decode()}"
+            is_next = True
