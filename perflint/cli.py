@@ -179,6 +179,7 @@ def _shared(command: Command) -> Command:
         ),
         click.option("--no-baseline", is_flag=True, help="Report the findings of the configured baseline, too."),
         click.option("--exclude", help="Leave out paths that match, besides the defaults.", metavar="PATTERN", multiple=True),
+        click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if PATHS names them, as hooks do."),
         click.option("--respect-gitignore/--no-respect-gitignore", default=None, help="Leave out what .gitignore names."),
         click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
         click.option("--show-files", is_flag=True, help="Print the files that would be checked, and stop."),

@@ -193,7 +193,12 @@ class Invocation:
             return found
         if "-" in self.paths:
             raise click.UsageError("standard input and other paths cannot be checked together")
-        return run.find(self.paths)
+        found = run.find(self.paths)
+        if self.options.get("force_exclude"):
+            from perflint.project.discover import drop_excluded
+
+            drop_excluded(found, run.configurations.of)
+        return found
 
     def _first_folder(self) -> str:
         """The folder that the first path is, or is in."""

@@ -104,6 +104,23 @@ def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str,
     return found
 
 
+def drop_excluded(found: Found, config_of: Callable[[str], Config]) -> None:
+    """Leave out the files that were named themselves and are excluded by their configuration, or in a folder that is."""
+    found.files = [path for path in found.files if path not in found.explicit or not _is_configured_out(path, config_of)]
+
+
+def _is_configured_out(path: str, config_of: Callable[[str], Config]) -> bool:
+    folder = os.path.dirname(path)
+    base = config_of(folder).directory or os.getcwd()
+    steps = [path]
+    while folder != base and folder.startswith(base.rstrip(os.sep) + os.sep):
+        steps.append(folder)
+        folder = os.path.dirname(folder)
+    return any(
+        _is_excluded(step, step != path, _exclude_spec(config_of(os.path.dirname(step))), base, []) for step in reversed(steps)
+    )
+
+
 def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Iterator[tuple[str, str | None]]:
     """The Python files below a directory; for a symbolic link also the file that it leads to.
 
