@@ -266,7 +266,8 @@ def _with_hostile_text(value: Any) -> Any:
     return value
 
 
-def test_text_of_the_program_cannot_leave_its_place() -> None:
+def hostile_record() -> dict[str, Any]:
+    """A record all of whose texts are markup."""
     record = verified()
     record["equality"]["differences"] = [{"what": "output", "original": "a", "changed": "b", "root": None}]
     hostile = _with_hostile_text(record)
@@ -274,7 +275,11 @@ def test_text_of_the_program_cannot_leave_its_place() -> None:
     hostile["fixed_by_rule"] = {HOSTILE: 1}
     for part in ("original", "changed"):
         hostile[part]["copies_per_step"] = {HOSTILE: 1.0}
-    text = page(hostile)
+    return hostile
+
+
+def test_text_of_the_program_cannot_leave_its_place() -> None:
+    text = page(hostile_record())
     text.encode("utf-8")
     reader = read(text)
     assert not {tag for tag, _ in reader.elements} & {"script", "img"}

@@ -119,8 +119,8 @@ def _head(result: Result, title: str, notes: Sequence[str]) -> Iterator[str]:
     found = commit_of(os.path.dirname(os.path.abspath(result.checked[0].path))) if result.checked else None
     commit = f", commit {found}" if found is not None else ""
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    yield f'<header><h1>{escaped(title)}</h1><p class="soft">{escaped(counted(len(result.checked), "file"))}{escaped(commit)}'
-    yield f"; perflint {escaped(version('perflint-torch'))}, {date}</p>"
+    made = f"{counted(len(result.checked), 'file')}{commit}; perflint {version('perflint-torch')}, {date}"
+    yield f'<header><h1>{escaped(title)}</h1><p class="soft">{escaped(made)}</p>'
     yield from (f"<p>{prose(note)}</p>" for note in notes)
     yield '</header><div class="cards">'
     yield from _cards(result)

@@ -124,7 +124,9 @@ def _speed(speed: dict[str, Any], number_of_pairs: int) -> str:
     found = verdict(speed["low"], speed["high"], speed["confidence"])
     per_second = f"\N{MULTIPLICATION SIGN} the {plural(speed['unit'])} per second"
     interval_ = f"from {speed['low']:.2f} to {speed['high']:.2f} {per_second} with {speed['confidence']:.0%} confidence"
-    of_runs = f"({counted(number_of_pairs, 'pair')} of runs); runs of the original alone differ by {speed['noise'] - 1:.0%}"
+    by = f"{speed['noise'] - 1:.0%}" if speed["noise"] < 2 else f"a factor of {speed['noise']:.1f}"
+    noise = f"runs of the original alone differ by {by}"
+    of_runs = f"({counted(number_of_pairs, 'pair')} of runs); {noise}"
     if found == "not shown":
         is_clear = not speed["low"] <= 1 <= speed["high"]
         why = (
