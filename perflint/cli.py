@@ -8,12 +8,15 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from perflint.interface import CLEAN, ERROR, FORMATS, INTERRUPTED
 from perflint.interrupts import noted
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -98,6 +101,17 @@ def cli() -> None:
         raise click.ClickException("the working directory does not exist any more; change to another one") from None
 
 
+def _rule_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What completes a list of rules, or the name of one."""
+    from perflint.completion import names
+
+    return names(incomplete, groups=isinstance(parameter, click.Option))
+
+
+_RULES: dict[str, Any] = {"metavar": "A,B", "multiple": True, "shell_complete": _rule_names}
+"""What options have in common that take rules and groups."""
+
+
 def _set_colour(ctx: click.Context, _: click.Parameter, choice: str) -> None:
     from perflint.report.terminal import wants_colour
 
@@ -154,9 +168,19 @@ def _shared(command: Command) -> Command:
     """The options of `check` and `fix`."""
     options = [
         click.argument("paths", nargs=-1),
-        click.option("--select", help="Run these rules or groups only; `all` is every rule.", metavar="A,B", multiple=True),
-        click.option("--extend-select", help="Run these rules or groups too.", metavar="A,B", multiple=True),
-        click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True),
+        click.option(
+            "--select",
+            help="Run these rules or groups only; `all` is every rule.",
+            metavar="A,B",
+            multiple=True,
+            shell_complete=_rule_names,
+        ),
+        click.option(
+            "--extend-select", help="Run these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
+        ),
+        click.option(
+            "--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True, shell_complete=_rule_names
+        ),
         click.option(
             "--unsafe-fixes/--no-unsafe-fixes",
             default=None,
@@ -292,7 +316,7 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
 
 
 @cli.command()
-@click.argument("rule")
+@click.argument("rule", shell_complete=_rule_names)
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @_colour
 def explain(rule: str, output_format: str) -> int:
@@ -343,9 +367,11 @@ def rules(output_format: str) -> int:
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes, too.")
-@click.option("--select", help="Fix these rules or groups only.", metavar="A,B", multiple=True)
-@click.option("--extend-select", help="Fix these rules or groups too.", metavar="A,B", multiple=True)
-@click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@click.option("--select", help="Fix these rules or groups only.", **_RULES)
+@click.option(
+    "--extend-select", help="Fix these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
+)
+@click.option("--ignore", help="Leave these rules or groups out.", **_RULES)
 @_assume
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
@@ -376,9 +402,11 @@ def verify(**options: Any) -> int:
 @cli.command(cls=_OfScript)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--select", help="Look for these rules or groups only.", metavar="A,B", multiple=True)
-@click.option("--extend-select", help="Look for these rules or groups too.", metavar="A,B", multiple=True)
-@click.option("--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True)
+@click.option("--select", help="Look for these rules or groups only.", **_RULES)
+@click.option(
+    "--extend-select", help="Look for these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
+)
+@click.option("--ignore", help="Leave these rules or groups out.", **_RULES)
 @click.option("--assume", help="Take these assumptions about the project for declared.", metavar="A,B", multiple=True)
 @click.option("--confirm", is_flag=True, help="Print which assumptions held, as a line for the configuration.")
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
@@ -400,6 +428,34 @@ def profile(**options: Any) -> int:
     from perflint.profile.command import run_command
 
     return run_command(options)
+
+
+@cli.command()
+@click.option("--yes", "-y", is_flag=True, help="Write all, and ask nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+def init(**options: bool) -> int:
+    """Set up the project of the working directory.
+
+    Offers a configuration, a baseline of what there is, and hooks for pre-commit. Each is shown before it is written; what
+    exists is added to, never overwritten.
+    """
+    from perflint.init import run_command
+
+    return run_command(**options)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print what completes perflint's commands, options and rule names in a SHELL.
+
+    Bash: put `eval "$(perflint completion bash)"` into ~/.bashrc; zsh: the same into ~/.zshrc, behind `compinit`; fish:
+    `perflint completion fish > ~/.config/fish/completions/perflint.fish`.
+    """
+    from perflint.completion import script
+
+    click.echo(script(shell, cli))
+    return CLEAN
 
 
 def run_for_tests(arguments: Sequence[str]) -> Any:

@@ -92,7 +92,7 @@ class Invocation:
 
     def watch(self) -> NoReturn:
         """Check and report at each change, until Ctrl-C."""
-        if self.fixing or self.add_ignores or self._reads_stdin or self.options["show_files"]:
+        if self.fixing or self.add_ignores or self.update_baseline or self._reads_stdin or self.options["show_files"]:
             raise click.UsageError("--watch reports only; it goes with neither fixing nor standard input")
         from perflint.run.watch import changes
 
@@ -109,7 +109,10 @@ class Invocation:
         try:
             with _user_errors():
                 run, found = self._start()
-                self.watched = run.watched(found)
+                watched = run.watched(found)
+                configured = map(run.configurations.of, watched.folders)
+                baselines = {config.resolved(config.baseline) for config in configured if config.baseline is not None}
+                self.watched = watched._replace(files=watched.files | baselines)
         except click.ClickException:
             if self.watched is None:
                 raise

@@ -131,3 +131,20 @@ def in_subprocess(
     paths = os.pathsep.join(str(path) for path in (ROOT, ROOT / "probe", ROOT / "rules", ROOT / "runtime"))
     environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=environment, timeout=HANG_S, check=False)
+
+
+def command_in(folder: Path) -> Path:
+    """Put the command `perflint` into a folder, as an installation would: for programs that look for it in PATH."""
+    command = folder / "perflint"
+    paths = os.pathsep.join(str(ROOT / name) for name in (".", "probe", "rules", "runtime"))
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" -P -m perflint "$@"\n')
+    command.chmod(0o755)
+    return command
+
+
+def git(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run git as nobody in particular; both of its outputs are in `stdout`."""
+    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    command, merged = ["git", *identity, *arguments], {**os.environ, **environment}
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, cwd=folder, env=merged, text=True, timeout=HANG_S, check=False, **both)

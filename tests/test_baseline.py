@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import textwrap
-from pathlib import Path
 
 import pytest
-from conftest import BAD, GOOD, Project, in_process, in_subprocess
+from conftest import BAD, GOOD, Project, git, in_process, in_subprocess
 
 from perflint.report.fingerprint import normalised
 
@@ -233,13 +231,6 @@ def test_what_is_no_code_has_no_normal_form() -> None:
 
 
 # -- what has changed ----------------------------------------------------------------------------------------------------
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Run git as nobody in particular."""
-    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import BAD, GOOD, HANG_S, ROOT, Project, in_process
+from conftest import BAD, GOOD, HANG_S, ROOT, Project, command_in, git, in_process
 
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(encoding="utf-8"), re.S)
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -26,20 +26,10 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
-def git(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run git as nobody in particular."""
-    identity = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
-    return run("git", *identity, *arguments, cwd=folder, **environment)
-
-
 @pytest.fixture
 def perflint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command, as it is installed."""
-    command = tmp_path_factory.mktemp("bin") / "perflint"
-    paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "probe", "rules", "runtime"))
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" -P -m perflint "$@"\n')
-    command.chmod(0o755)
-    return command
+    return command_in(tmp_path_factory.mktemp("bin"))
 
 
 # -- pre-commit ----------------------------------------------------------------------------------------------------------

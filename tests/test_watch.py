@@ -25,7 +25,7 @@ def session(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         monkeypatch.setattr(watch, "sleep", step)
         monkeypatch.chdir(project.root)
-        done = in_process("check", "--watch", "--output-format", "concise", *arguments)
+        done = in_process("check", "--watch", *arguments)
         assert done.exit_code == 130
         assert "Traceback" not in done.output
         return done.output.split("Watching for file changes.\n")[:-1]
@@ -35,7 +35,7 @@ def session(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 def rules_of(reports: list[str]) -> list[int]:
     """How often the bad file's rule is in each report."""
-    return [report.count("no-grad-without-call [*]") for report in reports]
+    return [report.count("no-grad-without-call: ") for report in reports]
 
 
 def test_each_change_is_reported_once(project: Project, session: Callable[..., list[str]]) -> None:
@@ -67,6 +67,17 @@ def test_a_named_file_may_vanish_and_return(project: Project, session: Callable[
     assert rules_of(reports) == [1, 0, 1]
 
 
+def test_the_baseline_is_watched_and_its_findings_are_left_out(project: Project, session: Callable[..., list[str]]) -> None:
+    project.write({"perflint.toml": 'baseline = "known.json"\n', "train.py": GOOD})
+    assert project.run("check", "--update-baseline").exit_code == 0
+    reports = session(
+        lambda: project.write({"train.py": BAD}),
+        lambda: project.run("check", "--update-baseline"),
+    )
+    assert rules_of(reports) == [0, 1, 0]
+    assert "1 known finding in known.json." in reports[2]
+
+
 def test_the_configuration_is_watched(project: Project, session: Callable[..., list[str]]) -> None:
     project.write({"pyproject.toml": "", "train.py": BAD})
     reports = session(
@@ -91,7 +102,9 @@ def test_a_configuration_that_is_broken_from_the_start_ends_it(project: Project)
     assert project.run("check", "--watch").exit_code == 2
 
 
-@pytest.mark.parametrize("option", ["--fix", "--diff", "--add-ignores", "--stdin-filename=x.py", "--show-files"])
+@pytest.mark.parametrize(
+    "option", ["--fix", "--diff", "--add-ignores", "--update-baseline", "--stdin-filename=x.py", "--show-files"]
+)
 def test_watching_only_reports(project: Project, option: str) -> None:
     done = project.run("check", "--watch", option)
     assert done.exit_code == 2

@@ -86,7 +86,7 @@ def load(path: str) -> Config:
     path = os.path.abspath(path)
     try:
         with open(path, "rb") as handle:
-            content = _toml(handle.read())
+            content = toml(handle.read())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -99,7 +99,13 @@ def load(path: str) -> Config:
     return parse(content, path)
 
 
-def _toml(text: bytes) -> dict[str, Any]:
+def toml(text: bytes) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        ValueError: it is none.
+
+    """
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -178,7 +184,7 @@ def _has_table(path: str) -> bool:
             text = handle.read()
         if b"perflint" not in text:
             return False
-        tool = _toml(text).get("tool", {})
+        tool = toml(text).get("tool", {})
     except (OSError, ValueError, RecursionError):
         return True
     return not isinstance(tool, dict) or "perflint" in tool
