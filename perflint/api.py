@@ -4,6 +4,8 @@ from perflint.facts import operations
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
+from perflint.facts.contents import items_of
+from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.differentiated import is_differentiated
 from perflint.facts.effectless import without_effect
 from perflint.facts.fears import (
@@ -51,6 +53,7 @@ from perflint.facts.proofs import (
     suspends,
     untimed,
 )
+from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.recurrent import (
     RECURRENT_CALL,
@@ -64,6 +67,7 @@ from perflint.facts.recurrent import (
     state_parts,
 )
 from perflint.facts.retention import kept_by
+from perflint.facts.roundtrips import WayBack, ways_back
 from perflint.facts.same_value import single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
 from perflint.facts.surgery import surgery
@@ -112,7 +116,7 @@ from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Impor
 from perflint.rule.obligations import Kind, Obligation
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout, keyword, words
+from perflint.source.words import any_layout, call_pattern, keyword, words
 
 __all__ = [
     "AUTOCAST",
@@ -186,11 +190,14 @@ __all__ = [
     "Tensor",
     "Text",
     "Value",
+    "WayBack",
     "add_keyword",
     "any_layout",
     "argument",
     "backward_below",
     "backward_in",
+    "call_pattern",
+    "called_from",
     "change_call",
     "comes_from_host",
     "delete_statement",
@@ -210,6 +217,7 @@ __all__ = [
     "insert_before",
     "inspects_itself",
     "is_blocking",
+    "is_conditional",
     "is_differentiated",
     "is_guard",
     "is_known_function",
@@ -220,6 +228,7 @@ __all__ = [
     "is_rnn",
     "is_scaler",
     "is_zero_state",
+    "items_of",
     "kept_by",
     "keyword",
     "may_record",
@@ -234,11 +243,14 @@ __all__ = [
     "origins",
     "path_of",
     "place_of",
+    "rate_of",
     "remove_keyword",
     "replace",
     "replace_statement",
     "rnn_calls",
     "rule",
+    "runs_per_item",
+    "same_for_all_items",
     "single_definition",
     "state_parts",
     "stays_as_is",
@@ -252,6 +264,7 @@ __all__ = [
     "unshared",
     "untimed",
     "untouched",
+    "ways_back",
     "without_cuda",
     "without_effect",
     "words",

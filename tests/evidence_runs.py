@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -35,11 +36,14 @@ ZEROING = {aten.zero_.default, aten._foreach_zero_.default}
 class Counting(AbstractContextManager[dict[str, Any]]):
     """What a run does, beyond what the probe counts. `counts` is complete when the run has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: bool) -> None:
         self.counts: Counter[str] = Counter()
         self._depth = 0
-        self._modes: list[AbstractContextManager[Any]] = [_Functions(self.counts), _Operations(self.counts)]
+        self._nodes = _AtOnce(self.counts, "graph nodes at once")
+        self._modes: list[AbstractContextManager[Any]] = [_Functions(self.counts, self._nodes), _Operations(self.counts)]
         self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor)
+        self._saved = _AtOnce(self.counts, "saved bytes at once")
+        self._counts_calls = calls
 
     def __enter__(self) -> dict[str, Any]:
         self._read_before = _bytes_read()
@@ -67,9 +71,12 @@ class Counting(AbstractContextManager[dict[str, Any]]):
         for mode in self._modes:
             mode.__enter__()
         self._saving.__enter__()
+        if self._counts_calls:
+            sys.setprofile(self._count_call)
         return self.counts
 
     def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
         self._saving.__exit__(*error)
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
@@ -77,7 +84,12 @@ class Counting(AbstractContextManager[dict[str, Any]]):
 
     def _pack(self, tensor: Tensor) -> Tensor:
         self.counts["bytes saved for backward"] += tensor.numel() * tensor.element_size()
-        return tensor.detach()  # not the tensor itself: an output that its own graph holds is never freed
+        packed = tensor.detach()
+        self._saved.lives(packed, tensor.numel() * tensor.element_size())
+        return packed  # not the tensor itself: an output that its own graph holds is never freed
+
+    def _count_call(self, frame: object, event: str, argument: object) -> None:
+        self.counts["Python calls"] += event in ("call", "c_call")
 
     def _enter_module(self, module: nn.Module, _: object) -> None:
         if self._depth == 0:
@@ -97,10 +109,26 @@ def _counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> C
     return call
 
 
+class _AtOnce:
+    """The most there is of something at any time: a size for each object that is alive."""
+
+    def __init__(self, counts: Counter[str], name: str) -> None:
+        self._counts, self._name, self._now = counts, name, 0
+
+    def lives(self, holder: object, size: int) -> None:
+        """Count a size for as long as an object lives."""
+        self._now += size
+        self._counts[self._name] = max(self._counts[self._name], self._now)
+        weakref.finalize(holder, self._ends, size).atexit = False
+
+    def _ends(self, size: int) -> None:
+        self._now -= size
+
+
 class _Functions(TorchFunctionMode):
-    def __init__(self, counts: Counter[str]) -> None:
+    def __init__(self, counts: Counter[str], nodes: _AtOnce) -> None:
         super().__init__()
-        self._counts = counts
+        self._counts, self._nodes = counts, nodes
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
@@ -112,7 +140,17 @@ class _Functions(TorchFunctionMode):
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and not torch.is_grad_enabled() and not result.is_inference():
             self._counts["tensors with a version counter, without autograd"] += 1
+        if isinstance(result, Tensor) and result.grad_fn is not None and _NODE not in result.grad_fn.metadata:
+            mark = result.grad_fn.metadata[_NODE] = _Mark()
+            self._nodes.lives(mark, 1)
         return result
+
+
+class _Mark:
+    """Lives as long as the node of a graph that holds it."""
+
+
+_NODE = "perflint"
 
 
 class _Operations(TorchDispatchMode):
@@ -144,6 +182,11 @@ def _bytes_read() -> int:
     return int(said.split()[1])
 
 
+def _counts_calls(rule: str) -> bool:
+    """Whether a rule's evidence is the number of calls, which take long to count."""
+    return '"Python calls"' in (measure.FIXTURES / rule / "evidence.toml").read_text(encoding="utf-8")
+
+
 def main() -> None:
     """Run everything and print the records."""
     import_ahead(*AHEAD)
@@ -153,7 +196,7 @@ def main() -> None:
         for version in measure.VERSIONS:
             try:
                 script = measure.Case(rule, "").script(version)
-                run = start(script, ["--device", "cpu"], version, "count", 1, Counting()).finish()
+                run = start(script, ["--device", "cpu"], version, "count", 1, Counting(_counts_calls(rule))).finish()
                 records[rule][version] = {**run.data, "output": run.output}
             except RuntimeError as error:
                 records[rule][version] = {"failed": str(error)}

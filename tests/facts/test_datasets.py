@@ -1,0 +1,90 @@
+"""Code that makes samples: what runs per item, what is the same for all items, what is under a condition."""
+
+from __future__ import annotations
+
+import pytest
+from ask import Program
+
+from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
+
+DATA = """
+import os
+from torch.utils.data import Dataset
+HERE = "data"
+
+class Rows(Dataset):
+    def __init__(self, path, paths):
+        self.path, self.paths, self.last = path, paths, None
+        self.prepare()
+    def prepare(self): pass
+    def __getitem__(self, index):
+        self.last = index
+        same = os.path.join(HERE, self.path)
+        other = self.paths[index]
+        return self.read(same), self.read_one(other), self.read_both(same), self.read_both(other)
+    def read(self, where): return where
+    def read_one(self, where): return where
+    def read_both(self, where): return where
+
+class NoDataset:
+    def __getitem__(self, index): return helper(index)
+
+def helper(index): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Rows.__getitem__", True),
+        ("Rows.read", True),
+        ("Rows.__init__", False),
+        ("Rows.prepare", False),
+        ("NoDataset.__getitem__", False),
+        ("helper", False),
+    ],
+)
+def test_what_runs_per_item(name: str, expected: bool) -> None:
+    program = Program(DATA)
+    assert runs_per_item(program.facts, program.scope(name)) is expected
+
+
+SAME = {
+    "a constant": ("'x'", True),
+    "an attribute": ("self.path", True),
+    "joined": ("os.path.join(HERE, self.path, f'{self.path}.npy')", True),
+    "an item of a table": ("self.path['x']", True),
+    "the index": ("index", False),
+    "an item by the index": ("self.paths[index]", False),
+    "a text of the index": ("f'{index}.npy'", False),
+    "set per item": ("self.last", False),
+    "a function's choice": ("choose(self.paths)", False),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_is_the_same_for_all_items(name: str) -> None:
+    text, expected = SAME[name]
+    program = Program(DATA.replace("other = self.paths[index]", f"other = self.paths[index]\n        {text}  #?"))
+    scope, node = program.at()
+    assert same_for_all_items(program.facts, scope, node) is expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("read", True), ("read_one", False), ("read_both", False)])
+def test_an_argument_is_the_same_if_all_callers_agree(name: str, expected: bool) -> None:
+    head = f"def {name}(self, where): "
+    program = Program(DATA.replace(f"{head}return where", f"{head}\n        where  #?"))
+    scope, node = program.at()
+    assert same_for_all_items(program.facts, scope, node) is expected
+
+
+def test_a_cache_that_is_filled_once_is_conditional() -> None:
+    program = Program("def f(self):\n    if self.x is None:\n        a  #?\n    b  #?\n")
+    assert is_conditional(*program.at(mark=1))
+    assert not is_conditional(*program.at(mark=2))
+
+
+def test_calls_are_followed_some_deep() -> None:
+    program = Program("def f(): g()\ndef g(): h()\ndef h(): f()\n")
+    assert [scope.name for scope in called_from(program.facts, program.scope("f"), 1)] == ["f", "g"]
+    assert [scope.name for scope in called_from(program.facts, program.scope("f"))] == ["f", "g", "h"]
