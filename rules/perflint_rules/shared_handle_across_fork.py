@@ -1,0 +1,85 @@
+"""Workers share one open file.
+
+## What it does
+Finds `DataLoader(...)` with workers over a dataset of the project whose `__init__` opens a file (`open`, `h5py.File`,
+`zipfile.ZipFile`, `tarfile.open`) that the code of a sample reads.
+
+## Why it is an error
+A forked worker inherits the open file with its position: when two workers seek and read, each may get what the other asked
+for. Where workers are spawned, the handle cannot be sent to them, and the loader raises.
+
+## Example
+```python
+class Records(Dataset):
+    def __init__(self, path):
+        self.file = open(path, "rb")
+
+    def __getitem__(self, index):
+        self.file.seek(index * 64)
+        return self.file.read(64)
+
+loader = DataLoader(Records("records.bin"), num_workers=2)
+```
+
+## Use instead
+```python
+class Records(Dataset):
+    def __init__(self, path):
+        self.path, self.file = path, None
+
+    def __getitem__(self, index):
+        if self.file is None:
+            self.file = open(self.path, "rb")
+        self.file.seek(index * 64)
+        return self.file.read(64)
+
+loader = DataLoader(Records("records.bin"), num_workers=2)
+```
+
+## When it stays silent
+Without workers or when their number is not known, with a `worker_init_fn`, and when a method opens the file later.
+
+## Fix safety
+There is no fix: when the file is opened is for you to say.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import DATA_LOADER, Code, Dataset, External, Finding, LoaderCall, Severity, flow_of, path_of, rule, words
+
+_OPENS = words("builtins.open io.open h5py.File zipfile.ZipFile tarfile.open netCDF4.Dataset tables.open_file")
+
+
+@rule(category="data-loading", severity=Severity.WARNING, calls=[DATA_LOADER], near=[("open(", "File("), ("__getitem__",)])
+def check(code: Code) -> Iterator[Finding]:
+    """Report each loader whose workers inherit an open file."""
+    for loader in code.loaders():
+        if not loader.workers or loader.gives("worker_init_fn") is not False:
+            continue
+        for dataset in loader.datasets:
+            handle = next(_shared(code, loader, dataset), None)
+            if handle is not None:
+                message = f"all workers seek and read in `{handle}`, which was opened before they start; open it in the worker"
+                yield code.finding(loader.call, message)
+
+
+def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[str]:
+    """The attributes that hold a file which `__init__` opens and nobody else, and that samples read."""
+    init = dataset.cls.methods.get("__init__")
+    if init is None:
+        return
+    for store in flow_of(init).stores:
+        name = path_of(store) or ""
+        if not isinstance(store, ast.Attribute) or not name.startswith("self."):
+            continue
+        values = [d.value for d in flow_of(init).definitions_at(store) if d.value is not None and not d.index]
+        opened = [v for v in values if isinstance(v, ast.Call) and _opens(code.at(init), v)]
+        if opened and len(dataset.cls.methods_assigning(store.attr)) == 1:
+            word = f"{name}".encode()
+            if any(word in scope.text for scope in loader.sample_code()):
+                yield name
+
+
+def _opens(code: Code, call: ast.Call) -> bool:
+    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _OPENS)
