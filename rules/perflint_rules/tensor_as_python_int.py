@@ -38,7 +38,8 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Road, Severity, rule
 
-_SIZES = frozenset(("one_hot", "repeat_interleave"))
+_OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
+"""What size-not-given and legacy-type-to-host report."""
 
 
 @rule(
@@ -55,7 +56,9 @@ def check(code: Code) -> Iterator[Finding]:
     known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
     for wait in waits:
         node = wait.node
-        if node in known or (isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _SIZES):
+        if node in known or (
+            isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _OTHERS
+        ):
             continue
         text = ast.unparse(node)[:50]
         message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"

@@ -1,0 +1,87 @@
+"""What a tensor's method returns is thrown away.
+
+## What it does
+Finds statements such as `x.to(device)`, `x.cuda()`, `x.float()` and `x.detach()` for a tensor, whose result nobody takes.
+
+## Why it is an error
+These methods leave the tensor as it is and return another one. The copy is made and dropped, and the tensor stays where it
+was. Modules are moved in place; tensors are not.
+
+## Example
+```python
+mask = torch.zeros(4)
+mask.to(device)
+```
+
+## Use instead
+```python
+mask = torch.zeros(4)
+mask = mask.to(device)
+```
+
+## When it stays silent
+For modules, and where it is not known that it is a tensor.
+
+## Fix safety
+Unsafe: the program goes on with another tensor than before.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    CannotRewrite,
+    Code,
+    Edit,
+    Finding,
+    Kind,
+    Obligation,
+    Severity,
+    Tensor,
+    any_layout,
+    replace_statement,
+    rule,
+)
+
+_METHODS = (
+    "to",
+    "cuda",
+    "cpu",
+    "float",
+    "double",
+    "half",
+    "long",
+    "int",
+    "bool",
+    "detach",
+    "contiguous",
+    "clone",
+    "view",
+    "unsqueeze",
+)
+_OTHER = Obligation(Kind.VALUE, "the program goes on with another tensor than before")
+_ALONE = any_layout(rb"(?:^|[\n;:])[\t\x20]*\w[\w.\[\]]*? \. (?:%s) \(" % "|".join(_METHODS).encode())
+
+
+@rule(category="transfer", severity=Severity.ERROR, needs=[(_ALONE,)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each tensor whose copy is dropped."""
+    for call in code.calls(*_METHODS):
+        statement = code.flow.parent.get(call)
+        if not isinstance(statement, ast.Expr) or not isinstance(call.func, ast.Attribute):
+            continue
+        tensor = call.func.value
+        if not isinstance(tensor, (ast.Name, ast.Attribute)) or not code.value(tensor).must_be(Tensor):
+            continue
+        name = ast.unparse(tensor)
+        message = f"`.{call.func.attr}()` leaves `{name}` as it is, and its result is dropped; assign it: `{name} = ...`"
+        yield code.finding(call, message, code.fix("assign it", _assigned(code, call), unless=[_OTHER]), [_OTHER])
+
+
+def _assigned(code: Code, call: ast.Call) -> Iterator[Edit]:
+    assert isinstance(call.func, ast.Attribute)
+    statement = code.flow.statement(call)
+    text = code.text(statement)
+    if "\n" in text:
+        raise CannotRewrite("the statement goes over several lines")
+    yield replace_statement(code.source, statement, f"{code.text(call.func.value)} = {text}")

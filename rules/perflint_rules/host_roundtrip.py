@@ -1,0 +1,60 @@
+"""A device tensor is copied to the host, and what is made of it back again, in the same step.
+
+## What it does
+Finds `.cpu()` and `.numpy()` of a device tensor in code that runs each step where the copy, or an array computed from it,
+becomes a tensor on the device again.
+
+## Why it is slow
+The CPU waits for the device, copies, computes on one core, and copies back, from pageable memory, which waits again: two waits
+and two copies for what a kernel does where the data is.
+
+## Example
+```python
+for x, y in loader:
+    scores = model(x.to(device))
+    ranks = np.argsort(scores.detach().cpu().numpy())
+    weights = torch.from_numpy(ranks).to(device)
+    (scores * weights).sum().backward()
+    optimizer.step()
+```
+
+## Use instead
+```python
+for x, y in loader:
+    scores = model(x.to(device))
+    weights = torch.argsort(scores.detach())
+    (scores * weights).sum().backward()
+    optimizer.step()
+```
+
+## When it stays silent
+When the copy does not come back in the same function, and when it is given to code that is not numpy's.
+
+## Fix safety
+There is no fix: numpy and torch differ in types, and in the order of equal elements.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, ReadKind, Severity, rule, ways_back
+
+
+@rule(
+    category="transfer",
+    costs=Cost.WAIT,
+    severity=Severity.WARNING,
+    needs=[(".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'"), ("from_numpy", "tensor(", "Tensor(", ".to(", ".cuda(")],
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each copy to the host that comes back."""
+    for read in code.reads():
+        if read.kind is not ReadKind.COPY or not code.is_hot(read.node):
+            continue
+        back = next(iter(ways_back(code.facts, code.scope, read.node)), None)
+        if back is not None:
+            row = back.call.lineno
+            what = "nothing is computed from it meanwhile" if back.bare else "numpy computes from it meanwhile"
+            message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
+            yield code.finding(read.node, message, waits=[read.node])

@@ -1,0 +1,64 @@
+"""A copy is asked not to wait, and waits.
+
+## What it does
+Finds `torch.from_numpy(a).to(device, non_blocking=True)`, also of `torch.tensor(...)`, `torch.zeros(...)` and the like, in
+code that runs each step.
+
+## Why it is slow
+Only copies from pinned memory run beside the CPU. From pageable memory the driver first copies to a staging buffer of its
+own, and the call returns when that is done: `non_blocking=True` changes next to nothing.
+
+## Example
+```python
+for x, y in loader:
+    noise = torch.from_numpy(np.random.rand(8)).to(device, non_blocking=True)
+    out = model(noise)
+```
+
+## Use instead
+```python
+for x, y in loader:
+    noise = torch.from_numpy(np.random.rand(8)).to(device)
+    out = model(noise)
+```
+or build it on the device (`device=device`), or in the loader, which pins what it collates.
+
+## When it stays silent
+For batches of a loader, which may be pinned, with `pin_memory`, and outside of code that runs each step.
+
+## Fix safety
+There is no fix: nothing is gained by leaving the argument out.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, External, Finding, Severity, any_layout, argument, rule, words
+
+_PAGEABLE = words(
+    "torch.from_numpy torch.tensor torch.as_tensor torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange"
+)
+
+
+@rule(
+    category="transfer",
+    costs=Cost.COPY,
+    severity=Severity.INFO,
+    needs=[("non_blocking=True",), (any_layout(rb"\b(?:from_numpy|tensor|zeros|ones|full|rand|randn|arange) \("),)],
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each copy that cannot run beside the CPU."""
+    for call in code.calls("to", "cuda"):
+        asked = argument(call, None, "non_blocking")
+        if not isinstance(call.func, ast.Attribute) or not isinstance(asked, ast.Constant) or asked.value is not True:
+            continue
+        made = call.func.value
+        if isinstance(made, ast.Call) and not made.keywords and code.is_hot(call) and _is_pageable(code, made):
+            yield code.finding(
+                call, "`non_blocking=True` has no effect on pageable memory; make the tensor on the device, or in the loader"
+            )
+
+
+def _is_pageable(code: Code, made: ast.Call) -> bool:
+    return code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _PAGEABLE)

@@ -1,0 +1,74 @@
+"""The CPU waits for the device once for each parameter.
+
+## What it does
+Finds reads of device values (`.item()`, `.cpu()`, a condition on a tensor) in a loop over the parameters of a model that runs
+each step: gradient norms, checks for nan, histograms.
+
+## Why it is slow
+A model of 200 parameters waits 200 times per step, and computes one small kernel between two waits. One kernel for all of
+them, and one read, give the same: `torch.nn.utils.get_total_norm`, `clip_grad_norm_`, or `torch.stack` of all norms.
+
+## Example
+```python
+for x, y in loader:
+    criterion(model(x.to(device)), y.to(device)).backward()
+    for p in model.parameters():
+        if torch.isnan(p.grad).any():
+            raise RuntimeError("nan")
+    optimizer.step()
+```
+
+## Use instead
+```python
+for step, (x, y) in enumerate(loader):
+    criterion(model(x.to(device)), y.to(device)).backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if step % 100 == 0 and torch.isnan(norm):
+        raise RuntimeError("nan")
+    optimizer.step()
+```
+
+## When it stays silent
+Under a guard such as `step % 100 == 0`, once per epoch, and for reads that only feed a total or a log, which item-every-step
+reports.
+
+## Fix safety
+There is no fix: norms that are joined are rounded in another order.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import IDLE_SINKS, Code, Cost, Finding, HostRead, Rate, ReadKind, Severity, Sink, rate_of, rule
+
+
+@rule(
+    category="device-sync",
+    costs=Cost.WAIT,
+    severity=Severity.WARNING,
+    needs=[
+        ("parameters(", "param_groups", "state_dict("),
+        ("for",),
+        ("if", "assert", ".item(", ".cpu(", ".numpy(", ".tolist("),
+    ],
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report the first wait in each loop over parameters."""
+    seen: set[ast.AST] = set()
+    for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
+        loop = code.flow.loop(read.node)
+        if loop is None or loop.node in seen or not code.is_hot(read.node) or _is_told_elsewhere(code, read):
+            continue
+        if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
+            seen.add(loop.node)
+            message = (
+                f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; compute one number for all"
+            )
+            yield code.finding(read.node, message, waits=[read.node])
+
+
+def _is_told_elsewhere(code: Code, read: HostRead) -> bool:
+    """Whether item-every-step reports the read: nothing in the step needs it."""
+    sinks = code.sinks(read.node) if read.kind is not ReadKind.TRUTH else frozenset()
+    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}
