@@ -1,0 +1,140 @@
+"""A running total keeps the graph of every step alive.
+
+## What it does
+Finds `total += loss`, `total = total + loss` and `losses.append(loss)` behind `loss.backward()` in a training loop, where
+nobody runs a backward pass through the sum.
+
+## Why it costs memory
+The total is a tensor that belongs to the graphs of all steps so far. The backward pass has freed what they saved, but the
+nodes stay, each with its Python and C++ objects, and what functions of one's own keep in `ctx`: memory grows with every step,
+until the total is dropped, and dropping a chain of thousands of nodes takes time, too.
+
+## Example
+```python
+total = 0.0
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss
+print(f"{float(total):.3f}")
+```
+
+## Use instead
+```python
+total = 0.0
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+print(f"{float(total):.3f}")
+```
+
+## When it stays silent
+When the backward pass comes later or runs through the sum, with `retain_graph=True`, without autograd, and for totals of
+`.item()` and `.detach()`.
+
+## Fix safety
+Safe for a total that starts at a literal number, where every use of it drops the graph: comparisons, `float`, `.item()`.
+Unsafe when it is returned, printed, or given to code that is not known: `requires_grad` and the text of a printed tensor
+change.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    GradUse,
+    Kind,
+    Literal,
+    LoopKind,
+    Obligation,
+    Severity,
+    any_layout,
+    graph_ends,
+    is_differentiated,
+    replace,
+    rule,
+)
+
+_ADDS = any_layout(rb"\+= |\+ |append \(")
+
+
+@rule(
+    category="memory",
+    costs=Cost.MEMORY,
+    severity=Severity.WARNING,
+    needs=[("backward(",), ("+=", "append(", _ADDS)],
+    fixes=True,
+    steps=True,
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each loss that is added up, or kept, with its graph."""
+    for loss, kept in _accumulated(code):
+        loop = code.step_loop(loss)
+        if loop is None or code.step_loops().get(loop) is not LoopKind.TRAIN or code.grad_is_off(loss):
+            continue
+        if not is_differentiated(code.facts, code.scope, loss) or _is_retained(code):
+            continue
+        ends = graph_ends(code.facts, code.scope, loss)
+        if any(end.use is GradUse.BACKWARD and end.node is not None and not _is_its_own(code, end.node, loss) for end in ends):
+            continue
+        missing = [Obligation(Kind.GRADIENT, end.note) for end in ends if end.use is not GradUse.BACKWARD]
+        missing += (
+            [] if _starts_as_number(code, kept) else [Obligation(Kind.VALUE, f"`{kept.id}` may be a tensor to begin with")]
+        )
+        message = f"`{kept.id}` keeps the graph of every step alive; add `{loss.id}.detach()`"
+        yield code.finding(loss, message, code.fix("detach it", _detached(code, loss), unless=missing), missing)
+
+
+def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.Name]]:
+    """What is added to a variable or appended to a list, and the variable."""
+    for node in code.flow.order:
+        match node:
+            case ast.AugAssign(op=ast.Add(), target=ast.Name() as kept, value=value):
+                added: ast.expr | None = value
+            case ast.Assign(targets=[ast.Name() as kept], value=ast.BinOp(ast.Name(id=same), ast.Add(), value)) if (
+                same == kept.id
+            ):
+                added = value
+            case ast.Call(func=ast.Attribute(value=ast.Name() as kept, attr="append"), args=[value]):
+                added = value
+            case _:
+                continue
+        if isinstance(added, ast.BinOp) and isinstance(added.op, (ast.Mult, ast.Div)):
+            added = added.left
+        if isinstance(added, ast.Name):
+            yield added, kept
+
+
+def _is_its_own(code: Code, backward: ast.AST, loss: ast.Name) -> bool:
+    """Whether a backward pass comes before the loss is added up."""
+    return backward in code.flow.order and code.flow.order[backward] < code.flow.order[loss]
+
+
+def _is_retained(code: Code) -> bool:
+    return any(k.arg in ("retain_graph", "create_graph") for call in code.calls("backward") for k in call.keywords)
+
+
+def _starts_as_number(code: Code, kept: ast.Name) -> bool:
+    """Whether a total begins as a number, or a list as an empty one."""
+    first = [d for d in code.flow.definitions_of(kept.id) if d.kind != "augmented" and d.value is not None]
+    begins = [d.value for d in first if d.value is not None and not _mentions(d.value, kept.id)]
+    return bool(begins) and all(
+        (isinstance(v, ast.List) and not v.elts) or code.value(v).must(lambda a: isinstance(a, Literal)) for v in begins
+    )
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+def _detached(code: Code, loss: ast.Name) -> Iterator[Edit]:
+    yield replace(code.source, loss, f"{loss.id}.detach()")

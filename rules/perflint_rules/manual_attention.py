@@ -1,0 +1,126 @@
+"""Attention is written out: the matrix of queries by keys is kept in memory.
+
+## What it does
+Finds `softmax(q @ k.transpose(-2, -1) ...)` whose result, perhaps after a dropout, is multiplied by values, in a forward pass.
+
+## Why it costs memory and time
+The scores, their softmax and the dropped ones are each a tensor of length times length, kept for the backward pass, and
+written and read by a kernel each. `scaled_dot_product_attention` computes the same in one kernel that never stores them.
+
+## Example
+```python
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        weights = torch.softmax(q @ k.transpose(-2, -1) / 8.0, dim=-1)
+        return weights @ v
+```
+
+## Use instead
+```python
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+```
+
+## When it stays silent
+When the weights are used for something else, too (returned, kept, shown), for torch below 2.0, and where the scores are not
+the product of two tensors of which one is transposed.
+
+## Fix safety
+There is no fix: it rounds differently, a row that is masked as a whole gives zeros instead of nan, and dropout draws other
+numbers.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from perflint.api import Code, Cost, Finding, Severity, any_layout, rule, words
+
+_PASSED_ON = words("dropout attn_dropout attention_dropout attn_drop drop masked_fill type_as to float half contiguous")
+_TURNS = words("transpose t permute mT T swapaxes")
+
+
+@rule(
+    category="memory",
+    costs=Cost.MEMORY,
+    severity=Severity.INFO,
+    needs=[("softmax(",), ("@", "matmul(", "bmm("), (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"),)],
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each softmax of products that is multiplied again."""
+    if code.facts.versions.get("torch", Version("2.0")) < Version("2.0"):
+        return
+    for call in code.calls("softmax"):
+        scores = _scores(call)
+        if scores is not None and _is_product_of_turned(code, scores, 6) and _is_multiplied(code, call, 4):
+            message = (
+                "the matrix of queries by keys is stored and kept for the backward pass; use `scaled_dot_product_attention`"
+            )
+            yield code.finding(call, message)
+
+
+def _scores(call: ast.Call) -> ast.expr | None:
+    """What a softmax is taken of: its first argument, or its receiver."""
+    if call.args and not isinstance(call.args[0], (ast.Constant, ast.UnaryOp)):
+        return call.args[0]
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def _bound_to(code: Code, node: ast.expr) -> list[ast.expr]:
+    """The expressions that a name may stand for."""
+    return [d.value for d in code.flow.reaching.get(node, ()) if d.value is not None and not d.index and d.kind == "assign"]
+
+
+def _is_product_of_turned(code: Code, node: ast.expr, depth: int) -> bool:
+    """Whether scores are `q @ k.transpose(...)`, scaled, masked or with something added."""
+    if depth == 0:
+        return False
+    factors = _factors(node)
+    if factors:
+        return any(_is_turned(code, factor) for factor in factors)
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_product_of_turned(code, left, depth - 1) or _is_product_of_turned(code, right, depth - 1)
+        case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _PASSED_ON:
+            return _is_product_of_turned(code, value, depth - 1)
+        case ast.Name():
+            return any(_is_product_of_turned(code, value, depth - 1) for value in _bound_to(code, node))
+    return False
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    """The two factors of a product of matrices."""
+    match node:
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+            return [left, right]
+        case ast.Call(func=ast.Attribute(attr="matmul" | "bmm"), args=[left, right]):
+            return [left, right]
+        case ast.Call(func=ast.Attribute(value=left, attr="matmul" | "bmm"), args=[right]):
+            return [left, right]
+    return []
+
+
+def _is_turned(code: Code, node: ast.expr) -> bool:
+    found = [node, *(_bound_to(code, node) if isinstance(node, ast.Name) else [])]
+    return any(isinstance(part, ast.Attribute) and part.attr in _TURNS for value in found for part in ast.walk(value))
+
+
+def _is_multiplied(code: Code, node: ast.expr, depth: int) -> bool:
+    """Whether the weights are the left factor of a product of matrices, and nothing else becomes of them."""
+    parent = code.flow.parent.get(node)
+    match parent:
+        case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)) if depth and name in _PASSED_ON:
+            return _is_multiplied(code, parent, depth - 1)
+        case ast.Attribute(attr="matmul" | "bmm"):
+            return True
+        case ast.Attribute(attr=name) if depth and name in _PASSED_ON:
+            call = code.flow.parent.get(parent)
+            return isinstance(call, ast.Call) and _is_multiplied(code, call, depth - 1)
+        case ast.Assign(targets=[ast.Name() as name]) if depth:
+            uses = [use for d in code.flow.definitions_at(name) for use in code.flow.uses[d]]
+            return len(uses) == 1 and _is_multiplied(code, uses[0], depth - 1)
+        case ast.expr():
+            return node in _factors(parent)[:1]
+    return False
