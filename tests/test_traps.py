@@ -36,6 +36,7 @@ TRAPS: dict[str, dict[str, str]] = {
 
 CHANGED_BY_UNSAFE_FIXES = {
     "T050": ("no-grad-to-inference-mode", "raise when autograd meets them later"),
+    "T070": ("conv-bias-before-norm", "layers that are made later draw other initial values"),
     "T060": ("zero-grad-to-zeros", "AdamW's weight decay moved an unused parameter"),
 }
 """The traps that unsafe fixes walk into: the rule, and the words with which its page says so."""

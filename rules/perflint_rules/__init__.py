@@ -8,6 +8,7 @@ CATEGORIES = {
     "optimizer": "Gradients and the optimizer's step",
     "distributed": "Several GPUs and processes",
     "autograd": "Graphs that nobody uses, and tensors without one where it is needed",
+    "precision": "Mixed precision and its scaler",
     "hidden-state": "States of recurrent layers",
 }
 """What the rules here are about; also names to select them by."""

@@ -1,0 +1,87 @@
+"""Gradients are clipped while they are still scaled.
+
+## What it does
+Finds `clip_grad_norm_` and `clip_grad_value_` between `scaler.scale(loss).backward()` and `scaler.step(optimizer)` without
+`scaler.unscale_(optimizer)`.
+
+## Why it is an error
+The gradients are then thousands of times too large, so nearly every step is clipped, and after the scaler has divided them
+they are thousands of times too small: a norm of 5420 was clipped to 1, where the real one was 5.29.
+
+## Example
+```python
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    loss = criterion(model(x), y)
+    scaler.scale(loss).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## Use instead
+```python
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    loss = criterion(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+```
+
+## When it stays silent
+When the function, or the file, names `unscale_` anywhere, and when the backward pass runs without the scaler.
+
+## Fix safety
+Unsafe: the program computes something else, which is the point.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import CannotRewrite, Code, Edit, Finding, Kind, Obligation, Severity, insert_before, is_scaler, rule
+
+_CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_")
+_OTHER = Obligation(Kind.NUMBERS, "other gradients are clipped")
+
+
+@rule(category="precision", severity=Severity.ERROR, calls=_CLIPS, needs=[(".scale(",), (".step(",)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each clipping of scaled gradients."""
+    if b"unscale_" in code.source.body:
+        return
+    order = code.flow.order
+    scaled = [call for call in code.calls("scale") if _of_scaler(code, call) and _is_differentiated(code, call)]
+    steps = [call for call in code.calls("step") if _of_scaler(code, call) and len(call.args) == 1]
+    for call in code.calls_to(*_CLIPS):
+        after = next(
+            (step for step in steps if order[step] > order[call] and code.flow.loop(step) is code.flow.loop(call)), None
+        )
+        before = [s for s in scaled if order[s] < order[call] and code.flow.loop(s) is code.flow.loop(call)]
+        if before and after is not None:
+            message = "the gradients are still scaled, so they are clipped thousands of times too early; unscale them first"
+            yield code.finding(
+                call, message, code.fix("unscale them first", _unscaled(code, call, after), unless=[_OTHER]), [_OTHER]
+            )
+
+
+def _of_scaler(code: Code, call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and code.value(call.func.value).may(is_scaler)
+
+
+def _is_differentiated(code: Code, call: ast.Call) -> bool:
+    parent = code.flow.parent.get(call)
+    return isinstance(parent, ast.Attribute) and parent.attr == "backward"
+
+
+def _unscaled(code: Code, call: ast.Call, step: ast.Call) -> Iterator[Edit]:
+    statement = code.flow.statement(call)
+    if (
+        not isinstance(statement, (ast.Expr, ast.Assign))
+        or code.flow.block[statement] is not code.flow.block[code.flow.statement(step)]
+    ):
+        raise CannotRewrite("the step stands in another block")
+    assert isinstance(step.func, ast.Attribute)
+    yield insert_before(code.source, statement, f"{code.text(step.func.value)}.unscale_({code.text(step.args[0])})")
