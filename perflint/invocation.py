@@ -279,7 +279,7 @@ class Invocation:
 
     def _report(self, run: Run, found: Found, result: Result) -> int:
         if self.add_ignores:
-            return self._add_ignores(found, result)
+            return self._add_ignores(run, found, result)
         if self.options["diff"]:
             self._print_patches(result)
             self._summarise(run, result, err=True)
@@ -388,12 +388,13 @@ class Invocation:
         """What a reader has to know of the findings that are left out."""
         return [*self.notes, *(self.ranking.notes() if self.ranking is not None else ())]
 
-    def _add_ignores(self, found: Found, result: Result) -> int:
-        from perflint.fix.fixer import WriteError, write
+    def _add_ignores(self, run: Run, found: Found, result: Result) -> int:
+        from perflint.fix.fixer import WriteError, write, writer
         from perflint.report.text import printable
         from perflint.rule.finding import ENGINE
         from perflint.rule.suppress import with_ignores
         from perflint.run.run import shown
+        from perflint.source.cells import CannotWriteBack
 
         paths = {shown(path): path for path in found.files}
         added = 0
@@ -404,8 +405,9 @@ class Invocation:
             path = paths[checked.path]
             source = checked.source
             try:
-                write(path, source.encode(source.raw), source.encode(with_ignores(source, findings)))
-            except WriteError as error:
+                with_text = writer(source, run.read(path))
+                write(path, with_text(source.raw), with_text(with_ignores(source, findings)))
+            except (WriteError, CannotWriteBack) as error:
                 raise click.ClickException(printable(f"{checked.path}: {error}")) from None
             added += len(findings)
         click.echo(f"Added suppressions for {added} findings.", err=True)

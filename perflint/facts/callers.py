@@ -37,6 +37,7 @@ from perflint.facts.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS
+from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import is_renamed, stands_in_code
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import NO_MEMBER, any_layout, call_pattern
@@ -172,9 +173,9 @@ class Callers:
         project = self._inference.project
         if scope.parent is not None:
             return False
-        if project.is_named_in_notebook(name):
-            return True
         path = scope.module.source.path
+        if not path.endswith(SUFFIX) and project.is_named_in_notebook(name):
+            return True
         importers = project.importers(path)
         files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
         return any(project.holds(file, _FOUND_BY_NAME) or self._takes_from_modules(file) for file in files)

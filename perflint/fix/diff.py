@@ -1,4 +1,4 @@
-"""Unified diffs that `git apply` and `patch` accept."""
+"""Unified diffs that `git apply` and `patch` accept; of notebooks, those of their cells."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.run.result import FixedFile
+from perflint.source.cells import SUFFIX
 
 _UNSAFE = re.compile(rb'[\x00-\x1f\x7f"\\]')
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -17,9 +18,29 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 def patch(fixed: FixedFile) -> Iterator[bytes]:
     """The lines of a patch, with the line ends of the file."""
-    name = os.fsencode(fixed.path.replace(os.sep, "/").lstrip("/"))
+    if fixed.path.endswith(SUFFIX):
+        yield from _patch_of_cells(fixed)
+    else:
+        yield from _patch(fixed.path, fixed.before, fixed.after)
+
+
+def _patch_of_cells(fixed: FixedFile) -> Iterator[bytes]:
+    """A patch for each cell of a notebook: to read, for no tool can apply it."""
+    from perflint.source.notebook import Notebook
+
+    for old, new in zip(Notebook.parse(fixed.before).cells, Notebook.parse(fixed.after).cells, strict=True):
+        if old != new:
+            yield from _patch(f"{fixed.path}:cell {old.number}", _whole_lines(old.source), _whole_lines(new.source))
+
+
+def _whole_lines(source: str) -> bytes:
+    return source.encode("utf-8", "replace") + (b"" if source.endswith("\n") else b"\n")
+
+
+def _patch(path: str, old_data: bytes, new_data: bytes) -> Iterator[bytes]:
+    name = os.fsencode(path.replace(os.sep, "/").lstrip("/"))
     old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
-    before, after = _lines(fixed.before), _lines(fixed.after)
+    before, after = _lines(old_data), _lines(new_data)
     yield b"--- " + old + b"\n"
     yield b"+++ " + new + b"\n"
     for line in list(difflib.diff_bytes(difflib.unified_diff, before, after, lineterm=b"\n"))[2:]:

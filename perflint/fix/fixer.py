@@ -25,6 +25,7 @@ from types import FrameType, ModuleType
 from perflint.project.files import read_file
 from perflint.rule.finding import Edit, Finding, Fix, Import, Permission
 from perflint.rule.suppress import without_suppression
+from perflint.source.cells import HIDDEN, CannotWriteBack
 from perflint.source.source import Source, tokens
 
 fcntl: ModuleType | None
@@ -125,11 +126,11 @@ def _overlap_themselves(spans: list[tuple[int, int]]) -> bool:
 def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     """Apply fixes to the state if the result holds; else leave the state alone."""
     edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
-    imports = [wanted for f in chosen if f.fix is not None for wanted in f.fix.imports]
     newline = state.source.newline if len(set(_LINE_END.findall(state.source.raw))) == 1 else ""
     raw = apply_edits(state.source.raw, [_with_line_ends(edit, newline) for edit in edits])
     try:
-        raw = add_imports(Source(state.source.path, raw), imports)
+        imports = [(_cell(state.source, f.fix), wanted) for f in chosen if f.fix is not None for wanted in f.fix.imports]
+        raw = _with_imports(Source(state.source.path, raw), imports)
         ast.parse(raw.decode())
         keeps_comments = _comments(state.source.raw) == _comments(raw)
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
@@ -180,7 +181,7 @@ def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[
 
 
 def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
-    """The text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
+    """A text with the imports that fixes need: merged into an existing `from` import, else behind the module's docstring
     and its `__future__` imports.
     """
     raw = source.raw
@@ -189,6 +190,37 @@ def add_imports(source: Source, imports: Sequence[Import]) -> bytes:
         if not _is_imported(tree, wanted):
             raw = _with_import(Source(source.path, raw), tree, wanted)
     return raw
+
+
+def _cell(source: Source, fix: Fix) -> int | None:
+    """The number of the cell that a fix changes first, in a notebook."""
+    head = source.cells.at(fix.edits[0].start) if source.cells is not None and fix.edits else None
+    return head.number if head is not None else None
+
+
+def _with_imports(source: Source, imports: Sequence[tuple[int | None, Import]]) -> bytes:
+    """A text with the imports that fixes need; in a notebook those of each cell, unless one above it has them."""
+    if source.cells is None:
+        return add_imports(source, [wanted for _, wanted in imports])
+    pieces: list[bytes] = []
+    trees: list[ast.Module] = []
+    for head in source.cells.heads:
+        cell = source.body[head.start : head.end]
+        trees.append(ast.parse(cell))
+        missing = [i for number, i in imports if number == head.number and not any(_is_imported(tree, i) for tree in trees)]
+        first = _behind_magics(cell)
+        pieces += [source.line(head.row).encode(), b"\n", cell[:first], add_imports(Source("", cell[first:]), missing)]
+    return b"".join(pieces)
+
+
+def _behind_magics(cell: bytes) -> int:
+    """Where the code of a cell begins whose first lines say how it is run."""
+    at = 0
+    for line in cell.splitlines(keepends=True):
+        if HIDDEN.encode() + b"%%" not in line:
+            break
+        at += len(line)
+    return at
 
 
 def _is_imported(tree: ast.Module, wanted: Import) -> bool:
@@ -265,7 +297,7 @@ def complete(source: Source, fix: Fix) -> list[Edit]:
 
     """
     newline = source.newline if len(set(_LINE_END.findall(source.raw))) == 1 else ""
-    added = [_insertion(source.raw, add_imports(source, [wanted])) for wanted in dict.fromkeys(fix.imports)]
+    added = [_insertion(source.raw, _with_imports(source, [(_cell(source, fix), wanted)])) for wanted in dict.fromkeys(fix.imports)]
     return [*(edit for edit in added if edit is not None), *(_with_line_ends(edit, newline) for edit in fix.edits)]
 
 
@@ -291,6 +323,24 @@ _CHANGED = "the file was changed while it was being fixed; run perflint again"
 
 class WriteError(Exception):
     """A fixed file could not be written; the file on disk is as it was."""
+
+
+def writer(source: Source, data: bytes | None) -> Callable[[bytes], bytes]:
+    """What makes the bytes of a file of a text of it. data: the present bytes, of which a notebook keeps all but its text.
+
+    Raises:
+        CannotWriteBack: the file is a notebook, and has another text than `source` by now.
+
+    """
+    if source.cells is None:
+        return source.encode
+    from perflint.source.notebook import Notebook, NotebookError
+
+    with contextlib.suppress(NotebookError):
+        notebook = Notebook.parse(data or b"")
+        if notebook.text == source.raw:
+            return notebook.with_text
+    raise CannotWriteBack(_CHANGED)
 
 
 def write(path: str, expected: bytes, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Which files a run is about: paths from the command line to Python files, with .gitignore and excludes honoured."""
+"""Which files a run is about: from paths to Python files and notebooks, with .gitignore and excludes honoured."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from perflint.project.config import Config
 from perflint.project.files import read_file
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
+from perflint.source.cells import SUFFIX
 from perflint.source.words import words
 
 DEFAULT_EXCLUDES = sorted(
@@ -150,7 +151,7 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
         inner: list[tuple[str, list[tuple[str, Ignores]]]] = []
         for entry in entries:
             is_directory = entry.is_dir(follow_symlinks=False)
-            if not is_directory and not entry.name.endswith((".py", ".pyw")):
+            if not is_directory and not entry.name.endswith((".py", ".pyw", SUFFIX)):
                 continue
             if _is_excluded(entry.path, is_directory, excludes, base, specs):
                 continue

@@ -7,6 +7,8 @@ import os
 import re
 import stat
 
+from perflint.source.cells import SUFFIX
+
 _REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
 
 Stat = tuple[int, int, int]
@@ -14,6 +16,14 @@ Stat = tuple[int, int, int]
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 """A larger file is not read: nobody writes one by hand, and one string of 15 MB took 1.9 GB to find its end."""
+
+MAX_NOTEBOOK_BYTES = 64 * 1024 * 1024
+"""The same for a notebook, most of which are pictures."""
+
+
+def max_bytes(path: str) -> int:
+    """How large a file may be that is read."""
+    return MAX_NOTEBOOK_BYTES if path.endswith(SUFFIX) else MAX_FILE_BYTES
 
 
 def read_file(path: str) -> bytes | None:
@@ -30,7 +40,7 @@ def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
     try:
         with open(path, "rb", buffering=0, opener=_without_waiting) as handle:
             about = os.fstat(handle.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+            if not stat.S_ISREG(about.st_mode) or about.st_size > max_bytes(path):
                 return None
             return handle.read(), (about.st_size, about.st_mtime_ns, about.st_ctime_ns)
     except (OSError, ValueError):
@@ -58,8 +68,8 @@ def why_unreadable(path: str) -> str:
         about = None
     if about is not None and not stat.S_ISREG(about.st_mode):
         return "this is no regular file; `-` reads from standard input"
-    if about is not None and about.st_size > MAX_FILE_BYTES:
-        return f"the file is larger than {MAX_FILE_BYTES >> 20} MiB; leave it out with `exclude`"
+    if about is not None and about.st_size > max_bytes(path):
+        return f"the file is larger than {max_bytes(path) >> 20} MiB; leave it out with `exclude`"
     return "the file cannot be read; check that it exists and that you may read it"
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perflint.project.trace import Trace
+from perflint.source.cells import SUFFIX
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import TextFacts
 
@@ -31,6 +32,16 @@ MAX_BYTES_HELD = 20 * 1024 * 1024
 """File contents that a project keeps."""
 
 Reader = Callable[[str], "bytes | None"]
+
+
+def python_bytes(path: str, data: bytes | None) -> bytes | None:
+    """What there is of Python in the bytes of a file: all, but in a notebook."""
+    if data is None or not path.endswith(SUFFIX):
+        return data
+    from perflint.source.notebook import python_text
+
+    return python_text(data)
+
 
 Listing = tuple[Collection[str], Mapping[str, str]]
 """Files by absolute path, and what symbolic links to files lead to."""
@@ -81,13 +92,13 @@ class Texts:
         return frozenset(files), links
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file, from memory where they are held."""
+        """The bytes of a file, of a notebook its Python text, from memory where they are held."""
         self.trace.note("text", path)
         return self._read(path)
 
     def _read(self, path: str) -> bytes | None:
         if path not in self._contents:
-            data = self.reader(path)
+            data = python_bytes(path, self.reader(path))
             digest = text_digest(data)
             self.is_settled &= self._digests.setdefault(path, digest) == digest
             self._last_read[path] = digest

@@ -30,6 +30,6 @@ def narrow(result: Result, revision: str, folder: str) -> Iterator[str]:
 def _rows(checked: Checked, finding: Finding) -> tuple[int, int]:
     """The first and last row of a finding; all rows where git counts them in another way, or nobody can."""
     source = checked.source
-    if source is None or source.raw != source.body:
+    if source is None or source.cells is not None or source.raw != source.body:
         return 1, sys.maxsize
     return source.row_at(finding.start), source.row_at(max(finding.end - 1, finding.start))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.report.text import place
 from perflint.rule.finding import Finding, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
@@ -49,7 +50,7 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
         "filename": checked.path,
         "location": _location(checked.source, finding.start),
         "end_location": _location(checked.source, finding.end),
-        "cell": None,
+        "cell": checked.source.position(finding.start).cell if checked.source is not None else None,
         "fix": fix,
         "missing_proofs": list(finding.missing_proofs),
         "obligations": [{"kind": o.kind.value, "message": o.words} for o in finding.obligations],
@@ -85,7 +86,9 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 def github(result: Result) -> Iterator[str]:
     """GitHub workflow commands, which become annotations on a pull request."""
     for checked, finding in result.findings:
-        start, end = _location(checked.source, finding.start), _location(checked.source, finding.end)
+        at = place(checked, finding)
+        in_file = checked.source if at.cell is None else None  # rows of a cell are no rows of the file
+        start, end = _location(in_file, finding.start), _location(in_file, finding.end)
         properties = {
             "title": f"perflint ({finding.rule})",
             "file": checked.path,
@@ -95,7 +98,7 @@ def github(result: Result) -> Iterator[str]:
             "endColumn": end["column"],
         }
         listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
-        text = f"{checked.path}:{start['row']}:{start['column']}: {finding.rule}: {finding.message}"
+        text = f"{checked.path}:{at.line}:{at.column}: {finding.rule}: {finding.message}"
         yield f"::{_LEVELS[finding.severity]} {listed}::{_data(text)}"
 
 

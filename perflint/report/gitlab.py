@@ -20,11 +20,13 @@ def gitlab(report: Report) -> Iterator[str]:
     root = project_root(os.getcwd())[0]
     issues = []
     for (checked, finding), digest in zip(report.result.findings, digests(report.result, root), strict=True):
-        first = place(checked, finding)[0]
+        at = place(checked, finding)
+        first = at.row if at.cell is None else 1  # of a notebook no row of the file is known
         last = checked.source.row_at(max(finding.end - 1, finding.start)) if checked.source is not None else first
+        last = last if at.cell is None else first
         issues.append(
             {
-                "description": finding.message,
+                "description": finding.message if at.cell is None else f"{at.line}: {finding.message}",
                 "check_name": finding.rule,
                 "fingerprint": digest,
                 "severity": _SEVERITIES[finding.severity],

@@ -15,6 +15,7 @@ from perflint.rule.assumptions import ASSUMPTIONS
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, Checked
 from perflint.run.result import Result
+from perflint.source.source import Position
 
 _LEVELS = {Applicability.SAFE: "safe", Applicability.ASSUMING: "assume", Applicability.UNSAFE: "unsafe", None: "no fix"}
 _COLOURS = {"safe": "green", "assume": "cyan", "unsafe": "yellow", "no fix": "blue"}
@@ -62,10 +63,11 @@ class Flaw:
 
 @dataclass
 class Block:
-    """What is said of one function of a file, or of several of which there is the same to say."""
+    """What is said of one function of a file, or of several of which there is the same to say. cell: that of a notebook."""
 
     path: str
     functions: list[str]
+    cell: int | None = None
     budgets: list[Budget] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
 
@@ -73,6 +75,16 @@ class Block:
     def row(self) -> int:
         """Where to look first."""
         return min([budget.row for budget in self.budgets] or [row for flaw in self.flaws for row in flaw.rows])
+
+    @property
+    def file(self) -> str:
+        """What rows count in: the file, or the cell of a notebook."""
+        return self.path if self.cell is None else f"{self.path}:cell {self.cell}"
+
+    @property
+    def line(self) -> str:
+        """That row, as it is written behind the name of the file."""
+        return Position(self.row, 1, self.cell).line
 
 
 def blocks(result: Result) -> list[Block]:
@@ -84,31 +96,32 @@ def blocks(result: Result) -> list[Block]:
 
 
 def _of_file(checked: Checked, *, by_cost: bool) -> list[Block]:
-    found: dict[str, Block] = {}
-    same: dict[tuple[str, ...], list[Finding]] = {}
+    found: dict[tuple[int | None, str], Block] = {}
+    same: dict[tuple[int | None, str, tuple[str, ...]], list[Finding]] = {}
     for finding in checked.findings:
-        same.setdefault((finding.function, *_said(finding)), []).append(finding)
-    for (function, *_), findings in same.items():
-        block = found.setdefault(function, Block(checked.path, [function]))
-        block.flaws.append(Flaw(findings, [place(checked, finding)[0] for finding in findings]))
+        same.setdefault((place(checked, finding).cell, finding.function, _said(finding)), []).append(finding)
+    for (cell, function, _), findings in same.items():
+        block = found.setdefault((cell, function), Block(checked.path, [function], cell))
+        block.flaws.append(Flaw(findings, [place(checked, finding).row for finding in findings]))
     for budget in checked.budgets:
         if budget.written:
-            found.setdefault(budget.function, Block(checked.path, [budget.function])).budgets.append(budget)
+            block = Block(checked.path, [budget.function], budget.cell)
+            found.setdefault((budget.cell, budget.function), block).budgets.append(budget)
     for block in found.values():
         block.flaws.sort(key=lambda flaw: (-_cost(flaw), *flaw.order) if by_cost else flaw.order)
-    return _merged(sorted(found.values(), key=lambda block: block.row))
+    return _merged(sorted(found.values(), key=lambda block: (block.cell or 0, block.row)))
 
 
 def _merged(found: Iterable[Block]) -> list[Block]:
     """Functions of one file that have nothing but the same flaw become one block."""
     merged: list[Block] = []
-    alone: dict[tuple[str, ...], Block] = {}
+    alone: dict[tuple[int | None, tuple[str, ...]], Block] = {}
     for block in found:
         if block.budgets or len(block.flaws) > 1:
             merged.append(block)
             continue
         (flaw,) = block.flaws
-        first = alone.setdefault(_said(flaw.findings[0]), block)
+        first = alone.setdefault((block.cell, _said(flaw.findings[0])), block)
         if first is block:
             merged.append(block)
         else:
@@ -169,7 +182,7 @@ def grouped(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
 
 
 def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[str]:
-    head = click.style(printable(f"{block.path}:{block.row}"), bold=True)
+    head = click.style(printable(f"{block.path}:{block.line}"), bold=True)
     yield f"{head} {printable(_some([name for name in block.functions if name], MOST_NAMED))}".rstrip()
     for budget in block.budgets:
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""

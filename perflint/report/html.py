@@ -17,12 +17,12 @@ from perflint.report import grouped
 from perflint.report.appendix import appendix, link
 from perflint.report.grouped import Block, Flaw
 from perflint.report.statistics import counts
-from perflint.report.text import measured
+from perflint.report.text import measured, place
 from perflint.rule.finding import Cost, Finding
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Budget, Checked, StepWait
 from perflint.run.result import Result
-from perflint.source.source import Source
+from perflint.source.source import Position, Source
 from perflint.source.words import counted
 
 MOST_FLAWS = 1500
@@ -66,7 +66,7 @@ class _Places:
     """Names without folders of this machine, and the anchors of what was reported at a row: by a rule, or by any ("")."""
 
     root: str | None
-    anchors: dict[tuple[str, int, str], str] = field(default_factory=dict)
+    anchors: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     def name(self, path: str) -> str:
         """A file as the page names it: below the folder that holds all of them where it is not below the working directory."""
@@ -182,34 +182,39 @@ def _loops(result: Result, places: _Places) -> Iterator[str]:
 
 
 def _loop(checked: Checked, budget: Budget, places: _Places) -> Iterator[str]:
-    where = f"{places.name(checked.path)}:{budget.row}"
+    where = f"{places.name(checked.path)}:{budget.line}"
     yield f'<article class="loop" id="{anchor("loop", where)}">'
     yield f"<h3><code>{escaped(where)}</code> {escaped(budget.function)}</h3>"
     yield f"<p>{escaped(budget.waits)}</p>"
     waits = budget.timeline
-    marks = [Mark(str(wait.row), f"line {wait.row}: {HOW[wait.how]}", wait.times) for wait in waits]
+    rows = [_at(checked, wait.row) for wait in waits]
+    marks = [Mark(str(at.row), f"line {at.line}: {HOW[wait.how]}", wait.times) for at, wait in zip(rows, waits, strict=True)]
     lanes = [Lane("as written", [True] * len(waits)), Lane("safe fixes", [wait.fix != "safe" for wait in waits])]
     if budget.after_all < budget.after_safe:
         lanes.append(Lane("all fixes", [not wait.fix for wait in waits]))
     yield timeline(marks, lanes, f"{where}: {budget.waits}")
-    rows = ([*_wait(checked, wait, places)] for wait in waits)
+    told = ([*_wait(checked, wait, places)] for wait in waits)
     yield "<details><summary>The waits, in the order of the code</summary>"
-    yield from table(("line", "code", "why it waits", "fix"), rows)
+    yield from table(("line", "code", "why it waits", "fix"), told)
     yield "</details></article>"
+
+
+def _at(checked: Checked, row: int) -> Position:
+    """Where a row is; in a notebook within its cell."""
+    return checked.source.place(row) if checked.source is not None else Position(row, 1)
 
 
 def _wait(checked: Checked, wait: StepWait, places: _Places) -> Iterator[str]:
     is_here = not wait.file
     file = os.path.normpath(os.path.join(os.path.dirname(checked.path), wait.file)) if wait.file else ""
+    line = _at(checked, wait.line).line if is_here else str(wait.line)
     behind = (
-        ""
-        if is_here and wait.line == wait.row
-        else f" \N{RIGHTWARDS ARROW} {places.name(file) + ':' if file else ''}{wait.line}"
+        "" if is_here and wait.line == wait.row else f" \N{RIGHTWARDS ARROW} {places.name(file) + ':' if file else ''}{line}"
     )
-    yield f"<code>{wait.row}{escaped(behind)}</code>"
+    yield f"<code>{escaped(_at(checked, wait.row).line)}{escaped(behind)}</code>"
     yield f"<code>{escaped(checked.source.line(wait.line).strip())}</code>" if is_here and checked.source is not None else ""
     yield escaped(f"{HOW[wait.how]}, {wait.times} times" if wait.times > 1 else HOW[wait.how])
-    at = places.anchors.get((file or checked.path, wait.line, wait.rule))
+    at = places.anchors.get((file or checked.path, line, wait.rule))
     if wait.rule:
         name = f'<a href="#{at}">{escaped(wait.rule)}</a>' if at is not None else link(wait.rule)
         yield f"{_badge(KINDS[wait.fix])} {name}"
@@ -301,7 +306,7 @@ def _findings(result: Result, blocks: Sequence[Block], places: _Places) -> Itera
 def _block(block: Block, checked: Checked, places: _Places, flaws: Sequence[Flaw]) -> Iterator[str]:
     name = places.name(block.path)
     functions = ", ".join(dict.fromkeys(function for function in block.functions if function))
-    yield f'<article class="block"><h3><code>{escaped(name)}:{block.row}</code> {escaped(functions)}</h3>'
+    yield f'<article class="block"><h3><code>{escaped(name)}:{block.line}</code> {escaped(functions)}</h3>'
     for flaw in flaws:
         yield from _flaw(flaw, checked, functions, places)
     yield "</article>"
@@ -311,9 +316,9 @@ def _flaw(flaw: Flaw, checked: Checked, functions: str, places: _Places) -> Iter
     first = flaw.findings[0]
     name = places.name(checked.path)
     at = anchor("finding", name, flaw.rows[0], first.rule, first.start)
-    for row in flaw.rows:
-        places.anchors.setdefault((checked.path, row, first.rule), at)
-        places.anchors.setdefault((checked.path, row, ""), at)
+    for line in (place(checked, finding).line for finding in flaw.findings):
+        places.anchors.setdefault((checked.path, line, first.rule), at)
+        places.anchors.setdefault((checked.path, line, ""), at)
     words = (
         f"rule:{first.rule} cost:{_word(first.costs)} fix:{flaw.fix} {first.rate.value} in:{places.folder(checked.path)}. "
         f"{name} {functions} {flaw.message}"
@@ -348,7 +353,7 @@ def _code(flaw: Flaw, source: Source) -> Iterator[str]:
     else:
         lines = dict.fromkeys(row for finding in shown for row in _rows(source, finding))
         yield "<details><summary>the code</summary>"
-        yield from changed_lines([f" {row:>5}  {source.line(row)}" for row in lines])
+        yield from changed_lines([f" {source.place(row).row:>5}  {source.line(row)}" for row in lines])
     if len(flaw.findings) > len(shown):
         yield f'<p class="soft">And {counted(len(flaw.findings) - len(shown), "place")} more.</p>'
     yield "</details>"

@@ -38,15 +38,15 @@ def _suite(checked: Checked) -> ElementTree.Element:
     suite = ElementTree.Element("testsuite", name=name)
     errors = 0
     for finding in checked.findings:
-        row, column = place(checked, finding)
+        at = place(checked, finding)
         case = ElementTree.SubElement(
-            suite, "testcase", name=f"{finding.rule} ({row}:{column})", classname=name, file=name, line=str(row)
+            suite, "testcase", name=f"{finding.rule} ({at.line}:{at.column})", classname=name, file=name, line=str(at.row)
         )
         is_error = finding.category == ENGINE and finding.severity is Severity.ERROR
         errors += is_error
         kind = "error" if is_error else "failure"
         problem = ElementTree.SubElement(case, kind, message=_clean(finding.message), type=finding.severity.value)
-        problem.text = _clean(f"{checked.path}:{row}:{column}: {finding.rule}: {finding.message}. {fix_words(finding)}".strip())
+        problem.text = _clean(f"{checked.path}:{at.line}:{at.column}: {finding.rule}: {finding.message}. {fix_words(finding)}".strip())
     count = len(checked.findings)
     for key, value in (("tests", count), ("failures", count - errors), ("errors", errors)):
         suite.set(key, str(value))

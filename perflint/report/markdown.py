@@ -23,7 +23,7 @@ def markdown(report: Report) -> Iterator[str]:
     """How much there is and what `fix` would do, the waits per step of each training loop, the flaws, the costliest first."""
     result = report.result
     flaws = [
-        (block.path, name, flaw) for block in blocks(result) for flaw in block.flaws for name in [_functions(block.functions)]
+        (block.file, name, flaw) for block in blocks(result) for flaw in block.flaws for name in [_functions(block.functions)]
     ]
     if not result.is_ranked:
         flaws.sort(key=lambda found: found[2].findings[0].order)
@@ -48,7 +48,7 @@ def _budget(budget: Budget) -> tuple[str, ...]:
         often = f"every {budget.period} steps" if budget.period > 1 else "now and then"
         written += f", {budget.now_and_then} more {often}"
     safe = f"{budget.after_safe}{f', {budget.in_scaler} of them in `GradScaler.step`' if budget.in_scaler else ''}"
-    where = f"{_code(f'{budget.path}:{budget.row}')} {_code(budget.function) if budget.function else ''}"
+    where = f"{_code(f'{budget.path}:{budget.line}')} {_code(budget.function) if budget.function else ''}"
     return where.strip(), written, safe, str(budget.after_all)
 
 

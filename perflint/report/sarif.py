@@ -16,7 +16,7 @@ from perflint.report.data import record
 from perflint.report.explain import ENGINE_PAGES, page
 from perflint.report.fingerprint import digests, relative
 from perflint.report.report import Report
-from perflint.report.text import fix_words
+from perflint.report.text import fix_words, place
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Severity
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Checked
@@ -77,27 +77,30 @@ def _descriptor(name: str, summary: str, text: str, severity: Severity, category
 
 def _result(checked: Checked, finding: Finding, places: Mapping[str, int], digest: str, root: str) -> dict[str, Any]:
     known = record(checked, finding)
+    at = place(checked, finding)
+    source = checked.source if at.cell is None else None  # of a notebook no row of the file is known
     artifact = _artifact(checked.path, root)
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": artifact, "region": _region(checked.source, finding.start, finding.end)}
+        "physicalLocation": {"artifactLocation": artifact, "region": _region(source, finding.start, finding.end)}
     }
     if finding.function:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.function, "kind": "function"}]
+    where = f"{at.line}: " if at.cell is not None else ""
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": places[finding.rule],
         "level": _LEVELS[finding.severity],
-        "message": {"text": _LINK.sub(r"\\[", f"{finding.message}. {fix_words(finding)}".strip())},
+        "message": {"text": _LINK.sub(r"\\[", f"{where}{finding.message}. {fix_words(finding)}".strip())},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: digest},
         "properties": {name: known[name] for name in _PROPERTIES},
     }
     if finding.measured_ms_per_step is not None:
         result["properties"]["measuredMsPerStep"] = finding.measured_ms_per_step
-    if finding.fix is not None and checked.source is not None:
+    if finding.fix is not None and source is not None:
         result["properties"]["applicability"] = finding.fix.applicability.value
         result["properties"]["assumptions"] = [kind.value for kind in finding.fix.assumptions]
-        result["fixes"] = list(_fixes(checked.source, finding.fix, artifact))
+        result["fixes"] = list(_fixes(source, finding.fix, artifact))
     return result
 
 

@@ -11,6 +11,8 @@ from perflint.report.terminal import COLOURS, PLAIN, Terminal
 from perflint.rule.finding import ENGINE, Applicability, Finding, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
+from perflint.source.cells import restored
+from perflint.source.source import Position, Source
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -27,11 +29,11 @@ def concise(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
 
 
 def _line(checked: Checked, finding: Finding, terminal: Terminal) -> str:
-    row, column = place(checked, finding)
+    at = place(checked, finding)
     where = click.style(printable(checked.path), bold=True)
     name = f"{terminal.rule(finding.rule, finding.severity)}{_mark(finding)}"
     cost = measured(finding.measured_ms_per_step, " (", ")")
-    return f"{where}:{row}:{column}: {name} {printable(finding.message)}{cost}"
+    return f"{where}:{at.line}:{at.column}: {name} {printable(finding.message)}{cost}"
 
 
 _MARKS = {Applicability.SAFE: " [*]", Applicability.ASSUMING: " [fix if {}]", Applicability.UNSAFE: " [unsafe fix]"}
@@ -51,10 +53,10 @@ def full(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
 
 def _block(checked: Checked, finding: Finding, terminal: Terminal) -> Iterator[str]:
     name = terminal.rule(finding.rule, finding.severity)
-    row, column = place(checked, finding)
+    at = place(checked, finding)
     yield f"{name}{_mark(finding)} {printable(finding.message)}"
     arrow = click.style("-->", fg="blue", bold=True)
-    yield f" {arrow} {printable(checked.path)}:{row}:{column}"
+    yield f" {arrow} {printable(checked.path)}:{at.line}:{at.column}"
     if checked.source is not None and checked.source.body:
         yield from _excerpt(checked, finding)
     equals = click.style("=", fg="blue", bold=True)
@@ -73,25 +75,32 @@ def _excerpt(checked: Checked, finding: Finding) -> Iterator[str]:
     assert source is not None
     first = source.row_at(finding.start)
     last = source.row_at(max(finding.end - 1, finding.start))
-    shown = list(range(max(1, first - 1), min(len(source.starts), last + 1) + 1))
+    above, end_row = _rows_around(source, finding.start)
+    shown = list(range(max(above + 1, first - 1), min(end_row, last + 1) + 1))
     if last - first > 5:
         shown = [r for r in shown if r <= first + 2]
-    width = len(str(shown[-1]))
+    width = len(str(shown[-1] - above))
     bar = click.style("|", fg="blue", bold=True)
     yield f"{' ' * width} {bar}"
     start, end = source.position(finding.start), source.position(finding.end)
     for row in shown:
-        line = printable(source.line(row).replace("\t", "    "))
-        number = click.style(str(row).rjust(width), fg="blue", bold=True)
+        line = printable(restored(source.line(row)).replace("\t", "    "))
+        number = click.style(str(row - above).rjust(width), fg="blue", bold=True)
         yield f"{number} {bar} {line}".rstrip()
         if first <= row <= last:
-            text = source.line(row)
+            text = restored(source.line(row))
             left = start.column - 1 if row == first else len(text) - len(text.lstrip())
             right = end.column - 1 if row == last else len(text)
             shift = len(text[:left].replace("\t", "    "))
             marks = max(1, len(text[left:right].replace("\t", "    ").rstrip()))
             yield f"{' ' * width} {bar} {' ' * shift}{click.style('^' * marks, fg=COLOURS[finding.severity], bold=True)}"
     yield f"{' ' * width} {bar}"
+
+
+def _rows_around(source: Source, offset: int) -> tuple[int, int]:
+    """The row before the first one that may be shown with an offset, and the last one: those of its cell, or of the file."""
+    cell = source.cells.at(offset) if source.cells is not None else None
+    return (cell.row, source.row_at(cell.end - 1)) if cell is not None else (0, len(source.starts))
 
 
 def problems(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
@@ -101,12 +110,9 @@ def problems(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
             yield _line(checked, finding, terminal)
 
 
-def place(checked: Checked, finding: Finding) -> tuple[int, int]:
-    """The row and the column that a finding begins at."""
-    if checked.source is None:
-        return 1, 1
-    position = checked.source.position(finding.start)
-    return position.row, position.column
+def place(checked: Checked, finding: Finding) -> Position:
+    """Where a finding begins."""
+    return checked.source.position(finding.start) if checked.source is not None else Position(1, 1)
 
 
 def _mark(finding: Finding) -> str:

@@ -177,6 +177,11 @@ def _all() -> Iterable[Assumption]:
         "A metric that is compared to the last bit differs, and so may the choice of a best checkpoint between equal ones.",
         is_ordinary=False,
     )
+    yield Assumption(
+        Kind.CELL_ORDER,
+        "Notebooks run from top to bottom, each cell once, and nothing else runs in their kernels.",
+        "A cell that runs twice, before one above it, or after one that is no longer there finds other values under its names.",
+    )
 
 
 ASSUMPTIONS: dict[str, Assumption] = {assumption.name: assumption for assumption in _all()}

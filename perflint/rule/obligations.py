@@ -41,6 +41,8 @@ class Kind(Enum):
     """The layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing."""
     EVALUATION_ROUNDING = "evaluation-rounding"
     """The results of an evaluation may differ in the last bits: torch picks other kernels without autograd."""
+    CELL_ORDER = "cell-order"
+    """The cells of a notebook run from top to bottom, each once, and nothing else runs in its kernel."""
 
     ALIASING = "aliasing"
     """Nothing else holds the memory of a value under another name."""
@@ -91,6 +93,7 @@ _DECLARABLE = frozenset(
         Kind.PLAIN_MODULES,
         Kind.KNOWN_LAYERS,
         Kind.EVALUATION_ROUNDING,
+        Kind.CELL_ORDER,
     )
 )
 

@@ -262,5 +262,6 @@ def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Repor
     cost = counting.of(scope, loop, CALL_DEPTH)
     counts = (cost.written, cost.after_safe, cost.after_all, cost.in_scaler)
     timeline = tuple(wait for _, wait in sorted(cost.places, key=lambda place: place[0]))
+    at = scope.module.source.place(loop.statement.lineno)
     now_and_then = counting.now_and_then(scope, loop)
-    return Budget(shown, loop.statement.lineno, scope.qualname, *counts, cost.least, *now_and_then, timeline)
+    return Budget(shown, at.row, scope.qualname, *counts, cost.least, *now_and_then, at.cell, timeline)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import EVALUATION
 from perflint.facts.solver import TooExpensive
 from perflint.project.files import why_unreadable
+from perflint.project.project import Project
 from perflint.rule.code import Code
 from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
+from perflint.run.any_order import in_any_order
 from perflint.run.budget import budgets, may_train
 from perflint.run.outcome import Budget, Checked, Item
 from perflint.run.session import Session
+from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
 from perflint.source.source import Source, SourceError
 from perflint.source.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
@@ -56,7 +61,7 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     project.trace.asked = 0
     data = project.read(path)
     if data is None:
-        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, why_unreadable(path))])
+        checked = Checked(shown, None, [_problem(UNREADABLE_FILE, _why_unread(project, path))])
     else:
         checked = check_bytes(session, path, shown, data, always_parse=always_parse)
     facts = tuple((question, project.answer(question)) for question in project.trace.questions())
@@ -65,8 +70,21 @@ def check_file(session: Session, path: str, shown: str, *, always_parse: bool = 
     return checked
 
 
+def _why_unread(project: Project, path: str) -> str:
+    """What is wrong with a file of which the project has no text."""
+    data = project.reader(path)
+    if data is not None:
+        from perflint.source.notebook import Notebook, NotebookError
+
+        try:
+            Notebook.parse(data)
+        except NotebookError as error:
+            return str(error)
+    return why_unreadable(path)
+
+
 def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False) -> Checked:
-    """Check a file's bytes, which need not be those on disk."""
+    """Check a file's bytes, or the text of a notebook, which need not be those on disk."""
     session.counters.files += 1
     try:
         source = Source.decode(path, data)
@@ -94,6 +112,8 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     session.project.hold(path, module)
     try:
         findings = list(dict.fromkeys(_findings(session, module, wanted)))
+        if source.cells is not None:
+            findings = [*in_any_order(source, findings, partial(_apart, session)), *_broken_cells(source)]
     except TooExpensive:
         session.start_anew(module)
         return Checked(shown, source, [_problem(UNREADABLE_FILE, TOO_EXPENSIVE)])
@@ -102,6 +122,26 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
     budget = _budgets(session, module, shown, findings) if trains else []
     return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
+
+
+def _apart(session: Session, path: str, text: bytes) -> list[Finding]:
+    """What is found in a text that belongs to no project."""
+    options = replace(session.options, runtime=session.options.runtime or session.facts.has_runtime)
+    alone = Session(Project(os.path.dirname(path), [path], {path: text}.get), session.rules, options, session.facts.versions)
+    try:
+        return check_bytes(alone, path, path, text).findings
+    finally:
+        alone.rest()
+
+
+def _broken_cells(source: Source) -> Iterator[Finding]:
+    """The cells of a notebook that are no Python: they were left out."""
+    for head in source.cells.heads if source.cells is not None else ():
+        if head.problem is not None:
+            row, column, message = head.problem
+            line = source.line(head.row + row).partition(HIDDEN)
+            at = source.starts[head.row + row - 1] + len(f"{line[0]}{line[1]}{line[2][: column - 1]}".encode())
+            yield _problem(INVALID_SYNTAX, message + _hint(line[2]), at, at)
 
 
 class _Wanted:

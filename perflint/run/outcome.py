@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
+from perflint.source.source import Position
+
 if TYPE_CHECKING:
     from perflint.project.trace import Fact
     from perflint.rule.finding import Finding
@@ -52,9 +54,9 @@ class StepWait:
 class Budget:
     """One training loop; the counts are waits per step.
 
-    row: its first line. function: the qualified name of what it is in, empty for the module's own code. at_least: there may be
-    more waits. now_and_then: waits of some steps only, one of `period` steps (0: not known). timeline: where a step waits, in
-    the order of the code.
+    row: its first line; cell: that of a notebook, in which it is. function: the qualified name of what it is in, empty
+    for the module's own code. at_least: there may be more waits. now_and_then: waits of some steps only, one of `period` steps
+    (0: not known). timeline: where a step waits, in the order of the code.
     """
 
     path: str
@@ -67,10 +69,16 @@ class Budget:
     at_least: bool = False
     now_and_then: int = 0
     period: int = 0
+    cell: int | None = None
     timeline: tuple[StepWait, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.row} {self.function or 'module'} loop: {self.waits}"
+        return f"{self.path}:{self.line} {self.function or 'module'} loop: {self.waits}"
+
+    @property
+    def line(self) -> str:
+        """Where its first line is, as reports write it behind the name of the file."""
+        return Position(self.row, 1, self.cell).line
 
     @property
     def waits(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,13 @@ from perflint.project.config import FILE_NAMES, Config, ConfigError, Configurati
 from perflint.project.discover import Found, Roots, find_files, walk
 from perflint.project.files import Stat, read_with_stat, requirement_files, text_digest
 from perflint.project.folders import Folders
-from perflint.project.ignores import Ignores
+from perflint.project.per_file_ignores import PerFileIgnores, expanded
 from perflint.project.project import Project
-from perflint.project.texts import Listing
+from perflint.project.texts import Listing, python_bytes
 from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.rule import Rule
-from perflint.rule.selection import ENGINE_FINDINGS, UNUSED_SUPPRESSION, reports_unused_suppressions, selected
+from perflint.rule.selection import ENGINE_FINDINGS, reports_unused_suppressions, selected
 from perflint.run.cache import ProjectCache, settled, stat_of
 from perflint.run.catalog import Catalog
 from perflint.run.digests import code_digest
@@ -28,6 +27,7 @@ from perflint.run.session import Session
 from perflint.run.store import FOLDER, Store
 from perflint.run.watch import Watched
 from perflint.run.workers import ALONE, Workers
+from perflint.source.cells import CannotWriteBack
 
 if TYPE_CHECKING:
     from perflint.fix.fixer import Accept, Fixed
@@ -38,29 +38,6 @@ from perflint.run.result import FixedFile, Result
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
 can fire in is not parsed, unless it was named on the command line."""
-
-
-@dataclass(frozen=True)
-class PerFileIgnores:
-    """The rules that a configuration leaves out for a file, by patterns relative to a directory."""
-
-    directory: str
-    patterns: Mapping[str, frozenset[str]]
-
-    def __call__(self, path: str) -> frozenset[str]:
-        """The names to leave out for the file at an absolute path."""
-        if not self.patterns:
-            return frozenset()
-        relative = os.path.relpath(path, self.directory).replace(os.sep, "/")
-        return frozenset(name for ignores, names in self._ignores for name in names if ignores.verdict(relative))
-
-    @cached_property
-    def _ignores(self) -> list[tuple[Ignores, frozenset[str]]]:
-        return [(Ignores([pattern]), names) for pattern, names in self.patterns.items()]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Without the compiled patterns."""
-        return PerFileIgnores, (self.directory, self.patterns)
 
 
 class Run:
@@ -210,34 +187,32 @@ class Run:
         result: Result,
         accept: Accept,
     ) -> Checked:
-        from perflint.fix.fixer import WriteError, fix_text, write
+        from perflint.fix.fixer import WriteError, fix_text, write, writer
         from perflint.run.engine import check_bytes
 
         assert checked.source is not None
         source = checked.source
-        before = source.encode(source.raw)  # what was checked, which need not be what the file holds by now
         latest = checked
 
         def check(raw: bytes) -> tuple[Source | None, list[Finding]]:
             nonlocal latest
-            data = source.encode(raw)
+            try:
+                data = with_text(raw)
+            except CannotWriteBack:
+                return None, []
             self._unsaved[path] = data
-            latest = check_bytes(session, path, checked.path, data)
+            latest = check_bytes(session, path, checked.path, python_bytes(path, data) or b"")
             return latest.source, latest.findings
 
         try:
+            with_text = writer(source, self.read(path))
+            before = with_text(source.raw)  # what was checked, which need not be what the file holds by now
             fixed: Fixed = fix_text(source, checked.findings, check, permission, accept)
-            after = source.encode(fixed.raw)
+            after = with_text(fixed.raw)
         except UnicodeEncodeError as error:
-            problem = Finding(
-                "unreadable-file",
-                Severity.ERROR,
-                ENGINE,
-                f"a fix does not fit the encoding {source.encoding}: {error}",
-                0,
-                0,
-            )
-            return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
+            return _with_problem(checked, f"a fix does not fit the encoding {source.encoding}: {error}")
+        except CannotWriteBack as error:
+            return _with_problem(checked, str(error))
         finally:
             self._unsaved.pop(path, None)
             self._forget(path)
@@ -249,13 +224,12 @@ class Run:
             try:
                 write(path, before, after)
             except WriteError as error:
-                problem = Finding("unreadable-file", Severity.ERROR, ENGINE, str(error), 0, 0)
-                return Checked(checked.path, source, [problem, *checked.findings], checked.budgets)
+                return _with_problem(checked, str(error))
         else:
             self._unsaved[path] = after
         self._forget(path)
         result.fixed.append(FixedFile(checked.path, before, after, Counter(fixed.applied)))
-        again = check_bytes(session, path, checked.path, after)
+        again = check_bytes(session, path, checked.path, python_bytes(path, after) or b"")
         return Checked(checked.path, again.source, again.findings, again.budgets)
 
     def _tidy(self, directory: str) -> None:
@@ -343,7 +317,7 @@ class Run:
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
-                PerFileIgnores(config.directory or os.getcwd(), _expanded(config.per_file_ignores, self.rules)),
+                PerFileIgnores(config.directory or os.getcwd(), expanded(config.per_file_ignores, self.rules)),
             )
             self._places[id(session)] = len(self._places)
         return session
@@ -463,6 +437,11 @@ class Run:
         return key
 
 
+def _with_problem(checked: Checked, message: str) -> Checked:
+    problem = Finding("unreadable-file", Severity.ERROR, ENGINE, message, 0, 0)
+    return Checked(checked.path, checked.source, [problem, *checked.findings], checked.budgets)
+
+
 def _checked_here(sessions: Sequence[Session], items: Sequence[Item]) -> Iterator[tuple[int, Checked]]:
     """The outcomes of files that this process checks; what that takes is imported for the first one."""
     for at, item in enumerate(items):
@@ -489,12 +468,3 @@ def _python_files(directory: str) -> list[str]:
 def _common_root(files: Sequence[str]) -> str:
     directories = {os.path.dirname(file) for file in files}
     return os.path.commonpath(directories) if directories else os.getcwd()
-
-
-def _expanded(ignores: Mapping[str, Sequence[str]], rules: Sequence[Rule]) -> dict[str, frozenset[str]]:
-    """Per-file ignores with groups replaced by their rules."""
-    groups = {rule.name: rule.category for rule in rules} | {UNUSED_SUPPRESSION: ENGINE}
-    return {
-        pattern: frozenset(name for name, group in groups.items() if any(n in (name, group, "all") for n in names))
-        for pattern, names in ignores.items()
-    }

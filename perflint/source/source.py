@@ -1,9 +1,10 @@
 """One file as bytes: decoding, line starts, positions.
 
-The engine works on `body`: the file's text as UTF-8 without a byte order mark. Python's own parser gives columns as
-UTF-8 byte offsets, so a node's span in `body` is exact. A carriage return alone, which ends a line for Python, is a line
-feed in `body`, so that whoever looks at lines need not know of it; `raw` has the file's own line ends at the same offsets.
-Edits are applied to `raw`, and the result goes through `encode`, which restores the file's own encoding and mark.
+The engine works on `body`: the file's text as UTF-8 without a byte order mark, of a notebook that of its code cells (see
+`cells`). Python's own parser gives columns as UTF-8 byte offsets, so a node's span in `body` is exact. A carriage return alone,
+which ends a line for Python, is a line feed in `body`, so that whoever looks at lines need not know of it; `raw` has the file's
+own line ends at the same offsets. Edits are applied to `raw`, and the result goes through `encode`, which restores the file's
+own encoding and mark.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from perflint.source.cells import HIDDEN, SUFFIX, Cells
 
 if TYPE_CHECKING:
     import tokenize
@@ -36,10 +39,16 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a file: 1-based row, 1-based column in characters."""
+    """A place in a file: 1-based row, 1-based column in characters; in a notebook, the cell that they count in."""
 
     row: int
     column: int
+    cell: int | None = None
+
+    @property
+    def line(self) -> str:
+        """The place without its column, as reports write it behind the name of the file."""
+        return f"{self.row}" if self.cell is None else f"cell {self.cell}:{self.row}"
 
 
 @dataclass(frozen=True)
@@ -109,10 +118,23 @@ class Source:
         """1-based row of the line that holds a byte offset."""
         return bisect_right(self.starts, offset)
 
+    @cached_property
+    def cells(self) -> Cells | None:
+        """Where the cells of a notebook stand; None for other files."""
+        return Cells.of(self.body) if self.path.endswith(SUFFIX) else None
+
     def position(self, offset: int) -> Position:
-        """Row and column, in characters, of a byte offset."""
+        """Row and column, in characters, of a byte offset; in a notebook those within its cell."""
         row = self.row_at(offset)
-        return Position(row, len(self.body[self.starts[row - 1] : offset].decode("utf-8", "replace")) + 1)
+        before = self.body[self.starts[row - 1] : offset].decode("utf-8", "replace")
+        cell = self.cells.at(offset) if self.cells is not None else None
+        if cell is None:
+            return Position(row, len(before) + 1)
+        return Position(row - cell.row, len(before.rpartition(HIDDEN)[2]) + 1, cell.number)
+
+    def place(self, row: int) -> Position:
+        """The beginning of a 1-based row; in a notebook its place within its cell."""
+        return self.position(self.starts[row - 1])
 
     def line(self, row: int) -> str:
         """The text of a 1-based row without its line end."""

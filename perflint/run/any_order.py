@@ -1,0 +1,178 @@
+"""Fixes in a notebook that hold in whatever order its cells run, and however often.
+
+A notebook is analysed as the script that its cells make up from top to bottom. In use its cells run in any order, again, with
+others in between that are no longer there. So each cell in which something can be fixed is looked at once more by itself: of
+the other cells it gets the imports, and behind it stands code of which nothing is known, which is handed all that the cell
+binds and binds it again. A fix that is made there, too, rests on no other cell. All others assume the order of the cells.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from perflint.rule.finding import Applicability, Edit, Finding, Fix
+from perflint.rule.obligations import Kind, Obligation
+from perflint.source.cells import HIDDEN, Head
+from perflint.source.source import Source
+
+CheckText = Callable[[str, bytes], "list[Finding]"]
+"""Find what there is in a text that belongs to no project; the path tells it from others."""
+
+_OTHER_CELLS = "__other_cells__"
+_ORDER = Obligation(Kind.CELL_ORDER, "the cells of the notebook may run in another order, or twice")
+_SHOWN = Obligation(Kind.RETENTION, "the notebook shows and keeps the value of a cell's last line")
+_NO_PYTHON = Obligation(Kind.REWRITE, "the fix would change a line that is no Python, or the border of a cell")
+_WORD = re.compile(r"[^\W\d]\w*")
+_NOT_SHOWN = re.compile(r";[ \t]*(?:#[^\n]*)?\s*\Z")
+
+
+def in_any_order(source: Source, findings: Sequence[Finding], check: CheckText) -> Iterator[Finding]:
+    """The findings of a notebook: no fixes that cannot be written, and those that rest on other cells assume their order."""
+    notebook = _Notebook(source, check)
+    for finding in findings:
+        yield notebook.judged(finding, finding.fix) if finding.fix is not None else finding
+
+
+class _Notebook:
+    """The cells of one notebook, each parsed, and looked at by itself, when it is asked about."""
+
+    def __init__(self, source: Source, check: CheckText) -> None:
+        assert source.cells is not None
+        self.source, self.cells = source, source.cells
+        self._check = check
+        self._found: dict[int, list[Finding]] = {}
+
+    def judged(self, finding: Finding, fix: Fix) -> Finding:
+        """A finding with what becomes of its fix."""
+        heads = [self.cells.at(edit.start) for edit in fix.edits]
+        touched = [head for head in heads if head is not None]
+        if len(touched) < len(heads) or not all(map(self._can_be_written, touched, fix.edits)):
+            return replace(finding, fix=None, obligations=(*finding.obligations, _NO_PYTHON))
+        if any(self._changes_display(head, fix) for head in dict.fromkeys(touched)):
+            unsafe = replace(fix, applicability=Applicability.UNSAFE, assumptions=())
+            return replace(finding, fix=unsafe, obligations=(*finding.obligations, _SHOWN))
+        if fix.applicability is Applicability.UNSAFE or (touched and self._is_found_apart(touched[0], finding, fix)):
+            return finding
+        assuming = replace(fix, applicability=Applicability.ASSUMING, assumptions=(*fix.assumptions, Kind.CELL_ORDER))
+        return replace(finding, fix=assuming, obligations=(*finding.obligations, _ORDER))
+
+    def _can_be_written(self, head: Head, edit: Edit) -> bool:
+        """Whether an edit leaves the borders of its cell and all lines that are no Python as they are."""
+        starts = self.source.starts
+        first, last = self.source.row_at(edit.start), self.source.row_at(max(edit.end - 1, edit.start))
+        lines = self.source.text(starts[first - 1], starts[last] if last < len(starts) else len(self.source.body))
+        ends_line = edit.content.endswith("\n") or (not edit.content and edit.start > head.start)
+        return HIDDEN not in lines and (edit.end < head.end or (edit.end == head.end and ends_line))
+
+    # -- what a cell shows -------------------------------------------------------------------------------------------
+
+    def _changes_display(self, head: Head, fix: Fix) -> bool:
+        """Whether a fix changes a cell's last line, whose value a notebook shows, or a line with names of that one."""
+        text = self.source.body[head.start : head.end]
+        edits = [edit for edit in fix.edits if self.cells.at(edit.start) == head]
+        after = text
+        for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+            after = after[: edit.start - head.start] + edit.content.encode() + after[edit.end - head.start :]
+        shown = _displayed(text.decode())
+        rows = {self.source.row_at(at) for edit in edits for at in (edit.start, max(edit.end - 1, edit.start))}
+        edited = {word for row in rows for word in _WORD.findall(self.source.line(row))}
+        return shown != _displayed(after.decode()) or not edited.isdisjoint(_WORD.findall(shown))
+
+    # -- a cell by itself --------------------------------------------------------------------------------------------
+
+    def _is_found_apart(self, head: Head, finding: Finding, fix: Fix) -> bool:
+        """Whether the same fix is made, with no more assumptions, where nothing is known of the other cells."""
+        if head.number not in self._found:
+            self._found[head.number] = self._check(f"{self.source.path}/{head.number}.py", self._alone(head))
+        place = (finding.rule, finding.start, finding.end, fix.edits, fix.imports)
+        same = (
+            other.fix
+            for other in self._found[head.number]
+            if other.fix is not None and (other.rule, other.start, other.end, other.fix.edits, other.fix.imports) == place
+        )
+        assumed = {*fix.assumptions}
+        return any(other.applicability is not Applicability.UNSAFE and assumed.issuperset(other.assumptions) for other in same)
+
+    def _alone(self, head: Head) -> bytes:
+        """The text with the other cells blank but for their imports, and unknown code behind it; each byte keeps its place."""
+        body = self.source.body
+        pieces: list[bytes] = []
+        last = 0
+        for start, end in sorted([*self._imports_but_of(head), (head.start, head.end)]):
+            pieces += [_blank(body[last:start]), body[start:end]]
+            last = end
+        own = self._bound[head]
+        others = {name for other, names in self._bound.items() if other != head for name in names.values | names.definitions}
+        imported = {name for names in self._bound.values() for name in names.imports}
+        again = " = ".join(sorted(own.values | (others & (own.definitions | imported))))
+        handed = ", ".join(sorted(own.values | own.definitions))
+        tail = f"\n{_OTHER_CELLS}({handed})\n" + (f"{again} = {_OTHER_CELLS}()\n" if again else "")
+        return b"".join([*pieces, _blank(body[last:]), tail.encode()])
+
+    def _imports_but_of(self, head: Head) -> Iterator[tuple[int, int]]:
+        for other, tree in self._trees.items():
+            for statement in tree.body if other != head else ():
+                if isinstance(statement, (ast.Import, ast.ImportFrom)) and not statement.col_offset:
+                    last = statement.end_lineno or statement.lineno
+                    end = self.source.offset(other.row + last, statement.end_col_offset or 0)
+                    yield self.source.offset(other.row + statement.lineno, 0), end
+
+    @cached_property
+    def _trees(self) -> dict[Head, ast.Module]:
+        """The cells' trees; one that cannot be parsed, so that the whole text cannot be, either, has an empty one."""
+        return {head: _parsed(self.source.text(head.start, head.end)) for head in self.cells.heads}
+
+    @cached_property
+    def _bound(self) -> dict[Head, _Names]:
+        return {head: _Names(tree) for head, tree in self._trees.items()}
+
+
+class _Names:
+    """The names that a cell binds in the notebook: as values, as functions and classes, as modules and what comes from them."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.values: set[str] = set()
+        self.definitions: set[str] = set()
+        self.imports: set[str] = set()
+        pending: list[ast.AST] = [tree]
+        while pending:
+            node = pending.pop()
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    self.definitions.add(name)
+                    self.values |= {name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names}
+                    continue
+                case ast.alias(name=name, asname=asname):
+                    self.imports.add(asname or name.partition(".")[0])
+                case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                    self.values.add(name)
+                case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                    self.values.add(name)
+                case ast.MatchMapping(rest=str(name)):
+                    self.values.add(name)
+            pending += ast.iter_child_nodes(node)
+        self.imports.discard("*")
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _displayed(text: str) -> str:
+    """The expression whose value a cell shows, which is its last statement; empty if there is none."""
+    tree = _parsed(text)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr) or _NOT_SHOWN.search(text):
+        return ""
+    return ast.unparse(last)
+
+
+def _blank(text: bytes) -> bytes:
+    return re.sub(rb"[^\r\n]", b" ", text)

@@ -1,0 +1,295 @@
+"""Notebooks: the Python text of a file's code cells, and the way back from an edited text to the file.
+
+What is written back are the JSON strings of changed source lines. All other bytes of the file stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+from perflint.source.cells import CannotWriteBack, Cell, Problem, joined, parted, restored
+from perflint.source.magics import as_python, hidden
+
+_OLDEST = 3
+"""The oldest version of the format that is read: those before it are older than torch."""
+
+_TOKEN = re.compile(rb'[ \t\r\n]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([{}\[\]:,])|[^\s{}\[\]:,"]+)', re.S)
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_PIECE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.|[^\\]", re.S)
+
+
+class NotebookError(Exception):
+    """The bytes of a file are no notebook; the message says why."""
+
+
+class _Token(NamedTuple):
+    """A JSON string of a cell's source, quotes included."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook's bytes with its code cells: none if it is not about Python."""
+
+    data: bytes
+    cells: tuple[Cell, ...]
+
+    @classmethod
+    def parse(cls, data: bytes) -> Notebook:
+        """Read a notebook.
+
+        Raises:
+            NotebookError: the bytes are no notebook.
+
+        """
+        if not data.strip():
+            return cls(data, ())
+        content = _json(data)
+        return cls(data, tuple(_code_cells(content)) if _is_python(content) else ())
+
+    @cached_property
+    def text(self) -> bytes:
+        """The code cells as one Python text, in which they can be told apart: see `cells`."""
+        may_matter = b"torch" in self.data
+        return joined((cell.number, *_shown(cell.source, may_matter)) for cell in self.cells)
+
+    def with_text(self, text: bytes) -> bytes:
+        """The file's bytes with an edited text in the place of `text`.
+
+        Raises:
+            CannotWriteBack: an edit crosses the border of a cell, or the text of the new file would be another one.
+
+        """
+        edited, before = parted(text), parted(self.text)
+        if [number for number, _ in edited] != [number for number, _ in before]:
+            raise CannotWriteBack("an edit crosses the border of a cell")
+        pieces: list[bytes] = []
+        last = 0
+        for (number, new), (_, old) in zip(edited, before, strict=True):
+            if new == old:
+                continue
+            tokens = self._tokens.get(number, [])
+            if not tokens:
+                raise CannotWriteBack("an empty cell gets text")
+            pieces += [self.data[last : tokens[0].start], self._rewritten(tokens, restored(new))]
+            last = tokens[-1].end
+        written = b"".join([*pieces, self.data[last:]])
+        try:
+            agrees = Notebook.parse(written).text == text
+        except NotebookError:
+            agrees = False
+        if not agrees:
+            raise CannotWriteBack("the file would say something else than the text")
+        return written
+
+    @cached_property
+    def _tokens(self) -> dict[int, list[_Token]]:
+        return _source_tokens(self.data)
+
+    def _rewritten(self, tokens: Sequence[_Token], source: str) -> bytes:
+        """The bytes from the first token of a cell's source to the last for another source."""
+        written = [self.data[token.start : token.end] for token in tokens]
+        texts = [json.loads(token) for token in written]
+        if len(texts) > 1 and all(_LINE.fullmatch(text) for text in texts) and all(t.endswith("\n") for t in texts[:-1]):
+            return self._with_lines(tokens, texts, _LINE.findall(source))
+        return self._with_pieces(tokens, source)
+
+    def _with_lines(self, tokens: Sequence[_Token], before: list[str], after: list[str]) -> bytes:
+        """A list with a string for each line: a string that is the same keeps its bytes, and what is behind it."""
+        elements: list[tuple[bytes, int | None]] = []
+        for same, i, end_i, j, end_j in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if same == "equal":
+                elements += [(self.data[tokens[k].start : tokens[k].end], k) for k in range(i, end_i)]
+            else:
+                elements += [(self._escaped(line), i + k if i + k < end_i else None) for k, line in enumerate(after[j:end_j])]
+        between = [self.data[a.end : b.start] for a, b in pairwise(tokens)]
+        pieces: list[bytes] = []
+        for element, place in elements:
+            pieces += [element, between[place] if place is not None and place < len(between) else between[0]]
+        return b"".join(pieces[:-1])
+
+    def _with_pieces(self, tokens: Sequence[_Token], source: str) -> bytes:
+        """Strings that hold several lines: the lines that are the same keep their characters as they are written."""
+        lines: list[list[tuple[int, str]]] = [[]]  # of each line the characters as they are written, and in which string
+        for place, token in enumerate(tokens):
+            for piece in _PIECE.findall(self.data[token.start + 1 : token.end - 1].decode()):
+                lines[-1].append((place, piece))
+                if _text(piece) == "\n":
+                    lines.append([])
+        lines = [line for line in lines if line]
+        before, after = [_text("".join(piece for _, piece in line)) for line in lines], _LINE.findall(source)
+        strings = ["" for _ in tokens]
+        place = 0
+        for same, i, end_i, j, end_j in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            if same == "equal":
+                for place, pieces in groupby((piece for line in lines[i:end_i] for piece in line), lambda piece: piece[0]):
+                    strings[place] += "".join(piece for _, piece in pieces)
+            else:
+                place = lines[i][0][0] if i < end_i else place
+                strings[place] += self._escaped("".join(after[j:end_j])).decode()[1:-1]
+        written: list[bytes] = []
+        for place, token in enumerate(tokens):
+            following = tokens[place + 1].start if place + 1 < len(tokens) else token.end
+            written += [f'"{strings[place]}"'.encode(), self.data[token.end : following]]
+        return b"".join(written)
+
+    def _escaped(self, text: str) -> bytes:
+        """A JSON string in the manner of the file: with escapes for what is not ASCII where nothing else is in it."""
+        return json.dumps(text, ensure_ascii=self.data.isascii()).encode()
+
+
+def _text(escaped: str) -> str:
+    """What is written in a JSON string."""
+    text: str = json.loads(f'"{escaped}"')
+    return text
+
+
+def python_text(data: bytes) -> bytes | None:
+    """The Python text of a notebook's bytes; None if they are none."""
+    try:
+        return Notebook.parse(data).text
+    except NotebookError:
+        return None
+
+
+def _shown(source: str, may_matter: bool) -> tuple[str, Problem | None]:
+    """What stands for a cell in the text, and why it is no Python; only where it may matter is each cell parsed by itself."""
+    text = as_python(source)
+    if not may_matter:
+        return text, None
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        if isinstance(error, IndentationError) and _is_indented(text):
+            return hidden(source, "get_ipython().run_cell()"), None  # IPython takes the indentation of the first line away
+        return hidden(source), Problem(error.lineno or 1, max(error.offset or 1, 1), error.msg)
+    except (ValueError, RecursionError, MemoryError):
+        pass  # the whole text says so again
+    return text, None
+
+
+def _is_indented(text: str) -> bool:
+    first = next((line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")), "")
+    return first[:1] in (" ", "\t")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-8"):
+        raise NotebookError(f"the notebook is {encoding.upper()}; save it as UTF-8")
+    try:
+        content = json.loads(data.decode(encoding))
+    except UnicodeDecodeError as error:
+        row = data.count(b"\n", 0, error.start) + 1
+        raise NotebookError(f"the notebook is not UTF-8: byte 0x{data[error.start]:02x} (line {row})") from None
+    except json.JSONDecodeError as error:
+        raise NotebookError(f"the notebook is no valid JSON: {error.msg} (line {error.lineno})") from None
+    except (ValueError, RecursionError) as error:
+        raise NotebookError(f"the notebook is no valid JSON: {error}") from None
+    if not isinstance(content, dict) or not ("cells" in content or "worksheets" in content or "nbformat" in content):
+        raise NotebookError("this is no notebook: it has no list of cells")
+    return content
+
+
+def _is_python(content: dict[str, Any]) -> bool:
+    """Whether the kernel runs Python, as far as the notebook says; one that says nothing does."""
+    if isinstance(content.get("nbformat"), int) and content["nbformat"] < _OLDEST:
+        return False
+    metadata = _dictionary(content.get("metadata"))
+    kernel = _dictionary(metadata.get("kernelspec"))
+    language = _dictionary(metadata.get("language_info")).get("name") or kernel.get("language")
+    if isinstance(language, str):
+        return language.lower().startswith(("python", "ipython"))
+    name = kernel.get("name")
+    return not isinstance(name, str) or name not in _OTHER_KERNELS
+
+
+_OTHER_KERNELS = frozenset(("ir", "julia", "scala", "bash", "octave", "javascript", "sas", "rust", "go"))
+"""Names of kernels by which notebooks without a language are known not to be about Python."""
+
+
+def _dictionary(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _code_cells(content: dict[str, Any]) -> Iterator[Cell]:
+    for number, cell in enumerate(_all_cells(content), 1):
+        if not isinstance(cell, dict):
+            raise NotebookError(f"cell {number} of the notebook is none")
+        vscode = _dictionary(_dictionary(cell.get("metadata")).get("vscode"))
+        language = cell.get("language") or vscode.get("languageId") or "python"
+        if cell.get("cell_type") != "code" or language != "python":
+            continue
+        source = cell.get("source", cell.get("input", ""))
+        if isinstance(source, list) and all(isinstance(line, str) for line in source):
+            source = "".join(source)
+        if not isinstance(source, str):
+            raise NotebookError(f"cell {number} of the notebook has no text")
+        yield Cell(number, source)
+
+
+def _all_cells(content: dict[str, Any]) -> list[Any]:
+    found = content.get("cells")
+    if found is None:
+        sheets = content.get("worksheets", [])
+        found = [cell for sheet in sheets for cell in _dictionary(sheet).get("cells", [])] if isinstance(sheets, list) else None
+    if not isinstance(found, list):
+        raise NotebookError("this is no notebook: it has no list of cells")
+    return found
+
+
+def _source_tokens(data: bytes) -> dict[int, list[_Token]]:
+    """Where the strings of each cell's source stand, by the number of the cell."""
+    found: dict[int, list[_Token]] = {}
+    path: list[Any] = []  # of an object the key, of a list the index
+    key: str | None = None
+    is_object: list[bool] = []
+    number = 0
+    for token in _TOKEN.finditer(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0):
+        string, mark = token.groups()
+        if string is not None:
+            if is_object and is_object[-1] and key is None:
+                key = path[-1] = json.loads(string)
+            elif _is_source(path):
+                found.setdefault(number, []).append(_Token(token.start(1), token.end(1)))
+        elif mark in (b"{", b"["):
+            if mark == b"{" and _is_cell(path):
+                number += 1
+            path.append(None if mark == b"{" else 0)
+            is_object.append(mark == b"{")
+            key = None
+        elif mark in (b"}", b"]"):
+            path.pop()
+            is_object.pop()
+            key = path[-1] if is_object and is_object[-1] else None
+        elif mark == b",":
+            if is_object[-1]:
+                key = path[-1] = None
+            else:
+                path[-1] += 1
+    return found
+
+
+def _is_cell(path: list[Any]) -> bool:
+    """Whether a path leads to a cell, in the present format or in one with worksheets."""
+    return path[:-1] == ["cells"] or (len(path) == 4 and path[0] == "worksheets" and path[2] == "cells")
+
+
+def _is_source(path: list[Any]) -> bool:
+    """Whether a path leads to a string of a cell's source."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    return bool(path) and path[-1] in ("source", "input") and _is_cell(path[:-1])
