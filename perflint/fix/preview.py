@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 from perflint.fix.fixer import apply_edits
 from perflint.rule.finding import Edit, Fix
+from perflint.source.cells import restored
 from perflint.source.source import Source, split_lines
 
 CONTEXT = 2
@@ -24,7 +25,7 @@ def preview(source: Source, fix: Fix) -> Iterator[str]:
         moved = [replace(edit, start=edit.start - start, end=edit.end - start) for edit in edits]
         before = source.raw[start:end]
         after = apply_edits(before, moved)
-        yield f"@@ -{first} @@"
+        yield f"@@ -{source.place(first).row} @@"
         yield from _compared(_lines(before), _lines(after))
 
 
@@ -33,8 +34,9 @@ def _neighbours(source: Source, edits: Sequence[Edit]) -> Iterator[tuple[int, in
     group: list[Edit] = []
     first = last = 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        top = max(1, source.row_at(edit.start) - CONTEXT)
-        bottom = min(len(source.starts), source.row_at(edit.end) + CONTEXT)
+        above, end = source.rows_around(edit.start)
+        top = max(above + 1, source.row_at(edit.start) - CONTEXT)
+        bottom = min(end, source.row_at(edit.end) + CONTEXT)
         if group and top > last + 1:
             yield first, last, group
             group = []
@@ -56,4 +58,4 @@ def _compared(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
 
 
 def _lines(text: bytes) -> list[str]:
-    return [line.rstrip("\r\n") for line in split_lines(text.decode("utf-8", "replace"))]
+    return [restored(line.rstrip("\r\n")) for line in split_lines(text.decode("utf-8", "replace"))]

@@ -12,6 +12,7 @@ from itertools import islice
 
 from perflint.project.files import read_file, requirement_files
 from perflint.project.texts import Texts
+from perflint.source.cells import SUFFIX
 
 _INSTALLABLE = re.compile(rb"^[ \t]*\[(?:project|build-system|tool\.poetry|tool\.flit\.metadata|metadata|options)\]", re.M)
 
@@ -181,12 +182,12 @@ class Imports(Texts):
 
     @cached_property
     def _notebooks(self) -> list[tuple[str, int, int]]:
-        """The notebooks in the folders of the project's files, with their sizes and times of modification."""
+        """The notebooks in the folders of the project's Python files, with their sizes and times of modification."""
         found = []
-        for folder in sorted({self.root, *map(os.path.dirname, self.files)}):
+        for folder in sorted({self.root, *(os.path.dirname(file) for file in self.files if not file.endswith(SUFFIX))}):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name.endswith(".ipynb"):
+                    if entry.name.endswith(SUFFIX):
                         about = entry.stat()
                         found.append((entry.path, about.st_size, about.st_mtime_ns))
         return sorted(found)

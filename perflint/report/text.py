@@ -12,7 +12,7 @@ from perflint.rule.finding import ENGINE, Applicability, Finding, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
 from perflint.source.cells import restored
-from perflint.source.source import Position, Source
+from perflint.source.source import Position
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -75,7 +75,7 @@ def _excerpt(checked: Checked, finding: Finding) -> Iterator[str]:
     assert source is not None
     first = source.row_at(finding.start)
     last = source.row_at(max(finding.end - 1, finding.start))
-    above, end_row = _rows_around(source, finding.start)
+    above, end_row = source.rows_around(finding.start)
     shown = list(range(max(above + 1, first - 1), min(end_row, last + 1) + 1))
     if last - first > 5:
         shown = [r for r in shown if r <= first + 2]
@@ -95,12 +95,6 @@ def _excerpt(checked: Checked, finding: Finding) -> Iterator[str]:
             marks = max(1, len(text[left:right].replace("\t", "    ").rstrip()))
             yield f"{' ' * width} {bar} {' ' * shift}{click.style('^' * marks, fg=COLOURS[finding.severity], bold=True)}"
     yield f"{' ' * width} {bar}"
-
-
-def _rows_around(source: Source, offset: int) -> tuple[int, int]:
-    """The row before the first one that may be shown with an offset, and the last one: those of its cell, or of the file."""
-    cell = source.cells.at(offset) if source.cells is not None else None
-    return (cell.row, source.row_at(cell.end - 1)) if cell is not None else (0, len(source.starts))
 
 
 def problems(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:

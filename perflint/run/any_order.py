@@ -26,15 +26,21 @@ _OTHER_CELLS = "__other_cells__"
 _ORDER = Obligation(Kind.CELL_ORDER, "the cells of the notebook may run in another order, or twice")
 _SHOWN = Obligation(Kind.RETENTION, "the notebook shows and keeps the value of a cell's last line")
 _NO_PYTHON = Obligation(Kind.REWRITE, "the fix would change a line that is no Python, or the border of a cell")
+_LINES = re.compile(r"`[^`]*`|\bline (\d+(?:, \d+)*)(?: of (\S+\.\w+))?")
+"""What findings say of lines, perhaps of another file; words of the program stand in quotes."""
+
 _WORD = re.compile(r"[^\W\d]\w*")
 _NOT_SHOWN = re.compile(r";[ \t]*(?:#[^\n]*)?\s*\Z")
 
 
 def in_any_order(source: Source, findings: Sequence[Finding], check: CheckText) -> Iterator[Finding]:
-    """The findings of a notebook: no fixes that cannot be written, and those that rest on other cells assume their order."""
+    """The findings of a notebook: no fixes that cannot be written, and those that rest on other cells assume their order.
+
+    What findings say of lines counts within cells.
+    """
     notebook = _Notebook(source, check)
     for finding in findings:
-        yield notebook.judged(finding, finding.fix) if finding.fix is not None else finding
+        yield notebook.in_words(notebook.judged(finding, finding.fix) if finding.fix is not None else finding)
 
 
 class _Notebook:
@@ -45,6 +51,19 @@ class _Notebook:
         self.source, self.cells = source, source.cells
         self._check = check
         self._found: dict[int, list[Finding]] = {}
+
+    def in_words(self, finding: Finding) -> Finding:
+        """A finding that names lines as they count within their cells."""
+        def named(found: re.Match[str]) -> str:
+            rows, file = found.groups()
+            if rows is None or (file is not None and not self.source.path.endswith(file)):
+                return found[0]
+            places = [self.source.position(self.source.starts[int(row) - 1]) for row in rows.split(", ")]
+            here = self.source.position(finding.start).cell
+            return "line " + ", ".join(f"{at.row}{f' of cell {at.cell}' if at.cell != here else ''}" for at in places)
+
+        obligations = tuple(replace(o, words=_LINES.sub(named, o.words)) for o in finding.obligations)
+        return replace(finding, message=_LINES.sub(named, finding.message), obligations=obligations)
 
     def judged(self, finding: Finding, fix: Fix) -> Finding:
         """A finding with what becomes of its fix."""
@@ -175,4 +194,4 @@ def _displayed(text: str) -> str:
 
 
 def _blank(text: bytes) -> bytes:
-    return re.sub(rb"[^\r\n]", b" ", text)
+    return re.sub(rb"[^\r\n]", b"#", text)  # white space in long runs takes searches very long

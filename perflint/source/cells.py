@@ -60,7 +60,7 @@ class Cells:
     def of(cls, text: bytes) -> Cells:
         """Find the cells of the text of a notebook."""
         found = list(_HEAD.finditer(text))
-        ends = [*(head.start() for head in found[1:]), len(text)]
+        ends = [head.start() for head in found[1:]] + [len(text)] * bool(found)
         row, counted = 1, 0
         heads: list[Head] = []
         for head, end in zip(found, ends, strict=True):

@@ -136,6 +136,11 @@ class Source:
         """The beginning of a 1-based row; in a notebook its place within its cell."""
         return self.position(self.starts[row - 1])
 
+    def rows_around(self, offset: int) -> tuple[int, int]:
+        """The row before the first one that is shown with an offset, and the last one: of the file, or of its cell."""
+        cell = self.cells.at(offset) if self.cells is not None else None
+        return (cell.row, self.row_at(cell.end - 1)) if cell is not None else (0, len(self.starts))
+
     def line(self, row: int) -> str:
         """The text of a 1-based row without its line end."""
         end = self.starts[row] if row < len(self.starts) else len(self.body)
