@@ -534,3 +534,36 @@ def test_a_notebook_is_part_of_the_program_that_it_imports(project: Project) -> 
 def test_the_hooks_are_run_for_notebooks() -> None:
     text = (Path(__file__).parent.parent / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
     assert text.count("types_or: [python, jupyter]") == text.count("- id:") == 2
+
+
+@pytest.mark.parametrize("style", ["sarif", "gitlab", "junit", "markdown", "html", "github"])
+def test_every_format_says_in_which_cell(project: Project, style: str) -> None:
+    written(project, "import torch\n" * 9, f"x = 1\n{FLAW}")
+    text = project.run("check", "--isolated", "--output-format", style).stdout
+    assert "cell 2:2" in text
+    assert "#%%" not in text
+    if style == "sarif":
+        (result,) = json.loads(text)["runs"][0]["results"]
+        assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 1  # no row of the file is known
+        assert "fixes" not in result
+    if style == "gitlab":
+        assert json.loads(text)[0]["location"]["lines"] == {"begin": 1, "end": 1}
+
+
+def test_the_page_counts_the_waits_of_a_loop_within_its_cell(project: Project) -> None:
+    text = (FIXTURES / "item-every-step" / "train.py").read_text(encoding="utf-8")
+    first, *functions = re.split(r"\n(?=def )", text.rstrip())
+    written(project, first, *functions)
+    page = project.run("check", "--isolated", "--output-format", "html").stdout
+    row = next(row for row, line in enumerate(functions[0].split("\n"), 1) if ".item()" in line)
+    assert f"<code>cell 2:{row}</code>" in page
+
+
+def test_a_baseline_knows_findings_in_cells_that_move(project: Project) -> None:
+    project.write({"pyproject.toml": "[tool.perflint]\nbaseline = 'known.json'\n"})
+    written(project, "import torch", FLAW)
+    project.run("check", "--update-baseline")
+    written(project, "#md", "import torch", "y = 1", FLAW)
+    assert project.run("check").exit_code == 0
+    written(project, "import torch", FLAW, FLAW)
+    assert project.run("check").exit_code == 1

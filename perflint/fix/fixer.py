@@ -297,7 +297,9 @@ def complete(source: Source, fix: Fix) -> list[Edit]:
 
     """
     newline = source.newline if len(set(_LINE_END.findall(source.raw))) == 1 else ""
-    added = [_insertion(source.raw, _with_imports(source, [(_cell(source, fix), wanted)])) for wanted in dict.fromkeys(fix.imports)]
+    added = [
+        _insertion(source.raw, _with_imports(source, [(_cell(source, fix), wanted)])) for wanted in dict.fromkeys(fix.imports)
+    ]
     return [*(edit for edit in added if edit is not None), *(_with_line_ends(edit, newline) for edit in fix.edits)]
 
 

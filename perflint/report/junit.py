@@ -46,7 +46,9 @@ def _suite(checked: Checked) -> ElementTree.Element:
         errors += is_error
         kind = "error" if is_error else "failure"
         problem = ElementTree.SubElement(case, kind, message=_clean(finding.message), type=finding.severity.value)
-        problem.text = _clean(f"{checked.path}:{at.line}:{at.column}: {finding.rule}: {finding.message}. {fix_words(finding)}".strip())
+        problem.text = _clean(
+            f"{checked.path}:{at.line}:{at.column}: {finding.rule}: {finding.message}. {fix_words(finding)}".strip()
+        )
     count = len(checked.findings)
     for key, value in (("tests", count), ("failures", count - errors), ("errors", errors)):
         suite.set(key, str(value))

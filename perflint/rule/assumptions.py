@@ -179,6 +179,7 @@ def _all() -> Iterable[Assumption]:
     )
     yield Assumption(
         Kind.CELL_ORDER,
+        "the cells of notebooks run once, from top to bottom",
         "Notebooks run from top to bottom, each cell once, and nothing else runs in their kernels.",
         "A cell that runs twice, before one above it, or after one that is no longer there finds other values under its names.",
     )

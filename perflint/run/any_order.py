@@ -54,6 +54,7 @@ class _Notebook:
 
     def in_words(self, finding: Finding) -> Finding:
         """A finding that names lines as they count within their cells."""
+
         def named(found: re.Match[str]) -> str:
             rows, file = found.groups()
             if rows is None or (file is not None and not self.source.path.endswith(file)):

@@ -178,6 +178,7 @@ class Assumptions:
         }
         open_ = {
             "application": "a run shows its own callers only",
+            "cell-order": "in which order you run cells is for you to say",
             "evaluation-rounding": "whether the last bits of a metric matter is for you to say",
         }
         if self._clocks.read_at is not None:
