@@ -67,6 +67,9 @@ read, no asynchronous copy in the loop relies on the wait, and the program neith
 Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device; where the total is looked at
 in each step there is none.
 
+A name for the number (`value = loss.item()`) may stand in between: it then names a copy on the device, and under a guard that
+looks at it the number. There is no fix where it is looked at in each step, behind the loop, or before it is added.
+
 The fix for a list that is filled in the loop and read behind it is always unsafe: `losses.append(loss.detach().clone())`,
 and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The numbers are the same, but each step's
 scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop ends. `clone` because the loss

@@ -1,7 +1,7 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint.api import (
     BUILT_FROM_TEXT,
@@ -46,12 +46,12 @@ def kept(code: Code, read: HostRead) -> "Kept | None":
     loop = code.step_loop(read.node)
     if loop is None or loop.statement is None or not _is_item(code, read):
         return None
-    found = Total.find(code, read, loop)
+    found = Total.find(code, read, loop, read.node)
     if code.options.runtime and (found is None or any(found.missing())):
-        guarded = GuardedTotal.find(code, read, loop)
+        guarded = GuardedTotal.find(code, read, loop, read.node)
         if guarded is not None and not any(guarded.missing()):
             return guarded
-    return found or Listed.find(code, read, loop)
+    return found or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
 
 
 def _is_item(code: Code, read: HostRead) -> bool:
@@ -65,13 +65,15 @@ def _is_item(code: Code, read: HostRead) -> bool:
 class Kept:
     """A local that takes a read in each step, and could keep device values until somebody looks at it.
 
+    taken: the expression that it takes, which is the read, or a name that the read is bound to.
+
     The rewrite keeps one promise: wherever the local is looked at, it holds what it held before. So it is converted behind
     the loop, and in front of the uses that stand under a guard in the loop.
     """
 
-    def __init__(self, code: Code, read: HostRead, loop: Loop, target: ast.Name) -> None:
+    def __init__(self, code: Code, read: HostRead, loop: Loop, taken: ast.expr, target: ast.Name) -> None:
         assert loop.statement is not None
-        self.code, self.flow, self.read, self.loop, self.target = code, code.flow, read, loop, target
+        self.code, self.flow, self.read, self.loop, self.taken, self.target = code, code.flow, read, loop, taken, target
         self.name, self.after = target.id, loop.statement
         self.value = code.value(read.tensor)
         self.is_differentiated = is_differentiated(code.facts, code.scope, read.tensor)
@@ -171,18 +173,18 @@ class Kept:
 class Total(Kept):
     """A running total: it starts at 0 and grows by a read, or by a read times a number, in each step."""
 
-    def __init__(self, code: Code, read: HostRead, loop: Loop, statement: ast.AugAssign) -> None:
+    def __init__(self, code: Code, read: HostRead, loop: Loop, taken: ast.expr, statement: ast.AugAssign) -> None:
         assert isinstance(statement.target, ast.Name)
-        super().__init__(code, read, loop, statement.target)
+        super().__init__(code, read, loop, taken, statement.target)
         self.statement = statement
 
     @classmethod
-    def find(cls, code: Code, read: HostRead, loop: Loop) -> "Total | None":
-        match code.flow.statement(read.node):
-            case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) as statement if value is read.node or _is_product(
-                code, value, read.node
+    def find(cls, code: Code, read: HostRead, loop: Loop, taken: ast.expr) -> "Total | None":
+        match code.flow.statement(taken):
+            case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) as statement if value is taken or _is_product(
+                code, value, taken
             ):
-                return cls(code, read, loop, statement)
+                return cls(code, read, loop, taken, statement)
         return None
 
     def _reaching(self) -> frozenset[Definition]:
@@ -197,7 +199,7 @@ class Total(Kept):
     @property
     def counts(self) -> bool:
         """Whether the total is an integer: it starts at 0, not at 0.0, and integers are added."""
-        adds = self.statement.value is self.read.node
+        adds = self.statement.value is self.taken
         return adds and self._starts_as(int) and self.value.must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
 
     def _starts_as(self, kind: type) -> bool:
@@ -248,14 +250,14 @@ class GuardedTotal(Total):
     """A running total as an `ItemSum` of the runtime, which decides when it runs what can be added up on the device."""
 
     @classmethod
-    def find(cls, code: Code, read: HostRead, loop: Loop) -> "GuardedTotal | None":
-        match code.flow.statement(read.node):
+    def find(cls, code: Code, read: HostRead, loop: Loop, taken: ast.expr) -> "GuardedTotal | None":
+        match code.flow.statement(taken):
             case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) as statement if (
-                value is read.node
-                or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and value.left is read.node)
-                or _is_product(code, value, read.node)
+                value is taken
+                or (isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and value.left is taken)
+                or _is_product(code, value, taken)
             ):
-                return cls(code, read, loop, statement)
+                return cls(code, read, loop, taken, statement)
         return None
 
     def _tracked(self) -> frozenset[Definition]:
@@ -314,21 +316,21 @@ class GuardedTotal(Total):
     def _weight(self) -> ast.expr | None:
         """The number that each read is multiplied by."""
         value = self.statement.value
-        if value is self.read.node:
+        if value is self.taken:
             return None
         assert isinstance(value, ast.BinOp)
-        return value.right if value.left is self.read.node else value.left
+        return value.right if value.left is self.taken else value.left
 
 
 class Listed(Kept):
     """A list that starts empty and takes a read in each step."""
 
     @classmethod
-    def find(cls, code: Code, read: HostRead, loop: Loop) -> "Listed | None":
-        match code.flow.parent.get(read.node):
+    def find(cls, code: Code, read: HostRead, loop: Loop, taken: ast.expr) -> "Listed | None":
+        match code.flow.parent.get(taken):
             case ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[_], keywords=[]) as call:
                 if isinstance(code.flow.parent.get(call), ast.Expr):
-                    return cls(code, read, loop, target)
+                    return cls(code, read, loop, taken, target)
         return None
 
     def uses(self) -> list[ast.expr]:
@@ -357,6 +359,77 @@ class Listed(Kept):
     def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
         torch, imports = self.code.name_for("torch")
         return f"{self.name} = {torch}.stack({self.name}).tolist() if {self.name} else []", imports
+
+
+class Named(Kept):
+    """A name for the read: totals or lists take it in each step, and what else looks at it stands under a guard."""
+
+    def __init__(
+        self, code: Code, read: HostRead, loop: Loop, definition: Definition, takers: "Sequence[Total | Listed]"
+    ) -> None:
+        assert isinstance(definition.node, ast.Name)
+        super().__init__(code, read, loop, read.node, definition.node)
+        self.definition, self.takers = definition, takers
+
+    @classmethod
+    def find(cls, code: Code, read: HostRead, loop: Loop) -> "Named | None":
+        bound = [d for d in code.flow.definitions if d.kind == "assign" and d.value is read.node and not d.index]
+        if (
+            len(bound) != 1
+            or not isinstance(bound[0].node, ast.Name)
+            or not isinstance(code.flow.statement(read.node), ast.Assign)
+        ):
+            return None
+        takers: list[Total | Listed] = []
+        for use in code.flow.uses[bound[0]]:
+            taker = Total.find(code, read, loop, use) or Listed.find(code, read, loop, use)
+            if taker is not None and code.step_loop(use) is loop:
+                takers.append(taker)
+        return cls(code, read, loop, bound[0], takers) if takers else None
+
+    def uses(self) -> list[ast.expr]:
+        taken = [taker.taken for taker in self.takers]
+        return [use for use in self.flow.uses[self.definition] if use not in taken]
+
+    def missing(self) -> Iterator[Obligation | None]:
+        for taker in self.takers:
+            yield from taker.missing()
+        yield from super().missing()
+
+    def unproven(self) -> Iterator[Obligation | None]:
+        is_float = self.value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+        if self.uses() and not self._counts and not is_float:
+            yield Obligation(Kind.VALUE, f"the type of `{ast.unparse(self.read.tensor)}` is not known")
+
+    @property
+    def _counts(self) -> bool:
+        return all(isinstance(taker, Total) and taker.counts for taker in self.takers)
+
+    def kept(self) -> Edit:
+        """New memory, because the tensor may be written to before somebody looks at the name."""
+        is_total = all(isinstance(taker, Total) for taker in self.takers)
+        copy = ".clone()" if self._counts else ".detach().clone().double()" if is_total else ".detach().clone()"
+        return replace(self.code.source, self.read.node, f"{self.source()}{copy}")
+
+    def parts(self) -> Iterator[Edit | Import]:
+        flow = self.flow
+        direct = {taker.kept() for taker in self.takers}
+        if len(direct) != 1:
+            raise CannotRewrite("a list and a total would keep different tensors")
+        last = max(flow.order[taker.taken] for taker in self.takers)
+        for use in flow.uses[self.definition]:
+            if flow.reaching[use] != {self.definition} or not flow.dominates(self.target, use):
+                raise CannotRewrite(f"`{self.name}` may be something else where it is looked at")
+        for use in self.uses():
+            if not self.is_inside(use):
+                raise CannotRewrite(f"`{self.name}` is looked at behind the loop")
+            if flow.order[use] < last:
+                raise CannotRewrite(f"`{self.name}` is looked at before it is added")
+        yield self.kept()
+        for taker in self.takers:
+            yield from (part for part in taker.parts() if part not in direct)
+        for statement in dict.fromkeys(self._guarded(use) for use in self.uses()):
+            yield insert_before(self.code.source, statement, f"{self.name} = {self.name}.item()")
 
 
 def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:

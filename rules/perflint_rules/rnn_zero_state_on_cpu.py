@@ -76,6 +76,7 @@ from perflint.api import (
     argument,
     device_place,
     is_neural_module,
+    is_rnn,
     is_zero_state,
     origins,
     path_of,
@@ -99,6 +100,25 @@ from perflint.api import (
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each zero state that is built on the host and cannot be left out."""
+    places = list(_places(code))
+    elsewhere = [_elsewhere(code, call) for call, made, factory in places if made is factory]
+    for _, made, factory in places:
+        moved = isinstance(made, ast.Call) and made is not factory
+        missing = [_no_device(code, made)] if moved else list(elsewhere)  # the states of a module move together, or not at all
+        device = argument(made, 0, "device") if isinstance(made, ast.Call) and moved else None
+        if device is not None and path_of(device) is None:
+            missing.append(without_effect(code.facts, code.scope, device))
+        fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
+        message = (
+            "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
+            if moved
+            else "the zero state is built on the host, so the module fails on a GPU; pass `device=`"
+        )
+        yield code.finding(made, message, fix, missing, waits=[made] if moved else [])
+
+
+def _places(code: Code) -> Iterator[tuple[RnnCall, ast.expr, ast.Call]]:
+    """The zero states that are built on the host: the layer's call, what builds the state, and the factory in it."""
     seen: set[ast.AST] = set()
     for call in rnn_calls(code.facts, code.scope):
         if not code.is_hot(call.node):
@@ -114,18 +134,7 @@ def check(code: Code) -> Iterator[Finding]:
                 if untouched(code.facts, code.scope, definition, call.node) is not None:
                     continue  # filled with something else: on the device other numbers would be drawn
                 seen.add(made)
-                moved = isinstance(made, ast.Call) and made is not factory
-                missing = [_no_device(code, made) if moved else _elsewhere(code, call)]
-                device = argument(made, 0, "device") if isinstance(made, ast.Call) and moved else None
-                if device is not None and path_of(device) is None:
-                    missing.append(without_effect(code.facts, code.scope, device))
-                fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
-                message = (
-                    "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
-                    if moved
-                    else "the zero state is built on the host, so the module fails on a GPU; pass `device=`"
-                )
-                yield code.finding(made, message, fix, missing, waits=[made] if moved else [])
+                yield call, made, factory
 
 
 def _factory(code: Code, made: ast.expr) -> ast.Call | None:
@@ -233,6 +242,8 @@ def _follows(code: Code, node: ast.expr, first: str | None, depth: int = 8) -> b
         case ast.Call(func=ast.Attribute(attr=attr, value=base)) if attr in _SAME_DEVICE:
             return _follows(code, base, first, depth - 1)
         case ast.Call(args=[given, *_]) if code.is_external(node.func, "builtins.enumerate"):
+            return _follows(code, given, first, depth - 1)
+        case ast.Call(args=[given, _]) if code.value(node.func).must(is_rnn):
             return _follows(code, given, first, depth - 1)
         case ast.Call(args=[given]) if code.value(node.func).must(lambda a: is_neural_module(code.facts.inference, a)):
             torch_layer = code.value(node.func).must(lambda a: isinstance(a, Object) and a.qualname != "torch.nn.Module")
