@@ -1,5 +1,5 @@
-"""Writes docs/rules/, docs/reliability.md, docs/gpu.md, docs/report.md, the tables and the report in README.md, and the
-rule pack's measured.json.
+"""Writes docs/rules/, docs/configuration.md, docs/assumptions.md, docs/runtime.md, docs/reliability.md, docs/gpu.md,
+docs/report.md, docs/perflint.schema.json, the tables and the report in README.md, and the rule pack's measured.json.
 
 With --check: fails if they are stale. The pages come from the rules, the kinds of fixes from the marked cases in
 fixtures/<rule>/, and what was measured from the records in fixtures/ and benchmarks/results/. Needs perflint to be installed.
@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import gpu
+import reference
 import reliability
 
 from perflint.report.explain import ENGINE_PAGES, MEASURED, NOT_MEASURED, measured, page
@@ -29,6 +30,7 @@ from perflint.run.run import Run
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
 RULES = ROOT / "docs" / "rules"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 GPU = ROOT / "docs" / "gpu.md"
@@ -141,6 +143,9 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield REPORT, f"{NOTICE}# A report\n\n`perflint check {REPORTED}` prints:\n\n```\n{report()}```\n"
     yield RELIABILITY, f"{NOTICE}{reliability.page()}"
     yield GPU, f"{NOTICE}{gpu.page()}"
+    yield DOCS / "perflint.schema.json", reference.schema()
+    for name in ("configuration", "assumptions", "runtime"):
+        yield DOCS / f"{name}.md", f"{NOTICE}{getattr(reference, name)()}"
 
 
 def main() -> int:

@@ -322,6 +322,7 @@ class Invocation:
 
         target = self.options["output_file"]
         terminal = self._terminal(run, plain=err or target is not None)
+        result.docs_url = run.configurations.of(os.getcwd()).docs_url
         report = Report(result, run.rules, terminal, self.fixing, self._asked, self._notes)
         lines = writer(self._format, statistics=self.options["statistics"])(report)
         if target is not None:
@@ -342,7 +343,8 @@ class Invocation:
 
         if plain:
             return PLAIN
-        return Terminal(columns(), pages(run.rules) if self._is_for_people and knows_links() else {})
+        docs_url = run.configurations.of(os.getcwd()).docs_url
+        return Terminal(columns(), pages(run.rules, docs_url) if self._is_for_people and knows_links() else {})
 
     @cached_property
     def _format(self) -> str:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import sys
+
 import pytest
 from conftest import BAD, Project, in_process
 
 from perflint.project.config import Config, ConfigError, Configurations, parse
+from perflint.project.settings import SETTINGS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @pytest.fixture
@@ -65,7 +75,7 @@ def test_config_replaces_every_file(bad: Project) -> None:
     [
         ('selct = ["all"]', "unknown key `selct`; did you mean `select`?"),
         ('extend_select = ["all"]', "did you mean `extend-select`?"),
-        ("zzz = 1", "valid keys are assume, baseline, cache-dir, exclude, extend-exclude"),
+        ("zzz = 1", "valid keys are assume, baseline, cache-dir, docs-url, exclude, extend-exclude"),
         ('select = "all"', "`select` must be a list of strings"),
         ("runtime = 1", "`runtime` must be true or false"),
         ('per-file-ignores = ["x"]', "`per-file-ignores` must be a table of lists"),
@@ -144,3 +154,34 @@ def test_target_versions_switch_off_what_an_old_torch_does_not_have(bad: Project
     assert reported(*only) == ["a.py"]
     bad.write({"perflint.toml": '[target-versions]\ntorch = "1.8"'})
     assert reported(*only) == []
+
+
+def test_the_settings_are_the_fields_of_a_configuration() -> None:
+    fields = {field.name.replace("_", "-") for field in dataclasses.fields(Config)} - {"path"}
+    assert set(SETTINGS) == fields
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_example_of_a_setting_is_one(name: str) -> None:
+    setting = SETTINGS[name]
+    value = tomllib.loads(f"{name} = {setting.example}")[name]
+    assert getattr(parse({name: value}, "perflint.toml"), name.replace("-", "_")) is not None
+    for option in filter(None, setting.option.split("/")):
+        assert option in in_process("check", "--help").stdout
+
+
+@pytest.mark.parametrize("value", ["docs.example.org", "javascript:alert(1)", "https://a b", "https://x\x1b]8;;", 3])
+def test_the_address_of_the_documentation_is_an_address(value: object) -> None:
+    with pytest.raises(ConfigError, match="`docs-url` must be an address"):
+        parse({"docs-url": value}, "perflint.toml")
+
+
+def test_links_to_rules_lead_to_the_documentation(bad: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad.write({"perflint.toml": 'docs-url = "https://docs.example.org/perflint"'})
+    page = "https://docs.example.org/perflint/rules/no-grad-without-call/"
+    (first, _) = json.loads(in_process("check", "--output-format", "json").stdout)
+    assert first["url"] == page
+    (rule,) = json.loads(in_process("check", "--output-format", "sarif").stdout)["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["helpUri"] == page
+    monkeypatch.setenv("FORCE_HYPERLINK", "1")
+    assert f"\x1b]8;;{page}\x1b\\" in in_process("check", "--color", "always").stdout

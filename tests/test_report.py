@@ -62,6 +62,7 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
         "missing_proofs": [],
         "obligations": [],
         "help": "perflint explain no-grad-without-call",
+        "url": "rules/no-grad-without-call/",
     }
 
 

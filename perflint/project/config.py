@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.folders import Folders
+from perflint.project.settings import EXPECTED, SETTINGS, Kind
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -38,6 +40,7 @@ class Config:
     output_format: str | None = None
     cache_dir: str | None = None
     baseline: str | None = None
+    docs_url: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
 
     @property
@@ -58,22 +61,7 @@ class Options:
     """Whether fixes may import `perflint_runtime`."""
 
 
-_KEYS = {
-    "select": "names",
-    "extend-select": "names",
-    "ignore": "names",
-    "exclude": "names",
-    "extend-exclude": "names",
-    "per-file-ignores": "table",
-    "runtime": "flag",
-    "unsafe-fixes": "flag",
-    "assume": "names",
-    "respect-gitignore": "flag",
-    "output-format": "text",
-    "cache-dir": "text",
-    "baseline": "text",
-    "target-versions": "versions",
-}
+_ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")
 
 
 def load(path: str) -> Config:
@@ -117,12 +105,12 @@ def parse(content: Mapping[str, Any], path: str) -> Config:
     """Check and convert the settings of a table."""
     values: dict[str, Any] = {}
     for key, value in content.items():
-        kind = _KEYS.get(key)
-        if kind is None:
-            near = nearest(key.replace("_", "-"), _KEYS)
-            hint = f"; did you mean `{near}`?" if near else f"; valid keys are {', '.join(sorted(_KEYS))}"
+        setting = SETTINGS.get(key)
+        if setting is None:
+            near = nearest(key.replace("_", "-"), SETTINGS)
+            hint = f"; did you mean `{near}`?" if near else f"; valid keys are {', '.join(sorted(SETTINGS))}"
             raise ConfigError(f"{path}: unknown key `{key}`{hint}")
-        values[key.replace("-", "_")] = _converted(key, value, kind, path)
+        values[key.replace("-", "_")] = _converted(key, value, setting.kind, path)
     if "assume" in values:
         from perflint.rule.assumptions import require_known
 
@@ -133,13 +121,15 @@ def parse(content: Mapping[str, Any], path: str) -> Config:
     return Config(path=path, **values)
 
 
-def _converted(key: str, value: Any, kind: str, path: str) -> Any:
+def _converted(key: str, value: Any, kind: Kind, path: str) -> Any:
     match kind:
         case "names" if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return tuple(value)
         case "flag" if isinstance(value, bool):
             return value
         case "text" if isinstance(value, str):
+            return value
+        case "address" if isinstance(value, str) and _ADDRESS.fullmatch(value):
             return value
         case "table" if isinstance(value, dict):
             return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
@@ -150,14 +140,7 @@ def _converted(key: str, value: Any, kind: str, path: str) -> Any:
                 return {package: Version(str(version)) for package, version in value.items()}
             except InvalidVersion as error:
                 raise ConfigError(f"{path}: `{key}`: {error}") from None
-    expected = {
-        "names": "a list of strings",
-        "flag": "true or false",
-        "text": "a string",
-        "table": "a table of lists",
-        "versions": "a table of versions",
-    }[kind]
-    raise ConfigError(f"{path}: `{key}` must be {expected}")
+    raise ConfigError(f"{path}: `{key}` must be {EXPECTED[kind]}")
 
 
 def configuration_in(directory: str, folders: Folders) -> str | None:

@@ -16,14 +16,14 @@ from perflint.source.source import Source
 def records(result: Result) -> Iterator[dict[str, Any]]:
     """One record per finding. The keys and their meaning are a contract."""
     for checked, finding in result.findings:
-        found = record(checked, finding)
+        found = record(checked, finding, result.docs_url)
         if result.is_ranked:
             found["measured_ms_per_step"] = finding.measured_ms_per_step
         yield found
 
 
-def record(checked: Checked, finding: Finding) -> dict[str, Any]:
-    """A finding as JSON: rows and columns are 1-based, columns count characters."""
+def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> dict[str, Any]:
+    """A finding as JSON: rows and columns are 1-based, columns count characters. docs_url: see `rule_url`."""
     fix = None
     if finding.fix is not None:
         fix = {
@@ -55,7 +55,13 @@ def record(checked: Checked, finding: Finding) -> dict[str, Any]:
         "missing_proofs": list(finding.missing_proofs),
         "obligations": [{"kind": o.kind.value, "message": o.words} for o in finding.obligations],
         "help": f"perflint explain {finding.rule}",
+        "url": rule_url(finding.rule, docs_url),
     }
+
+
+def rule_url(rule: str, docs_url: str | None) -> str:
+    """The page of a rule on the documentation's site; relative to the site's root where its address is not configured."""
+    return f"{docs_url.rstrip('/')}/rules/{rule}/" if docs_url is not None else f"rules/{rule}/"
 
 
 def _location(source: Source | None, offset: int) -> dict[str, int]:

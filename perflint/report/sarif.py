@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from perflint.fix.fixer import complete
 from perflint.project.discover import project_root
-from perflint.report.data import record
+from perflint.report.data import record, rule_url
 from perflint.report.explain import ENGINE_PAGES, page
 from perflint.report.fingerprint import digests, relative
 from perflint.report.report import Report
@@ -43,7 +43,7 @@ def sarif(report: Report) -> Iterator[str]:
     driver = {
         "name": "perflint",
         "semanticVersion": version("perflint-torch"),
-        "rules": [_rule(rules[name]) if name in rules else _engine_rule(name) for name in used],
+        "rules": [_rule(rules[name], report.result.docs_url) if name in rules else _engine_rule(name) for name in used],
     }
     run = {
         "tool": {"driver": driver},
@@ -55,8 +55,9 @@ def sarif(report: Report) -> Iterator[str]:
     yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
-    return _descriptor(rule.name, rule.summary, page(rule), rule.severity, rule.category)
+def _rule(rule: Rule, docs_url: str | None) -> dict[str, Any]:
+    found = _descriptor(rule.name, rule.summary, page(rule), rule.severity, rule.category)
+    return found | ({"helpUri": rule_url(rule.name, docs_url)} if docs_url is not None else {})
 
 
 def _engine_rule(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from perflint.report.data import rule_url
 from perflint.rule.finding import Severity
 from perflint.rule.rule import Rule
 
@@ -42,8 +43,10 @@ PLAIN = Terminal()
 """A file, or a pipe."""
 
 
-def pages(rules: Iterable[Rule]) -> dict[str, str]:
-    """Where the page of each rule is found: its module opens with it."""
+def pages(rules: Iterable[Rule], docs_url: str | None = None) -> dict[str, str]:
+    """Where the page of each rule is found: on the documentation's site, or in its module, which opens with it."""
+    if docs_url is not None:
+        return {rule.name: rule_url(rule.name, docs_url) for rule in rules}
     found = {}
     for rule in rules:
         spec = importlib.util.find_spec(rule.module)

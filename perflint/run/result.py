@@ -31,6 +31,9 @@ class Result:
     is_ranked: bool = False
     """Whether the findings were joined with a profile: the costliest come first then."""
 
+    docs_url: str | None = None
+    """Where the documentation is served, if that is configured."""
+
     @property
     def applied(self) -> Counter[str]:
         """How many findings of each rule were fixed."""
