@@ -128,8 +128,9 @@ def _exported() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
     wanted = {str(n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     for path in sorted(RUNTIME.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in wanted and not node.name.startswith("_"):
-                yield node.name, node
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name in wanted:
+                if not any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
+                    yield node.name, node
 
 
 def _name(name: str, node: ast.ClassDef | ast.FunctionDef) -> str:
