@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.report.links import rule_url
 from perflint.report.text import place
 from perflint.rule.finding import Finding, Severity
 from perflint.run.outcome import Checked
@@ -57,11 +58,6 @@ def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> d
         "help": f"perflint explain {finding.rule}",
         "url": rule_url(finding.rule, docs_url),
     }
-
-
-def rule_url(rule: str, docs_url: str | None) -> str:
-    """The page of a rule on the documentation's site; relative to the site's root where its address is not configured."""
-    return f"{docs_url.rstrip('/')}/rules/{rule}/" if docs_url is not None else f"rules/{rule}/"
 
 
 def _location(source: Source | None, offset: int) -> dict[str, int]:

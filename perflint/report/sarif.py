@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from perflint.fix.fixer import complete
 from perflint.project.discover import project_root
-from perflint.report.data import record, rule_url
+from perflint.report.data import record
 from perflint.report.explain import ENGINE_PAGES, page
 from perflint.report.fingerprint import digests, relative
+from perflint.report.links import rule_url
 from perflint.report.report import Report
 from perflint.report.text import fix_words, place
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Severity

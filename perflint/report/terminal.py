@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from perflint.report.data import rule_url
+from perflint.report.links import rule_url
 from perflint.rule.finding import Severity
 from perflint.rule.rule import Rule
 
