@@ -496,7 +496,7 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 and isinstance(right, (ast.Constant, ast.List))
             ):
                 return not negated
-            return _is_rare(test) and not negated
+            return (_is_rare(test) or _is_seldom(left, op, right)) and not negated
         case ast.Name() | ast.Attribute():
             name = (path_of(test) or "").rpartition(".")[2]
             if _GUARD_NAMES.search(name):
@@ -513,6 +513,16 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
 
 def _is_rare(test: ast.expr) -> bool:
     return any(isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test))
+
+
+def _is_seldom(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+    """`random.random() < 0.001`: by chance, one step in ten or fewer."""
+    drawn = isinstance(left, ast.Call) and (path_of(left.func) or "").rpartition(".")[2] in ("random", "rand", "uniform")
+    return drawn and isinstance(op, (ast.Lt, ast.LtE)) and isinstance(right, ast.Constant) and _is_small(right.value)
+
+
+def _is_small(value: object) -> bool:
+    return isinstance(value, (int, float)) and value <= 0.1
 
 
 def _has_modulo(node: ast.expr) -> bool:

@@ -65,4 +65,8 @@ def _within_step(flow: Flow, loops: list[Loop]) -> Rate | None:
 def _goes_over_parameters(node: ast.expr) -> bool:
     while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
         node = node.args[0]
-    return any(isinstance(part, ast.Attribute) and part.attr in _PARAMETERS for part in ast.walk(node))
+    return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in ast.walk(node))
+
+
+def _names_parameters(name: str) -> bool:
+    return name in _PARAMETERS or name.endswith(("_params", "_parameters"))

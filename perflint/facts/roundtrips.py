@@ -52,6 +52,11 @@ class _Back(Walk[WayBack]):
             case Way.OPERAND | Way.ALIAS if step.result is not None:
                 self.computed |= step.way is Way.OPERAND
                 yield step.result
+            case Way.INDEX if step.result is not None:
+                self.computed = True
+                yield step.result
+            case Way.CONTAINED if isinstance(self.flow.parent.get(step.node), ast.Subscript):
+                yield step.node
             case Way.METHOD:
                 assert isinstance(step.node, ast.Call)
                 yield from self._called(step.node, step.name)

@@ -88,9 +88,11 @@ from perflint.api import (
     Finding,
     Kind,
     Obligation,
+    Rate,
     Severity,
     Sink,
     implied,
+    rate_of,
     rule,
     written_out,
 )
@@ -132,6 +134,8 @@ def check(code: Code) -> Iterator[Finding]:
         missing: list[Obligation | None] = []
         fix = None
         local = kept(code, read)
+        if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
+            continue  # per-parameter-read has a better cure
         if local is not None:
             missing = list(local.missing())
             try:

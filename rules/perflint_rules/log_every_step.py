@@ -46,13 +46,16 @@ There is no fix: what is shown, and how often, is for you to say.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, LoopKind, Severity, argument, is_conditional, rule, words
+from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Severity, argument, rule, words
 
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
 )
+_OWN = words("log logkv logkv_mean record log_loss_dict")
+_WHO = re.compile(r"rank|wandb|writer|tensorboard|logger|is_main|is_master", re.I)
 _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
 
 
@@ -60,8 +63,19 @@ _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
     category="device-sync",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[tuple(sorted({*(f"{name}(" for name in _WRITERS), ".set_postfix(", "wandb.log(", "mlflow.log_", "sync_dist=True"}))],
-    steps=True,
+    needs=[
+        tuple(
+            sorted(
+                {
+                    *(f"{name}(" for name in _WRITERS),
+                    *(f".{name}(" for name in _OWN),
+                    ".set_postfix(",
+                    "mlflow.log_",
+                    "sync_dist=True",
+                }
+            )
+        )
+    ],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call of a logger that nothing guards."""
@@ -78,27 +92,45 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _logs(code: Code, call: ast.Call, name: str) -> bool:
+    """Whether a call writes to a log: one of a known logger, or one that is given a tensor of the device."""
     if name == "set_postfix":
         refresh = argument(call, None, "refresh")
         return refresh is None or _is_true(refresh)
     if name in _WRITERS:
+        return True
+    if name in _OWN and ast.unparse(call.func) != "self.log" and any(code.may_be_on_device(given) for given in _given(call)):
         return True
     return name in ("log", "log_metric", "log_metrics") and code.value(call.func).may(
         lambda a: isinstance(a, External) and a.qualname in _SERVICES
     )
 
 
+def _given(call: ast.Call) -> Iterator[ast.expr]:
+    """The arguments of a call, and the values of dicts among them."""
+    for given in (*call.args, *(k.value for k in call.keywords)):
+        yield from given.values if isinstance(given, ast.Dict) else [given]
+
+
 def _runs_each_step(code: Code, call: ast.Call) -> bool:
-    """Whether a call stands in a training loop, under no condition."""
+    """Whether a call runs in each step of a training, under no condition but one about who logs."""
+    if code.heat is Heat.FORWARD or not (code.is_hot(call) or _is_in_a_step(code, call)):
+        return False
     loop = code.step_loop(call)
-    if loop is None or code.step_loops().get(loop) is not LoopKind.TRAIN:
+    if loop is not None and code.step_loops().get(loop) is not LoopKind.TRAIN:
         return False
     for block in code.flow.block[call].ancestry():
-        if block is loop.block:
+        if loop is not None and block is loop.block:
             return True
         if block.kind in ("then", "else", "handler", "case"):
-            return False
-    return not is_conditional(code.scope, call)
+            test = getattr(block.node, "test", None)
+            if test is None or not _WHO.search(ast.unparse(test)):
+                return False
+    return True
+
+
+def _is_in_a_step(code: Code, call: ast.Call) -> bool:
+    """Whether a call stands in a function that is one step itself: it runs a backward pass, and all of it outside of loops."""
+    return code.flow.loop(call) is None and any(code.flow.loop(backward) is None for backward in code.calls("backward"))
 
 
 def _is_true(node: ast.expr | None) -> bool:

@@ -29,8 +29,8 @@ for step, (x, y) in enumerate(loader):
 ```
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, once per epoch, and for reads that only feed a total or a log, which item-every-step
-reports.
+Under a guard such as `step % 100 == 0`, once per epoch, and for reads that only feed a total, which item-every-step
+reports and mends.
 
 ## Fix safety
 There is no fix: norms that are joined are rounded in another order.
@@ -40,6 +40,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import IDLE_SINKS, Code, Cost, Finding, HostRead, Rate, ReadKind, Severity, Sink, rate_of, rule
+from perflint_rules.kept_reads import kept
 
 
 @rule(
@@ -69,6 +70,6 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_told_elsewhere(code: Code, read: HostRead) -> bool:
-    """Whether item-every-step reports the read: nothing in the step needs it."""
+    """Whether item-every-step reports the read: nothing in the step needs it, and it can stay on the device."""
     sinks = code.sinks(read.node) if read.kind is not ReadKind.TRUTH else frozenset()
-    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}
+    return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN} and kept(code, read) is not None

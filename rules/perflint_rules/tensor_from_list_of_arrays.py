@@ -81,7 +81,7 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(call, message, fix, [_TYPES])
 
 
-def _is_array(code: Code, node: ast.expr, depth: int = 3) -> bool:
+def _is_array(code: Code, node: ast.expr, depth: int = 4) -> bool:
     """Whether an expression makes an array, not a number of numpy's: by the function or the method that it ends with."""
     match node:
         case ast.Call(func=ast.Attribute(value=value, attr=name)):
@@ -90,6 +90,11 @@ def _is_array(code: Code, node: ast.expr, depth: int = 3) -> bool:
             if name in _SAME and depth:
                 return _is_array(code, value, depth - 1)
             return name in _MAKES and code.is_external(node.func, f"numpy.{name}")
+        case ast.Subscript(value=value, slice=key) if depth:
+            whole = isinstance(key, (ast.Slice, ast.Call, ast.Compare)) or (
+                isinstance(key, ast.Tuple) and any(isinstance(part, ast.Slice) for part in key.elts)
+            )
+            return whole and _is_array(code, value, depth - 1)
         case ast.Name() if depth:
             found = [_bound(code, definition) for definition in code.flow.reaching.get(node, ())]
             return bool(found) and all(values and all(_is_array(code, v, depth - 1) for v in values) for values in found)

@@ -50,6 +50,8 @@ GUARDS = {
     "first step": ("    if i == 0:\n        a  #?", False),
     "else of periodic": ("    if i % 10 == 0: pass\n    else:\n        a  #?", True),
     "both": ("    if i % 10 == 0 and c:\n        a  #?", False),
+    "by chance": ("    if random.random() < 0.001:\n        a  #?", False),
+    "nearly always by chance": ("    if random.random() < 0.9:\n        a  #?", True),
     "either": ("    if i % 10 == 0 or c:\n        a  #?", True),
     "by name": ("    if verbose:\n        a  #?", False),
     "through a variable": ("    now = i % 10 == 0\n    if now:\n        a  #?", False),
