@@ -458,6 +458,20 @@ def completion(shell: str) -> int:
     return CLEAN
 
 
+@cli.command()
+def server() -> int:
+    """Serve an editor: findings, fixes and rule pages through the Language Server Protocol.
+
+    Editors start it and talk to it over standard input and output; docs/editors.md says how to set them up.
+    """
+    from perflint.extras import needed
+
+    with needed("server", "pygls"):
+        from perflint.server.server import serve
+    serve()
+    return CLEAN
+
+
 def run_for_tests(arguments: Sequence[str]) -> Any:
     """The command line in this process, for tests: an object with `exit_code`, `stdout` and `stderr`."""
     from click.testing import CliRunner

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import NamedTuple
 
 from perflint.project.config import Config
 from perflint.project.files import read_file
@@ -128,12 +129,8 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
     Linked directories are not entered, so loops end and nothing outside of the tree is visited. A pattern that matches
     `root` itself does not count, because somebody asked for it. What directories hold is noted in `folders`.
     """
-    config = config_of(root)
-    outer = list(_ignore_specs_above(root)) if config.respect_gitignore else []
-    asked_for = _is_excluded(root, True, _exclude_spec(config), config.directory or root, outer)
-    if asked_for:
-        outer = []
-    pending: list[tuple[str, list[tuple[str, Ignores]]]] = [(root, outer)]
+    patterns = _Patterns(root, config_of, folders)
+    pending: list[tuple[str, Specs]] = [(root, patterns.outer)]
     while pending:
         directory, specs = pending.pop()
         try:
@@ -142,21 +139,16 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
         except OSError:
             continue
         folders.listed(directory, [entry.name for entry in entries])
-        config = config_of(directory)
-        excludes = _exclude_spec(config)
-        base = root if asked_for else config.directory or root
-        if config.respect_gitignore and folders.holds(directory, ".gitignore"):
-            spec = _read_spec(os.path.join(directory, ".gitignore"))
-            specs = [*specs, (directory, spec)] if spec is not None else specs
-        inner: list[tuple[str, list[tuple[str, Ignores]]]] = []
+        level = patterns.level(directory, specs)
+        inner: list[tuple[str, Specs]] = []
         for entry in entries:
             is_directory = entry.is_dir(follow_symlinks=False)
             if not is_directory and not entry.name.endswith((".py", ".pyw", SUFFIX)):
                 continue
-            if _is_excluded(entry.path, is_directory, excludes, base, specs):
+            if _is_excluded(entry.path, is_directory, *level):
                 continue
             if is_directory:
-                inner.append((entry.path, specs))
+                inner.append((entry.path, level.specs))
             elif entry.is_symlink():
                 target = os.path.realpath(entry.path)
                 if os.path.isfile(target):
@@ -166,7 +158,51 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
         pending += reversed(inner)
 
 
-def _is_excluded(path: str, is_directory: bool, excludes: Ignores, base: str, specs: list[tuple[str, Ignores]]) -> bool:
+def is_left_out(path: str, root: str, config_of: Callable[[str], Config], folders: Folders) -> bool:
+    """Whether `walk` of a directory leaves out the file at a path below it, or would if the file were there."""
+    patterns = _Patterns(root, config_of, folders)
+    directory, specs = root, patterns.outer
+    *inner, name = os.path.relpath(path, root).split(os.sep)
+    for folder in inner:
+        level = patterns.level(directory, specs)
+        directory, specs = os.path.join(directory, folder), level.specs
+        if _is_excluded(directory, True, *level):
+            return True
+    return _is_excluded(os.path.join(directory, name), False, *patterns.level(directory, specs))
+
+
+Specs = list[tuple[str, Ignores]]
+"""What .gitignore files say, each with its directory, from the outside in."""
+
+
+class _Level(NamedTuple):
+    """What leaves out entries of one directory: patterns, the directory that they are relative to, .gitignore files."""
+
+    excludes: Ignores
+    base: str
+    specs: Specs
+
+
+class _Patterns:
+    """What leaves out files below `root`. A pattern that matches `root` itself does not count."""
+
+    def __init__(self, root: str, config_of: Callable[[str], Config], folders: Folders) -> None:
+        self._root, self._config_of, self._folders = root, config_of, folders
+        config = config_of(root)
+        outer = list(_ignore_specs_above(root)) if config.respect_gitignore else []
+        self._asked_for = _is_excluded(root, True, _exclude_spec(config), config.directory or root, outer)
+        self.outer: Specs = [] if self._asked_for else outer
+
+    def level(self, directory: str, specs: Specs) -> _Level:
+        """What counts in a directory; `specs`: what counts above it."""
+        config = self._config_of(directory)
+        if config.respect_gitignore and self._folders.holds(directory, ".gitignore"):
+            spec = _read_spec(os.path.join(directory, ".gitignore"))
+            specs = [*specs, (directory, spec)] if spec is not None else specs
+        return _Level(_exclude_spec(config), self._root if self._asked_for else config.directory or self._root, specs)
+
+
+def _is_excluded(path: str, is_directory: bool, excludes: Ignores, base: str, specs: Specs) -> bool:
     mark = "/" if is_directory else ""
     if excludes.verdict(_relative(path, base) + mark):
         return True

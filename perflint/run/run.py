@@ -247,6 +247,11 @@ class Run:
             found.files.append(path)
         found.explicit.add(path)
 
+    def from_disk(self, path: str) -> None:
+        """Let a file be what it is on disk again, because its text was closed, or it has changed there."""
+        self._unsaved.pop(path, None)
+        self._forget(path)
+
     def _forget(self, path: str) -> None:
         """Let no project go on with what it knows of a file whose text is another one now."""
         for project in self._projects.values():

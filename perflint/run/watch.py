@@ -32,14 +32,14 @@ def changes(look: Callable[[], Watched]) -> Iterator[None]:
     look: what there is to watch now. It is asked before each yield, so that no change is lost while the caller is at work.
     """
     watched = look()
-    files, folders = _stamps(watched.files), _stamps(watched.folders)
+    files, folders = stamps(watched.files), stamps(watched.folders)
     yield
     while True:
         started = perf_counter()
-        if _stamps(watched.folders) != folders:
+        if stamps(watched.folders) != folders:
             watched = look()
-            folders = _stamps(watched.folders)
-        now = _stamps(watched.files)
+            folders = stamps(watched.folders)
+        now = stamps(watched.files)
         if now != files:
             files = now
             yield
@@ -47,7 +47,8 @@ def changes(look: Callable[[], Watched]) -> Iterator[None]:
             sleep(max(INTERVAL_S, (perf_counter() - started) / SHARE_OF_TIME))
 
 
-def _stamps(paths: Iterable[str]) -> Stamps:
+def stamps(paths: Iterable[str]) -> Stamps:
+    """What shows a change of files and folders, by path; None for those that are not there."""
     return {path: _stamp(path) for path in paths}
 
 

@@ -198,6 +198,16 @@ def _transcode(body: bytes, encoding: str) -> bytes:
     return text.encode()
 
 
+def as_bytes(text: str) -> bytes:
+    """The bytes of a file with a text: in the encoding that it declares, in UTF-8 if it declares none that holds it."""
+    data = text.encode("utf-8", "surrogatepass")
+    try:
+        encoding = _declared_encoding(data.removeprefix(codecs.BOM_UTF8))
+        return data if encoding == "utf-8" else text.encode(encoding)
+    except (SourceError, UnicodeError, LookupError):
+        return data
+
+
 def split_lines(text: str) -> list[str]:
     """The lines of a text with their line ends, as Python counts them: `str.splitlines` also splits at form feeds."""
     return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)

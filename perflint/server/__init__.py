@@ -1,0 +1,1 @@
+"""`perflint server`: findings, fixes and rule pages in an editor, through the Language Server Protocol."""

@@ -1,0 +1,326 @@
+"""The language server: what an editor says and asks, and when texts are checked.
+
+The event loop talks to the editor; one thread does all the work on texts, for their facts are no matter of two threads.
+What a newer text has superseded is not begun, or its outcome is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import TypeVar
+
+from lsprotocol import types
+from pygls.capabilities import get_capability
+from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
+
+from perflint.rule.finding import Finding
+from perflint.rule.registry import all_rules
+from perflint.rule.rule import Rule
+from perflint.run.outcome import Checked
+from perflint.server import actions
+from perflint.server.diagnostics import diagnostics
+from perflint.server.documents import Document, folder_of, path_of
+from perflint.server.folder import Folder
+from perflint.server.hover import hover
+from perflint.server.positions import Positions
+from perflint.source.source import Source
+
+DEBOUNCE_S = 0.05
+"""So long after a change a text is checked, if there is no other change."""
+
+IDLE_S = 0.5
+"""So long after a change the other open texts are checked, which may rest on the changed one."""
+
+STACK_BYTES = 16 * 1024 * 1024
+"""Of the working thread: parsers recurse on the stack, and threads get 512 KiB on some systems."""
+
+INVALID_SYNTAX = "invalid-syntax"
+WATCHED = ("**/*.py", "**/pyproject.toml", "**/perflint.toml", "**/.gitignore", "**/setup.cfg", "**/*requirements*.txt")
+
+Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """What is open in one editor, and the protocol's features."""
+
+    def __init__(self) -> None:
+        self.protocol = LanguageServer(
+            "perflint", version("perflint-torch"), text_document_sync_kind=types.TextDocumentSyncKind.Full
+        )
+        self._documents: dict[str, Document] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._folders: dict[tuple[str, bool], Folder] = {}
+        self._shown: dict[str, tuple[int | None, list[types.Diagnostic]]] = {}
+        self._outdated: set[Folder] = set()
+        """Folders of which something may have changed on disk."""
+        self._said: dict[str, str | None] = {}
+        self._rules: dict[str, Rule] = {}
+        before = threading.stack_size(STACK_BYTES)
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="perflint")
+        self._worker.submit(self._load_rules).result()
+        threading.stack_size(before)
+        self._register()
+
+    def serve(self) -> None:
+        """Talk to the editor over standard input and output, until it says goodbye."""
+        try:
+            self.protocol.start_io()
+        finally:
+            self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _register(self) -> None:
+        """Name the methods that the editor's messages go to: the protocol's library marks functions, so methods are wrapped."""
+        options = types.CodeActionOptions(code_action_kinds=actions.KINDS, resolve_provider=True)
+        feature = self.protocol.feature
+        feature(types.INITIALIZED)(partial(Server._initialized, self))
+        feature(types.TEXT_DOCUMENT_DID_OPEN)(partial(Server._opened, self))
+        feature(types.TEXT_DOCUMENT_DID_CHANGE)(partial(Server._changed, self))
+        feature(types.TEXT_DOCUMENT_DID_SAVE)(partial(Server._saved, self))
+        feature(types.TEXT_DOCUMENT_DID_CLOSE)(partial(Server._closed, self))
+        feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(partial(Server._changed_on_disk, self))
+        feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(partial(Server._changed_on_disk, self))
+        feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(partial(Server._changed_folders, self))
+        feature(types.TEXT_DOCUMENT_CODE_ACTION, options)(partial(Server._code_actions, self))
+        feature(types.CODE_ACTION_RESOLVE)(partial(Server._resolved, self))
+        feature(types.TEXT_DOCUMENT_HOVER)(partial(Server._hover, self))
+
+    def _load_rules(self) -> None:
+        self._rules = {rule.name: rule for rule in all_rules()}
+
+    # -- what the editor says ----------------------------------------------------------------------------------------
+
+    async def _initialized(self, params: types.InitializedParams) -> None:
+        workspace = self.protocol.client_capabilities.workspace
+        watching = workspace.did_change_watched_files if workspace is not None else None
+        if watching is None or not watching.dynamic_registration:
+            return
+        watchers = [types.FileSystemWatcher(glob_pattern=pattern) for pattern in WATCHED]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers=watchers)
+        wanted = types.Registration("perflint-watch", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        await self.protocol.client_register_capability_async(types.RegistrationParams([wanted]))
+
+    def _opened(self, params: types.DidOpenTextDocumentParams) -> None:
+        item = params.text_document
+        path = path_of(item)
+        if path is not None:
+            self._documents[item.uri] = Document(item.uri, path, item.version, item.text)
+            self._look_at_disk()
+            self._schedule(item.uri, 0)
+
+    def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        document = self._documents.get(uri)
+        if document is None:
+            return
+        text = self.protocol.workspace.get_text_document(uri).source
+        self._documents[uri] = replace(document, version=params.text_document.version, text=text, is_edited=True)
+        self._schedule(uri, DEBOUNCE_S)
+        self._schedule_others(uri)
+
+    def _saved(self, params: types.DidSaveTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        if uri in self._documents:
+            self._documents[uri] = replace(self._documents[uri], is_edited=False)
+            self._look_at_disk()
+            self._schedule(uri, 0)
+
+    def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        document = self._documents.pop(uri, None)
+        if document is None:
+            return
+        task = self._tasks.pop(uri, None)
+        if task is not None:
+            task.cancel()
+        folder = self._folder(document)
+        if folder is not None:
+            self._worker.submit(folder.close, document.path)
+        self._shown.pop(uri, None)
+        self._publish(uri, [], None)
+        self._schedule_others(uri)
+
+    def _changed_on_disk(self, params: object) -> None:
+        self._look_at_disk()
+        for uri in self._documents:
+            self._schedule(uri, DEBOUNCE_S)
+
+    def _look_at_disk(self) -> None:
+        self._outdated |= {*self._folders.values()}
+
+    def _changed_folders(self, params: types.DidChangeWorkspaceFoldersParams) -> None:
+        self._folders.clear()
+        for uri in self._documents:
+            self._schedule(uri, 0)
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def _schedule(self, uri: str, delay_s: float) -> None:
+        """Check a document after a delay, instead of what was planned for it."""
+        before = self._tasks.get(uri)
+        if before is not None:
+            before.cancel()
+        self._tasks[uri] = asyncio.ensure_future(self._check_and_show(uri, delay_s))
+
+    def _schedule_others(self, uri: str) -> None:
+        for other in self._documents:
+            if other != uri:
+                self._schedule(other, IDLE_S)
+
+    async def _check_and_show(self, uri: str, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        document = self._documents[uri]
+        outcome = await self._with_folder(document, lambda folder: folder.check(document.path))
+        if self._documents.get(uri) is not document:
+            return
+        self._say_problem(document)
+        if outcome is not None and document.is_edited and any(f.rule == INVALID_SYNTAX for f in outcome.findings):
+            return  # somebody is typing: what was shown before moves along with the text
+        found = diagnostics(outcome, self._positions(outcome), self._page_of) if outcome is not None else []
+        if self._shown.get(uri) != (document.version, found):
+            self._shown[uri] = document.version, found
+            self._publish(uri, found, document.version)
+
+    def _publish(self, uri: str, found: list[types.Diagnostic], version: int | None) -> None:
+        self.protocol.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+
+    async def _with_folder(self, document: Document, job: Callable[[Folder], Result]) -> Result | None:
+        """What a job of the working thread gives that sees all open texts as they are now.
+
+        None if the document is in no folder, and if the job fails: that is logged, and said once.
+        """
+        folder = self._folder(document)
+        if folder is None:
+            return None
+        texts = [(other.path, other.text) for other in self._documents.values() if self._folder(other) is folder]
+
+        is_outdated = folder in self._outdated
+        self._outdated.discard(folder)
+
+        def work() -> Result:
+            if is_outdated:
+                folder.refresh()
+            for path, text in texts:
+                folder.put(path, text)
+            return job(folder)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+        except Exception as error:
+            logger.exception("a check failed")
+            self._say("failure", f"{error} (a bug in perflint or in a rule pack: the server's log says more)")
+            return None
+
+    def _folder(self, document: Document) -> Folder | None:
+        place = folder_of(document.path, self._workspace_folders())
+        if place is None:
+            return None
+        if place not in self._folders:
+            root, is_workspace = place
+            self._folders[place] = Folder(list(self._rules.values()), root, is_workspace=is_workspace)
+        return self._folders[place]
+
+    def _workspace_folders(self) -> list[str]:
+        workspace = self.protocol.workspace
+        uris = [folder.uri for folder in workspace.folders.values()] or [workspace.root_uri]
+        return [path for uri in uris if uri is not None and (path := to_fs_path(uri)) is not None]
+
+    def _positions(self, checked: Checked) -> Positions:
+        source = checked.source if checked.source is not None else Source(checked.path, b"")
+        return Positions(source, self.protocol.workspace.position_encoding)
+
+    def _page_of(self, name: str) -> str | None:
+        return None
+
+    # -- what the editor is told -------------------------------------------------------------------------------------
+
+    def _say_problem(self, document: Document) -> None:
+        folder = self._folder(document)
+        if folder is not None:
+            self._say(folder.root, folder.problem)
+
+    def _say(self, about: str, problem: str | None) -> None:
+        """Show a message once, until there is no problem or another one."""
+        if self._said.get(about) != problem and problem is not None:
+            shown = types.ShowMessageParams(types.MessageType.Error, f"perflint: {problem}")
+            self.protocol.window_show_message(shown)
+        self._said[about] = problem
+
+    # -- what the editor asks ----------------------------------------------------------------------------------------
+
+    async def _code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction] | None:
+        document = self._documents.get(params.text_document.uri)
+        if document is None:
+            return None
+        only = params.context.only
+        found: list[types.CodeAction] = []
+        if actions.wants(only, types.CodeActionKind.QuickFix.value):
+            found += await self._with_folder(document, lambda folder: self._quick_fixes(document, folder, params)) or []
+        if actions.wants(only, actions.FIX_ALL):
+            action = actions.fix_all(document.uri)
+            if self._resolves_edits:
+                found.append(action)
+            elif only is not None:
+                found.append(await self._resolved(action))
+        return found
+
+    def _quick_fixes(self, document: Document, folder: Folder, params: types.CodeActionParams) -> list[types.CodeAction]:
+        text, findings = self._text(document, folder)
+        if text is None:
+            return []
+        concerned = actions.concerned(findings, text, params)
+        assumed = folder.assumed(document.path)
+        return list(actions.quick_fixes(concerned, text, assumed, partial(folder.fixed, document.path), self._page_of))
+
+    async def _resolved(self, action: types.CodeAction) -> types.CodeAction:
+        document = self._documents.get(str(action.data))
+        if document is None:
+            return action
+
+        def edit(folder: Folder) -> types.WorkspaceEdit | None:
+            text, _ = self._text(document, folder)
+            after = folder.fixed_all(document.path)
+            return text.edit(after) if text is not None and after is not None else None
+
+        action.edit = await self._with_folder(document, edit)
+        return action
+
+    async def _hover(self, params: types.HoverParams) -> types.Hover | None:
+        document = self._documents.get(params.text_document.uri)
+        checked = await self._with_folder(document, lambda folder: folder.check(document.path)) if document else None
+        if checked is None or checked.source is None:
+            return None
+        positions = self._positions(checked)
+        found = hover(checked.source, checked.findings, positions.offset(params.position), self._rules)
+        if found is None:
+            return None
+        start, end, text = found
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), positions.range(start, end))
+
+    def _text(self, document: Document, folder: Folder) -> tuple[actions.Text | None, list[Finding]]:
+        """The text of a document with its findings; no text where nothing can be changed."""
+        checked = folder.check(document.path)
+        if checked is None or checked.source is None:
+            return None, []
+        is_versioned = bool(get_capability(self.protocol.client_capabilities, "workspace.workspace_edit.document_changes"))
+        text = actions.Text(document.uri, document.version, checked.source, self._positions(checked), is_versioned)
+        return text, checked.findings
+
+    @property
+    def _resolves_edits(self) -> bool:
+        """Whether the editor asks for the edit of an action when somebody chooses it."""
+        support = get_capability(self.protocol.client_capabilities, "text_document.code_action.resolve_support")
+        return support is not None and "edit" in support.properties
+
+
+def serve() -> None:
+    """Run the language server on standard input and output."""
+    Server().serve()
