@@ -109,10 +109,7 @@ class Invocation:
         try:
             with _user_errors():
                 run, found = self._start()
-                watched = run.watched(found)
-                configured = map(run.configurations.of, watched.folders)
-                baselines = {config.resolved(config.baseline) for config in configured if config.baseline is not None}
-                self.watched = watched._replace(files=watched.files | baselines)
+                self.watched = run.watched(found)
         except click.ClickException:
             if self.watched is None:
                 raise

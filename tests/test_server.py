@@ -80,6 +80,29 @@ def test_a_saved_file_has_the_findings_of_check(project: Project) -> None:
     act(scenario)
 
 
+def test_what_a_baseline_knows_is_not_shown(project: Project) -> None:
+    project.write({"perflint.toml": 'baseline = "known.json"\n', "a.py": BAD})
+    assert project.run("check", "--update-baseline").exit_code == 0
+    again = BAD + "with torch.no_grad:\n    x += 2\n"
+
+    async def scenario() -> None:
+        async with editing(project.root) as editor:
+            uri = editor.open(project.root / "a.py")
+            assert await editor.rules(uri) == []
+            editor.change(uri, again, 2)
+            (found,) = await editor.findings(uri, 2)
+            assert found.range.start.line == 5
+            fix, _ = await editor.actions(uri, found.range, ["quickfix"])
+            assert fix.edit is not None
+            assert applied(again, fix.edit) == BAD + "with torch.no_grad():\n    x += 2\n"
+            (project.root / "known.json").unlink()
+            (project.root / "perflint.toml").write_text("")
+            editor.save(uri)
+            await editor.until(lambda: len(editor.shown[uri].diagnostics) == 2)
+
+    act(scenario)
+
+
 def test_open_texts_stand_for_the_files_that_others_import(project: Project) -> None:
     """What a helper returns decides whether its caller waits for the device."""
     helper = "import torch\n\ndef measure(model, batch):\n    return model(batch).sum()\n"

@@ -265,8 +265,10 @@ class Run:
             files |= {*session.project.files, *session.project.links.values(), *requirement_files(session.project.root)}
         folders = {os.path.dirname(path) for path in files}
         files |= {os.path.join(folder, name) for folder in folders for name in (*FILE_NAMES, ".gitignore")}
-        configured = (self.configurations.of(folder).path for folder in folders)
-        return Watched(frozenset(files | {path for path in configured if path is not None}), frozenset(folders))
+        configured = list(map(self.configurations.of, folders))
+        files |= {config.path for config in configured if config.path is not None}
+        files |= {config.resolved(config.baseline) for config in configured if config.baseline is not None}
+        return Watched(frozenset(files), frozenset(folders))
 
     def _items(self, found: Found) -> list[Item]:
         """What is to check."""

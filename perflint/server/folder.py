@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perflint.fix.fixer import Accept, fix_text
 from perflint.project.config import ConfigError
 from perflint.project.discover import Found, PathError, is_left_out
 from perflint.project.folders import Folders
+from perflint.report.baseline import Baselines
 from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import Finding, Permission
 from perflint.rule.rule import Rule
 from perflint.run.engine import check_bytes
 from perflint.run.outcome import Checked
+from perflint.run.result import Result
 from perflint.run.run import Run
 from perflint.run.watch import Stamps, Watched, stamps
 from perflint.source.source import Source, as_bytes
@@ -55,6 +57,7 @@ class Folder:
         self._texts: dict[str, bytes] = {}
         self._project: _Project | None = None
         self._is_stale = True
+        self._all: dict[str, Checked | None] = {}
         self._outcomes: dict[str, Checked | None] = {}
         self._fixed: dict[tuple[str, Finding], bytes | None] = {}
 
@@ -98,10 +101,13 @@ class Folder:
             before.run.from_disk(path)
 
     def check(self, path: str) -> Checked | None:
-        """What is found in an open text; None where the file is left out or the configuration cannot be used."""
+        """What is found in an open text and stands in no baseline.
+
+        None where the file is left out, and where the configuration cannot be used.
+        """
         if path not in self._outcomes:
             try:
-                self._outcomes[path] = self._check(path)
+                self._outcomes[path] = self._new(path)
             except ConfigError as error:  # of a folder in which nothing was open before
                 self.problem = str(error)
                 return None
@@ -124,6 +130,15 @@ class Folder:
         assume = project.run.configurations.of(os.path.dirname(path)).assume if project is not None else ()
         return Permission(assumed=kinds_of(assume))
 
+    def _new(self, path: str) -> Checked | None:
+        checked = self._all[path] = self._check(path)
+        project = self._project
+        if checked is None or project is None or project.run.configurations.of(os.path.dirname(path)).baseline is None:
+            return checked
+        new = Result([replace(checked)])
+        Baselines(project.run, [path]).narrow(new)
+        return new.checked[0]
+
     def _check(self, path: str) -> Checked | None:
         project = self._ready(path)
         if project is None or path in project.left_out:
@@ -140,7 +155,8 @@ class Folder:
         return check_bytes(session, path, path, data, always_parse=True)
 
     def _fix(self, path: str, permission: Permission, accept: Accept) -> bytes | None:
-        checked, project = self.check(path), self._project
+        self.check(path)
+        checked, project = self._all.get(path), self._project
         if project is None or checked is None or checked.source is None:
             return None
         source = checked.source
@@ -197,5 +213,6 @@ class Folder:
             return Found()
 
     def _forget_outcomes(self) -> None:
+        self._all.clear()
         self._outcomes.clear()
         self._fixed.clear()
