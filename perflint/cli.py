@@ -388,7 +388,7 @@ def rules(output_format: str) -> int:
 @_limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def verify(**options: Any) -> int:
-    """Run SCRIPT as it is and fixed, in turn, and compare results and speed.
+    """Run SCRIPT, which may be a notebook, as it is and fixed, in turn, and compare results and speed.
 
     Both run in copies of the project, in fresh processes; your files stay as they are. ARGUMENTS behind `--` go to the
     script. Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the program violates, 2 the
@@ -419,7 +419,7 @@ def verify(**options: Any) -> int:
 @_limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def profile(**options: Any) -> int:
-    """Run SCRIPT and rank its lines, and the findings at them, by what they cost.
+    """Run SCRIPT, which may be a notebook, and rank its lines, and the findings at them, by what they cost.
 
     It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
     ARGUMENTS behind `--` go to the script. Exit codes: 0; 1 if an assumption is declared that the program violates; 2 if the

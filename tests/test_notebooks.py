@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BAD, FIXTURES, GOOD, Project, in_process
+from conftest import BAD, FIXTURES, GOOD, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -567,3 +568,81 @@ def test_a_baseline_knows_findings_in_cells_that_move(project: Project) -> None:
     assert project.run("check").exit_code == 0
     written(project, "import torch", FLAW, FLAW)
     assert project.run("check").exit_code == 1
+
+
+# -- run -----------------------------------------------------------------------------------------------------------------
+
+RUN = [
+    "from __future__ import annotations\n%matplotlib inline\nimport os\nprint(os.environ['MPLBACKEND'], __name__)",
+    "#md",
+    "%%time\n!pip install \\\n  x\ndef f(x: undefined) -> int:\n    return x",
+    "%%bash\nls 'it\nls",
+    "import asyncio\nawait asyncio.sleep(0)\nfiles = !ls\nif get_ipython():\n    display('shown', f(3))\nfiles",
+]
+
+
+def runs(project: Project, command: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return in_subprocess(command, "--quiet", "a.ipynb", *arguments, cwd=project.root)
+
+
+def test_verify_runs_cells_from_top_to_bottom_and_says_what_it_leaves_out(project: Project) -> None:
+    project.write({"pyproject.toml": "", "other/pyproject.toml": ""})
+    before = written(project, *RUN).read_bytes()
+    written(project, *RUN, name="other/a.ipynb")
+    done = runs(project, "verify", "--against", "other", "--repeats", "2", "--json", "record.json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((project.root / "record.json").read_text(encoding="utf-8"))
+    assert record["original"]["output"].splitlines() == ["Agg __main__", "shown 3"]
+    assert record["left_out"] == [
+        "cell 1:2: %matplotlib inline",
+        "cell 3:1: %%time",
+        "cell 3:2: !pip install \\",
+        "cell 4:1: %%bash",
+        "cell 5:3: files = !ls",
+    ]
+    assert b"Left out, for only IPython can run it:\n  cell 1:2: %matplotlib inline\n" in done.stdout
+    assert (project.root / "a.ipynb").read_bytes() == before
+
+
+def test_an_error_of_a_notebook_names_the_cell(project: Project) -> None:
+    project.write({"pyproject.toml": "", "other/pyproject.toml": ""})
+    written(project, *RUN, "x = 1\n1 / 0")
+    written(project, *RUN, name="other/a.ipynb")
+    done = runs(project, "verify", "--against", "other", "--repeats", "2")
+    assert done.returncode == 2
+    assert b'File "<project>/a.ipynb", cell 6, line 2, in <module>\n' in done.stderr
+    assert b"1 / 0" in done.stderr
+    assert b"perflint_probe" not in done.stderr
+
+
+@pytest.mark.parametrize("data", [b"{", json.dumps(notebook("x <- 3", metadata=R)).encode()])
+def test_what_is_no_notebook_about_python_is_not_run(project: Project, data: bytes) -> None:
+    project.write({"pyproject.toml": ""})
+    (project.root / "a.ipynb").write_bytes(data)
+    done = runs(project, "verify")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Error: a.ipynb: the notebook ")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.slow
+def test_the_fixes_of_a_notebook_are_verified_and_its_lines_profiled(project: Project) -> None:
+    project.write({"pyproject.toml": ""})
+    written(
+        project,
+        "import torch\nfrom torch import nn\n%matplotlib inline",
+        "#md",
+        FUNCTION.replace(".cuda()", ""),
+        "torch.manual_seed(0)\ntrain([torch.ones(4)] * 3)",
+    )
+    done = runs(project, "verify", "--repeats", "2", "--json", "record.json", "--html", "page.html")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((project.root / "record.json").read_text(encoding="utf-8"))
+    assert [(fix["file"], fix["row"], fix["rule"]) for fix in record["fixes"]] == [("a.ipynb:cell 3", 6, "zero-grad-late")]
+    assert record["equality"]["verdict"] == "identical"
+    assert list(record["diffs"]) == ["a.ipynb"]
+    done = runs(project, "profile", "--json", "profile.json")
+    assert b"a.ipynb:cell 3:6  optimizer.zero_grad()" in done.stdout
+    done = in_subprocess("check", "--profile", "profile.json", "--profile-threshold", "0", "a.ipynb", cwd=project.root)
+    assert b"a.ipynb:cell 3:6 train" in done.stdout
+    assert b"ms per step" in done.stdout

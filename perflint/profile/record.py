@@ -2,7 +2,8 @@
 
 Costs are milliseconds per optimizer step (per batch, or for the whole run, where a program has no steps): `own_ms` is the time
 of the main thread at the statement, without the program's functions that it calls; `whole_ms` with them; `device_ms` the time
-on the device of what it started; `wait_ms` the part of `own_ms` in which the CPU did nothing but wait for the device.
+on the device of what it started; `wait_ms` the part of `own_ms` in which the CPU did nothing but wait for the device. Lines of
+a notebook are those of its text; `cells` has the number of each cell, and the line that it begins behind.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Any
 from perflint.profile.costs import Costs
 from perflint.profile.statements import statements
 from perflint.project.discover import Found
+from perflint.project.texts import python_bytes
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run as Check
 from perflint.run.run import shown
+from perflint.source.cells import restored
 from perflint.verify.assumed import assumptions
 from perflint.verify.runs import Program, Run
 
@@ -39,6 +42,7 @@ def record(
     """
     data, profile = profiled.data, profiled.data["profile"]
     files, outside_ms = _files(root, place, profiled.modules, counted, profile)
+    cells = counted.notebook
     made = {
         "format": FORMAT,
         "kind": "profile",
@@ -54,6 +58,8 @@ def record(
             "torch": data.get("torch"),
             "cuda": data.get("cuda"),
         },
+        "left_out": counted.left_out,
+        "cells": {cells.path: [[head.number, head.row] for head in cells.cells.heads]} if cells and cells.cells else {},
         "unit": profile["unit"],
         "units": profile["units"],
         "recorded_units": profile["recorded_units"],
@@ -91,7 +97,7 @@ def _files(
         row["what"] = sorted({*row["what"], line["what"]})
     files = {}
     for module in modules:
-        text = (root / module).read_bytes()
+        text = python_bytes(module, (root / module).read_bytes()) or b""
         merged = _by_statement(text, rows.pop(module, {}))
         files[module] = {"sha256": hashlib.sha256(text).hexdigest(), "statements": merged}
     return files, sum(row["own_ms"] for file in rows.values() for row in file.values())
@@ -118,7 +124,7 @@ def _by_statement(text: bytes, rows: dict[int, dict[str, Any]]) -> list[dict[str
         statement = statement_of.get(number)
         first, last, end = (statement.first, statement.last, statement.block_end) if statement else (number, number, number)
         if first not in merged:
-            shown_text = source[first - 1].strip() if first <= len(source) else ""
+            shown_text = restored(source[first - 1]).strip() if first <= len(source) else ""
             merged[first] = {"line": first, "last_line": last, "block_end": end, "text": shown_text, **_nothing()}
         into = merged[first]
         into["is_timed"] |= row["is_timed"]

@@ -10,6 +10,7 @@ from perflint.profile.costs import THRESHOLD
 from perflint.report.text import printable
 from perflint.source.words import counted, plural
 from perflint.verify.assumed import broken
+from perflint.verify.text import not_run
 
 MOST_ROWS = 15
 MOST_TEXT = 60
@@ -23,6 +24,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     unit, machine = record["unit"], record["machine"]
     device = "no GPU" if machine["device"] in (None, "cpu") else machine["device"]
     first = "" if record["is_warm"] else ", the first ones among them: the run is short"
+    yield from not_run(record.get("left_out", []))
     yield (
         f"{record['unit_ms']:.2f} ms per {unit} over {counted(record['units'], unit)}{first} "
         f"(torch {machine['torch']}, {device}; timing lines slows the program down somewhat)"
@@ -51,7 +53,7 @@ def _table(record: dict[str, Any]) -> Iterator[str]:
         share = ms / record["unit_ms"] if record["unit_ms"] else 0.0
         device = f"{row['device_ms']:>9.3f} {row['wait_ms']:>9.3f} " if with_device else ""
         waits = f"{row['waits']:.2f}" if row["waits"] else ""
-        place = f"{row['file']}:{row['line']}"
+        place = _place(record, row["file"], row["line"])
         figures = f"{ms:>9.3f} {share:>6.1%} {device}{waits:>6}  "
         yield printable(f"{figures}{place}  {_cut(row['text'])}")
         for finding in here:
@@ -68,7 +70,8 @@ def _missed(record: dict[str, Any]) -> Iterator[str]:
     yield "waits for which no rule fired:"
     for row in record["missed"][:MOST_ROWS]:
         what = ", ".join(name.removeprefix("aten.").removesuffix(".default") for name in row["what"])
-        yield printable(f"  {row['file']}:{row['line']}  {row['waits']:.2f} per {record['unit']} ({what})  {_cut(row['text'])}")
+        place = _place(record, row["file"], row["line"])
+        yield printable(f"  {place}  {row['waits']:.2f} per {record['unit']} ({what})  {_cut(row['text'])}")
     if len(record["missed"]) > MOST_ROWS:
         yield f"  ... and at {counted(len(record['missed']) - MOST_ROWS, 'line')} more"
 
@@ -78,20 +81,26 @@ def _cheap(record: dict[str, Any]) -> Iterator[str]:
     if cheap:
         yield ""
         yield f"findings that cost next to nothing here, less than {THRESHOLD:.1%} of a {record['unit']}:"
-        yield from _places(cheap)
+        yield from _places(record, cheap)
         if record["machine"]["device"] in (None, "cpu"):
             yield "  (without a GPU, waiting for one and copying to it cost nothing)"
     not_timed = [finding for finding in record["findings"] if not finding["is_timed"]]
     if not_timed:
         yield ""
         yield f"findings at lines that did not run while {plural(record['unit'])} were timed:"
-        yield from _places(not_timed)
+        yield from _places(record, not_timed)
 
 
-def _places(findings: list[dict[str, Any]]) -> Iterator[str]:
+def _places(record: dict[str, Any], findings: list[dict[str, Any]]) -> Iterator[str]:
     rows = Counter((finding["file"], finding["row"], finding["rule"]) for finding in findings)
     for (file, row, rule), count in rows.items():
-        yield printable(f"  {file}:{row}  {rule}{f' ({count} times)' if count > 1 else ''}")
+        yield printable(f"  {_place(record, file, row)}  {rule}{f' ({count} times)' if count > 1 else ''}")
+
+
+def _place(record: dict[str, Any], file: str, line: int) -> str:
+    """A line of a file; of a notebook, within its cell."""
+    above = [(number, row) for number, row in record.get("cells", {}).get(file, []) if row < line]
+    return f"{file}:cell {above[-1][0]}:{line - above[-1][1]}" if above else f"{file}:{line}"
 
 
 def _cut(text: str) -> str:

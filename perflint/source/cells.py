@@ -111,6 +111,26 @@ def restored(text: str) -> str:
     return "\n".join(line.partition(HIDDEN)[2] if HIDDEN in line else line for line in text.split("\n"))
 
 
+def left_out(text: bytes) -> list[tuple[int, int, str]]:
+    """What of a notebook does not run where its text runs as Python: the numbers of cells, rows in them, and their lines.
+
+    Of several lines that belong together, such as the text below `%%bash`, it is the first.
+    """
+    found: list[tuple[int, int, str]] = []
+    for head in Cells.of(text).heads:
+        if head.problem is not None:
+            found.append((head.number, head.problem.row, f"is no Python: {head.problem.message}"))
+            continue
+        goes_on = False
+        for row, line in enumerate(text[head.start : head.end].decode().split("\n"), 1):
+            runs, hidden, said = line.partition(HIDDEN)
+            is_part = goes_on and not runs
+            if hidden and not is_part and (runs.strip() in ("", "pass") or "get_ipython()." in runs):
+                found.append((head.number, row, said.strip()))
+            goes_on = bool(hidden)
+    return found
+
+
 def may_be_mistaken(source: str) -> bool:
     """Whether a cell has lines that would be taken for those that are written here."""
     return HIDDEN in source or _HEAD.search(source.encode("utf-8", "replace")) is not None

@@ -18,7 +18,10 @@ from perflint.source.source import Source
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """What is fixed or left alone as one: the findings of one rule in one function. Other fixes do not move it."""
+    """What is fixed or left alone as one: the findings of one rule in one function. Other fixes do not move it.
+
+    file: of a notebook, with the cell.
+    """
 
     file: str
     function: str
@@ -103,8 +106,8 @@ def _apply(
 
 def _fixable(file: str, source: Source, finding: Finding) -> Fixable:
     assert finding.fix is not None
-    row = source.row_at(finding.start)
-    return Fixable(_place(file, source, finding), row, finding.message, finding.fix.applicability.value)
+    at = source.position(finding.start)
+    return Fixable(_place(file, source, finding), at.row, finding.message, finding.fix.applicability.value)
 
 
 def _place(file: str, source: Source, finding: Finding) -> Place:
@@ -115,4 +118,6 @@ def _place(file: str, source: Source, finding: Finding) -> Place:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         and node.lineno <= row <= (node.end_lineno or node.lineno)
     ]
-    return Place(file, ".".join(node.name for node in sorted(around, key=lambda node: node.lineno)), finding.rule)
+    function = ".".join(node.name for node in sorted(around, key=lambda node: node.lineno))
+    cell = source.position(finding.start).cell
+    return Place(file if cell is None else f"{file}:cell {cell}", function, finding.rule)

@@ -40,6 +40,7 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
         "command": without_folders(command),
         "script": str(plan.program.script),
         "arguments": [without_folders(argument) for argument in plan.program.arguments],
+        "left_out": outcome.counted_original.left_out if outcome.counted_original is not None else [],
         "max_steps": outcome.max_steps,
         "machine": {
             "device": data.get("device"),
@@ -113,7 +114,11 @@ def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     for row in rows:
         parts = Path(row["file"]).parts
         tails = [module for module in run.modules if parts[-len(Path(module).parts) :] == Path(module).parts]
-        named.append({**row, "file": max(tails, key=len, default=without_folders(row["file"]))})
+        file, line = max(tails, key=len, default=without_folders(row["file"])), row["line"]
+        if run.notebook is not None and file == run.notebook.path:
+            at = run.notebook.place(line)
+            file, line = f"{file}:cell {at.cell}", at.row
+        named.append({**row, "file": file, "line": line})
     return named
 
 

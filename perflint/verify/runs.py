@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from perflint.source.cells import SUFFIX, left_out
+from perflint.source.notebook import Notebook, NotebookError
+from perflint.source.source import Source
 from perflint.verify.sandbox import Sandbox
 
 PROBE = "perflint_probe"
@@ -34,6 +37,15 @@ class Run:
     output: str = field(repr=False)
     files: Mapping[str, str] = field(repr=False)
     """Files that the run wrote below the project, with a hash of their bytes."""
+    notebook: Source | None = field(default=None, repr=False)
+    """The text that ran, if the script is a notebook."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """What of a notebook did not run."""
+        if self.notebook is None:
+            return []
+        return [f"cell {cell}:{row}: {said}" for cell, row, said in left_out(self.notebook.raw)]
 
     @property
     def step_s(self) -> list[float]:
@@ -86,12 +98,17 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
     place = sandbox.set_up(version)
     record = sandbox.scratch / "record.json"
     record.unlink(missing_ok=True)
+    notebook = _notebook(place, program)
+    text = sandbox.scratch / "notebook.py"
+    if notebook is not None:
+        text.write_bytes(notebook.raw)
     command = [
         program.python,
         str(_probe_folder() / "__main__.py"),
         *("--record", str(record), "--mode", mode, "--project", str(place), "--not-from", str(sandbox.root)),
         *(("--max-steps", str(program.max_steps)) if program.max_steps is not None else ()),
         *(("--max-seconds", str(program.max_seconds)) if program.max_seconds is not None else ()),
+        *(("--text", str(text)) if notebook is not None else ()),
         *options,
         str(place / program.script),
         *program.arguments,
@@ -100,7 +117,7 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
         done = subprocess.run(
             command,
             cwd=place / program.directory,
-            env=_environment(sandbox, place),
+            env={**({"MPLBACKEND": "Agg"} if notebook is not None else {}), **_environment(sandbox, place)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=program.timeout_s,
@@ -113,6 +130,7 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
     output = done.stdout.decode(errors="replace").replace(str(place), "<project>")
     if done.returncode != 0 or not record.exists():
         said = done.stderr.decode(errors="replace").replace(str(place), "<project>").strip().splitlines()[-25:]
+        said = [_in_cells(line, notebook) for line in said] if notebook is not None else said
         how = f"ended with exit code {done.returncode}" if record.exists() else f"was killed ({done.returncode})"
         raise ScriptFailed("\n".join([f"the {version} {how}; the end of what it said:", *said, *_hint("\n".join(said))]))
     data = json.loads(record.read_text(encoding="utf-8"))
@@ -124,8 +142,39 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
     for shown in data.get("assumptions", []):
         if shown["file"] is not None and place in Path(shown["file"]).parents:
             shown["file"] = str(Path(shown["file"]).relative_to(place))
+            if notebook is not None and shown["file"] == notebook.path:
+                at = notebook.place(shown["line"])
+                shown["file"], shown["line"] = f"{notebook.path}:cell {at.cell}", at.row
     files = {str(path): hashlib.sha256((place / path).read_bytes()).hexdigest() for path in sandbox.files_written(version)}
-    return Run(version, mode, data, output, files)
+    return Run(version, mode, data, output, files, notebook)
+
+
+def _notebook(place: Path, program: Program) -> Source | None:
+    """The text of the script, if it is a notebook.
+
+    Raises:
+        ScriptFailed: it is no notebook about Python.
+
+    """
+    if program.script.suffix != SUFFIX:
+        return None
+    try:
+        notebook = Notebook.parse((place / program.script).read_bytes())
+    except NotebookError as error:
+        raise ScriptFailed(f"{program.script}: {error}") from None
+    if not notebook.cells:
+        raise ScriptFailed(f"{program.script}: the notebook has no Python cells")
+    return Source(str(program.script), notebook.text)
+
+
+def _in_cells(line: str, notebook: Source) -> str:
+    """A line of a traceback that names the cell of a notebook."""
+
+    def named(found: re.Match[str]) -> str:
+        at = notebook.place(min(int(found[2]), len(notebook.starts)))
+        return f"{found[1]}cell {at.cell}, line {at.row}"
+
+    return re.sub(rf'(File "<project>/{re.escape(notebook.path)}", )line (\d+)', named, line)
 
 
 def _hint(said: str) -> Iterator[str]:

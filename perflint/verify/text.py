@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perflint.report.text import printable
 from perflint.source.words import counted, plural
 from perflint.verify.assumed import summary
 from perflint.verify.timing import CONFIDENT, verdict
 
+MOST_LEFT_OUT = 8
+"""So many lines of a notebook that did not run are named."""
+
 
 def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.verify.record` made, line by line."""
+    yield from not_run(record.get("left_out", []))
     if record["equality"] is None:
         yield "Nothing was changed: no fix applies to the files that the script loads (is --unsafe-fixes wanted?)."
         yield from summary(record["assumptions"])
@@ -29,6 +34,16 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     yield from _speed(record["speed"], record["machine"])
     yield ""
     yield from _table(record["original"], record["changed"])
+
+
+def not_run(left_out: Sequence[str]) -> Iterator[str]:
+    """What of a notebook did not run."""
+    if left_out:
+        yield "Left out, for only IPython can run it:"
+    for line in left_out[:MOST_LEFT_OUT]:
+        yield printable(f"  {line}")
+    if len(left_out) > MOST_LEFT_OUT:
+        yield f"  ... and {counted(len(left_out) - MOST_LEFT_OUT, 'line')} more"
 
 
 def _equality(equality: dict[str, Any]) -> Iterator[str]:

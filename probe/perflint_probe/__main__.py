@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 if __package__ in (None, ""):  # started by its path, from another environment
     sys.path[0] = str(HERE.parent)
 
+from perflint_probe.notebook import run_notebook  # noqa: E402
 from perflint_probe.profiling import Profiling  # noqa: E402
 from perflint_probe.recorder import Limit, Recorder, Stopped, after_import_of_torch  # noqa: E402
 
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="how many steps torch's profiler records in a profile")
     parser.add_argument("--max-steps", type=int, help="after how many optimizer steps the script is stopped")
     parser.add_argument("--max-seconds", type=float, help="it is stopped with the first step that ends after so long")
+    parser.add_argument("--text", type=Path, help="the Python text of the script, which is a notebook")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -40,14 +42,17 @@ def main() -> int:
     status, error = 0, None
     started = time.perf_counter()
     try:
-        runpy.run_path(options.script, run_name="__main__")
+        if options.text is not None:
+            run_notebook(options.text.read_text(encoding="utf-8"), options.script)
+        else:
+            runpy.run_path(options.script, run_name="__main__")
     except Stopped:
         pass
     except SystemExit as end:
         status, error = _exit_status(end)
     except BaseException as problem:  # a KeyboardInterrupt of the script's is its end, too
         status, error = 1, "".join(traceback.format_exception_only(type(problem), problem)).strip()
-        traceback.print_exception(type(problem), problem, _of_script(problem.__traceback__))
+        traceback.print_exception(type(problem), problem, _of_script(problem.__traceback__, options.script))
     if os.getpid() != process:  # a child that the script forked: not the run that is recorded
         return status
     sys.stdout.flush()
@@ -73,7 +78,8 @@ def _loaded_from(folder: Path | None, script: str | None) -> list[str]:
     root = folder.resolve()
     paths = {Path(name).resolve() for name in names if name is not None}
     # torch.classes says that its file is `_classes.py`
-    inside = {path.relative_to(root) for path in paths if path.suffix == ".py" and root in path.parents and path.is_file()}
+    inside = {path.relative_to(root) for path in paths if path.suffix in (".py", ".ipynb") and root in path.parents}
+    inside = {path for path in inside if (root / path).is_file()}
     return sorted(str(path) for path in inside if "site-packages" not in path.parts)
 
 
@@ -86,9 +92,14 @@ def _exit_status(end: SystemExit) -> tuple[int, str | None]:
     return 1, str(end.code)
 
 
-def _of_script(frames: TracebackType | None) -> TracebackType | None:
-    """The traceback without the probe's and runpy's frames."""
-    ours = {str(HERE / "__main__.py"), __file__, runpy.__file__, "<frozen runpy>"}
+def _of_script(frames: TracebackType | None, script: str) -> TracebackType | None:
+    """The traceback from the script's first frame on; if there is none, without the probe's and runpy's frames."""
+    first = frames
+    while first is not None and first.tb_frame.f_code.co_filename != script:
+        first = first.tb_next
+    if first is not None:
+        return first
+    ours = {str(HERE / "__main__.py"), str(HERE / "notebook.py"), __file__, runpy.__file__, "<frozen runpy>"}
     while frames is not None and frames.tb_frame.f_code.co_filename in ours:
         frames = frames.tb_next
     return frames
