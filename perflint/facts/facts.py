@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from perflint.facts.compiled import Compiled
 from perflint.facts.gradmode import GradMode
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 class Facts:
     """The facts layer over a project."""
 
-    def __init__(self, project: Project, target_versions: dict[str, Version] | None = None) -> None:
+    def __init__(
+        self, project: Project, target_versions: dict[str, Version] | None = None, compiled: tuple[str, ...] = ()
+    ) -> None:
         self.project = project
         self.inference = Inference(project)
         self.loops = Loops(self.inference)
         self.sinks = Sinks(self.inference, self.loops)
         self.grad_mode = GradMode(self.inference)
+        self.compiled = Compiled(self.inference, compiled)
         self._target_versions = target_versions or {}
         self.surgery: Memo[str, list[Obligation]] = Memo(project.trace)
         """What each file does to networks from outside, as `surgery` finds it."""
@@ -80,6 +84,7 @@ class Facts:
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""
         vars(self.inference.callers).clear()
+        vars(self.compiled).clear()
         vars(self.inference).clear()
         vars(self.loops).clear()
         vars(self).clear()
