@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.facts.compiled import Compiled
 from perflint.facts.gradmode import GradMode
+from perflint.facts.graph_breaks import GraphBreak, find_breaks
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.reads import HostRead, find_reads, find_truths
@@ -40,6 +41,7 @@ class Facts:
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._waits: Memo[Scope, list[HostWait]] = Memo(project.trace)
+        self._breaks: Memo[Scope, list[GraphBreak]] = Memo(project.trace)
 
     @property
     def versions(self) -> dict[str, Version]:
@@ -76,6 +78,14 @@ class Facts:
             return find_waits(self.inference, self.loops, scope, (*self.reads(scope), *self.truths(scope)))
 
         return self._waits.get(scope, found)
+
+    def graph_breaks(self, scope: Scope) -> list[GraphBreak]:
+        """Where a function that runs compiled breaks its graph; nowhere if it is not known to run compiled."""
+
+        def found() -> list[GraphBreak]:
+            return find_breaks(self.inference, self.compiled, scope) if self.compiled.root(scope) is not None else []
+
+        return self._breaks.get(scope, found)
 
     def begin_file(self) -> None:
         """Count the questions that the next file costs from here on."""
