@@ -104,6 +104,10 @@ class Compiled:
         files = self._files_above(scope.module.source.path)
         return False if files is not None and not files else None
 
+    def may_reach(self, path: str) -> bool:
+        """Whether anything may run functions of a file compiled."""
+        return self._files_above(path) != ()
+
     def is_traced(self, scope: Scope, node: ast.AST) -> bool:
         """Whether a node of a function that runs compiled does so itself: it is under no test for running uncompiled."""
         flow = flow_of(scope)
@@ -259,8 +263,10 @@ class Compiled:
         if any(name in DISABLING or name in _OPAQUE for name in named):
             return True
         compiled = [self._compiles_as_decorator(scope, decorator) for decorator in scope.decorators]
-        return not any(compiled) and not (scope.parent is not None and all(named)) and not hands_on(
-            self._inference.module_name, scope
+        return (
+            not any(compiled)
+            and not (scope.parent is not None and all(named))
+            and not hands_on(self._inference.module_name, scope)
         )
 
     def _callees(self, scope: Scope) -> Iterator[Scope]:

@@ -41,7 +41,7 @@ CURES: Final = {
     "pointer": "memory is looked at; do it outside of the compiled function",
     "random": "random numbers come from Python or numpy, or generators are set; draw them by torch, or hand them in",
     "recurrent": "torch does not trace this recurrent layer; compile what stands before and behind it",
-    "shape": "the size of the result depends on the data; keep it fixed by `torch.where`, `masked_fill` or a size that is given",
+    "shape": "the size of the result depends on the data; keep it fixed by `torch.where`, `masked_fill` or a given size",
     "sparse": "a sparse tensor is made or looked at; make it outside of the compiled function",
     "text": "a tensor becomes text; do it outside of the compiled function",
     "truth": "Python asks whether a condition on tensors holds; compute both sides and choose by `torch.where`",
@@ -148,8 +148,8 @@ def _last_names() -> frozenset[str]:
 def find_breaks(inference: Inference, compiled: Compiled, scope: Scope) -> list[GraphBreak]:
     """The places in a function that runs compiled, in the order of the text.
 
-    A place is listed when it is known that the graph breaks there: what is not understood is traced. What runs on errors, or now
-    and then, is left out.
+    A place is listed when it is known that the graph breaks there: what is not understood is traced. What runs on errors, or
+    now and then, is left out.
     """
     flow = flow_of(scope)
     finder = _Finder(inference, compiled, scope)
@@ -405,9 +405,7 @@ class _Finder:
 
     def _is_list(self, node: ast.expr) -> bool:
         value = self._inference.value(self._scope, node)
-        return value.must(
-            lambda a: isinstance(a, Sequence) or (isinstance(a, Elements) and a.kind in ("list", "tuple", ""))
-        )
+        return value.must(lambda a: isinstance(a, Sequence) or (isinstance(a, Elements) and a.kind in ("list", "tuple", "")))
 
     def _entered(self, manager: ast.expr) -> Iterator[GraphBreak]:
         callee = manager.func if isinstance(manager, ast.Call) else None

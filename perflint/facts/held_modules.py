@@ -12,7 +12,6 @@ from perflint.facts.values import (
     Alternative,
     ClassRef,
     Elements,
-    External,
     FunctionRef,
     Instance,
     Mapping,

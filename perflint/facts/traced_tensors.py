@@ -1,7 +1,7 @@
 """Which expressions of a function that torch traces are tensors, arrays of numpy included: torch traces those as tensors.
 
-The parameters of such a function are mostly not known. Here the function itself may say what they are: by its annotations, or by
-methods that tensors alone have.
+The parameters of such a function are mostly not known. Here the function itself may say what they are: by its annotations, or
+by methods that tensors alone have.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHARED_METHODS: Final = words(
     pin_memory requires_grad_ size sort split sub to type update zero_
     """
 )
-"""Methods that modules, containers, texts or batches of other libraries have, too: they do not show that a parameter is a tensor."""
+"""Methods that modules, containers, texts or batches of other libraries have, too: they show no tensor."""
 _SAME_TENSOR: Final = words("T mT data grad real imag H mH")
 MAX_HOPS: Final = 12
 _COMPUTED: Final = (ast.BinOp, ast.UnaryOp, ast.Compare)
@@ -119,7 +119,9 @@ class TracedTensors:
         row = operations.method(call.func.attr) if isinstance(call.func, ast.Attribute) else None
         if row is None or not isinstance(call.func, ast.Attribute):
             return False
-        if row.result is not Result.TENSOR and not (row.result is Result.PAIR_ALONG_DIM and not call.args and not call.keywords):
+        if row.result is not Result.TENSOR and not (
+            row.result is Result.PAIR_ALONG_DIM and not call.args and not call.keywords
+        ):
             return False
         owner = self._inference.value(self._scope, call.func.value)
         shown = not owner.may_be(External) and row.name not in _SHARED_METHODS and row.telling
@@ -150,9 +152,9 @@ class TracedTensors:
         """Whether a parameter gets tensors, is annotated as one, or used as only a tensor can be."""
         if name not in self._parameters:
             passed = self._inference.parameter(self._inference.frame(self._scope), name).alternatives
-            self._parameters[name] = (
-                bool(passed) and all(isinstance(a, Tensor) for a in passed)
-            ) or self._looks_like_tensor(name)
+            self._parameters[name] = (bool(passed) and all(isinstance(a, Tensor) for a in passed)) or self._looks_like_tensor(
+                name
+            )
         return self._parameters[name]
 
     def _looks_like_tensor(self, name: str) -> bool:
@@ -186,4 +188,3 @@ def _speaks_against(alternative: Alternative, is_open: bool) -> bool:
 
 def _is_array(alternative: Alternative) -> bool:
     return isinstance(alternative, Object) and alternative.qualname == "numpy.ndarray"
-

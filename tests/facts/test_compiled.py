@@ -163,7 +163,8 @@ def test_what_torch_does_not_look_into(name: str) -> None:
 
 
 def test_what_stands_behind_the_compiled_way_out() -> None:
-    text = "def g(x): return x\n@torch.compile\ndef f(x):\n    if torch.compiler.is_compiling():\n        return x\n    return g(x)\n"
+    text = "def g(x): return x\n@torch.compile\ndef f(x):\n"
+    text += "    if torch.compiler.is_compiling():\n        return x\n    return g(x)\n"
     assert compiled(text) == {"f"}
 
 
