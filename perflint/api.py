@@ -4,6 +4,7 @@ from perflint.facts import operations
 from perflint.facts.callers import CallSite
 from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
+from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
 from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.differentiated import is_differentiated
@@ -30,6 +31,7 @@ from perflint.facts.fears import (
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
+from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
@@ -161,6 +163,7 @@ __all__ = [
     "FunctionRef",
     "GradEnd",
     "GradUse",
+    "GraphBreak",
     "Heat",
     "HostRead",
     "Import",
@@ -182,6 +185,7 @@ __all__ = [
     "Region",
     "RnnCall",
     "Road",
+    "Root",
     "Rule",
     "Scope",
     "Sequence",

@@ -27,7 +27,10 @@ from torch.utils.data import DataLoader, dataloader
 sys.path.insert(0, str(Path(__file__).parent.parent / "fixtures"))
 
 import measure
+from perflint_probe.compilation import Compilation
 from runs import AHEAD, import_ahead, start
+
+from perflint.verify.runs import Mode
 
 aten = torch.ops.aten
 ZEROING = {aten.zero_.default, aten._foreach_zero_.default}
@@ -99,6 +102,25 @@ class Counting(AbstractContextManager[dict[str, Any]]):
 
     def _leave_module(self, *_: object) -> None:
         self._depth -= 1
+
+
+class Compiling(AbstractContextManager[dict[str, Any]]):
+    """What torch compiles in a run. `Counting` would prevent it: torch compiles nothing while a mode watches operations."""
+
+    COUNTERS = ("graph breaks", "recompilations", "calls of torch.compile")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Any] = {}
+        self._heard = Compilation()
+
+    def __enter__(self) -> dict[str, Any]:
+        self._heard.install()
+        return self.counts
+
+    def __exit__(self, *error: object) -> None:
+        heard = self._heard.finish()
+        numbers = (sum(row["count"] for row in heard[kind]) for kind in ("graph_breaks", "recompiles"))
+        self.counts.update(zip(self.COUNTERS, (*numbers, heard["compile_calls"]), strict=True))
 
 
 def _counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,9 +204,12 @@ def _bytes_read() -> int:
     return int(said.split()[1])
 
 
-def _counts_calls(rule: str) -> bool:
-    """Whether a rule's evidence is the number of calls, which take long to count."""
-    return '"Python calls"' in (measure.FIXTURES / rule / "evidence.toml").read_text(encoding="utf-8")
+def _counting(rule: str) -> tuple[Mode, AbstractContextManager[dict[str, Any]]]:
+    """What counts what a rule's evidence is about, and in which mode of the probe."""
+    said = (measure.FIXTURES / rule / "evidence.toml").read_text(encoding="utf-8")
+    if any(f'"{counter}"' in said for counter in Compiling.COUNTERS):
+        return "time", Compiling()
+    return "count", Counting('"Python calls"' in said)  # calls take long to count
 
 
 def main() -> None:
@@ -196,7 +221,8 @@ def main() -> None:
         for version in measure.VERSIONS:
             try:
                 script = measure.Case(rule, "").script(version)
-                run = start(script, ["--device", "cpu"], version, "count", 1, Counting(_counts_calls(rule))).finish()
+                mode, counting = _counting(rule)
+                run = start(script, ["--device", "cpu"], version, mode, 1, counting).finish()
                 records[rule][version] = {**run.data, "output": run.output}
             except RuntimeError as error:
                 records[rule][version] = {"failed": str(error)}

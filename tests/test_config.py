@@ -75,7 +75,7 @@ def test_config_replaces_every_file(bad: Project) -> None:
     [
         ('selct = ["all"]', "unknown key `selct`; did you mean `select`?"),
         ('extend_select = ["all"]', "did you mean `extend-select`?"),
-        ("zzz = 1", "valid keys are assume, baseline, cache-dir, docs-url, exclude, extend-exclude"),
+        ("zzz = 1", "valid keys are assume, baseline, cache-dir, compiled, docs-url, exclude, extend-exclude"),
         ('select = "all"', "`select` must be a list of strings"),
         ("runtime = 1", "`runtime` must be true or false"),
         ('per-file-ignores = ["x"]', "`per-file-ignores` must be a table of lists"),

@@ -39,6 +39,7 @@ class Config:
     respect_gitignore: bool = True
     output_format: str | None = None
     cache_dir: str | None = None
+    compiled: tuple[str, ...] = ()
     baseline: str | None = None
     docs_url: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
@@ -59,6 +60,8 @@ class Options:
 
     runtime: bool = False
     """Whether fixes may import `perflint_runtime`."""
+    compiled: tuple[str, ...] = ()
+    """Qualified names of functions and classes that programs elsewhere compile; `*` stands for anything."""
 
 
 _ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")

@@ -89,6 +89,12 @@ SETTINGS: Mapping[str, Setting] = {
         '"perflint-baseline.json"',
         "--baseline",
     ),
+    "compiled": Setting(
+        "names",
+        "Functions and classes that run compiled by `torch.compile` though nothing in the project shows it, by qualified name; "
+        "`*` stands for anything. What they call runs compiled, too.",
+        '["package.models.*"]',
+    ),
     "docs-url": Setting(
         "address",
         "Where this documentation is served. Links to the pages of rules in JSON, SARIF and terminals lead there; without it, "

@@ -10,10 +10,12 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from perflint.facts.compiled import Root
 from perflint.facts.facts import Facts
 from perflint.facts.fears import Fear, feared
 from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
 from perflint.facts.frames import MAX_DEPTH
+from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_guard
 from perflint.facts.operations import Road
@@ -157,6 +159,26 @@ class Code:
         if not self.step_loops() and self.heat is None:
             return []
         return [wait for wait in self.facts.waits(self.scope) if wait.road in roads and self.is_hot(wait.node)]
+
+    @property
+    def compiled_by(self) -> Root | None:
+        """What runs the scope compiled by `torch.compile`; None where nothing does, as far as is known."""
+        return self.facts.compiled.root(self.scope)
+
+    def is_traced(self, node: ast.AST) -> bool:
+        """Whether torch traces `node`, in a scope that runs compiled: it is under no test for running uncompiled."""
+        return self.facts.compiled.is_traced(self.scope, node)
+
+    def graph_breaks(self) -> list[GraphBreak]:
+        """Where the scope breaks its graph; nowhere if it is not known to run compiled."""
+        return self.facts.graph_breaks(self.scope)
+
+    def compiles(self, call: ast.Call) -> ast.expr | None:
+        """What a call of `torch.compile`, or of a module's own `compile`, compiles; None for any other call."""
+        compiled = self.facts.compiled.compiled_by(self.scope, call)
+        if compiled is None and isinstance(call.func, ast.Attribute) and self.facts.compiled.is_method_call(self.scope, call):
+            return call.func.value
+        return compiled
 
     def sinks(self, node: ast.expr) -> frozenset[Sink]:
         """What a host value is used for."""

@@ -47,6 +47,7 @@ class Rule:
     steps: bool = False
     costs: Cost | None = None
     calls: tuple[str, ...] = ()
+    compiled: bool = False
 
     def gate_in(self, source: Source) -> Gate:
         """`needs`, with what else the file calls the functions that the rule is about."""
@@ -78,6 +79,7 @@ def rule(
     near: Iterable[Iterable[Word]] = (),
     fixes: bool = False,
     steps: bool = False,
+    compiled: bool = False,
     costs: Cost | None = None,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
@@ -90,12 +92,13 @@ def rule(
     near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
     fixes: whether the rule ever offers a fix.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
+    compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
     """
 
     def declare(check: Check) -> Rule:
         name = check.__module__.rpartition(".")[2].replace("_", "-")
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
-        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps, costs, last)
+        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps, costs, last, compiled)
 
     return declare

@@ -84,7 +84,18 @@ def _prune(connection: sqlite3.Connection) -> None:
 def _encoded(rule: Rule) -> list[object]:
     gates = [gate.words for gate in (rule.needs, rule.in_file, rule.near)]
     costs = rule.costs and rule.costs.value
-    return [rule.name, rule.category, rule.severity.value, gates, rule.module, rule.fixes, rule.steps, costs, rule.calls]
+    return [
+        rule.name,
+        rule.category,
+        rule.severity.value,
+        gates,
+        rule.module,
+        rule.fixes,
+        rule.steps,
+        costs,
+        rule.calls,
+        rule.compiled,
+    ]
 
 
 def _decoded(
@@ -97,7 +108,9 @@ def _decoded(
     steps: bool,
     costs: str | None,
     calls: list[str],
+    compiled: bool,
 ) -> Rule:
     needs, in_file, near = (Gate(tuple(words)) for words in gates)
     check, cost = _Deferred(module), Cost(costs) if costs is not None else None
-    return Rule(name, category, Severity(severity), needs, in_file, near, check, module, fixes, steps, cost, tuple(calls))
+    about = (name, category, Severity(severity), needs, in_file, near, check, module)
+    return Rule(*about, fixes, steps, cost, tuple(calls), compiled)

@@ -94,6 +94,8 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     needles = Needles(source.body)
     rules = [rule for rule in session.rules if rule.name not in ignored and rule.wants_file(needles)]
     rules = [rule for rule in rules if session.project.is_near(path, rule.near)]
+    if any(rule.compiled for rule in rules) and not session.facts.compiled.may_reach(path):
+        rules = [rule for rule in rules if not rule.compiled]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
     trains = may_train(source.body) and session.project.near_training(path)
     if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):

@@ -319,7 +319,7 @@ class Run:
             session = self._sessions[key] = Session(
                 self._project(root, marked, found),
                 chosen,
-                Options(runtime=config.runtime),
+                Options(runtime=config.runtime, compiled=config.compiled),
                 dict(config.target_versions),
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
@@ -436,7 +436,7 @@ class Run:
             basis = (
                 self._code,
                 [rule.name for rule in self.rules],
-                (config.select, config.extend_select, config.ignore, config.runtime),
+                (config.select, config.extend_select, config.ignore, config.runtime, config.compiled),
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
             )

@@ -51,7 +51,7 @@ class Session:
 
         if self._facts is None or self._generation != self.project.generation:
             self._release_facts()
-            self._facts = Facts(self.project, self.target_versions)
+            self._facts = Facts(self.project, self.target_versions, self.options.compiled)
             self._generation = self.project.generation
         return self._facts
 

@@ -9,6 +9,7 @@ CATEGORIES = {
     "distributed": "Several GPUs and processes",
     "autograd": "Graphs that nobody uses, and tensors without one where it is needed",
     "precision": "Mixed precision and its scaler",
+    "compilation": "Code that `torch.compile` runs in pieces, compiles anew, or not at all",
     "hidden-state": "States of recurrent layers",
 }
 """What the rules here are about; also names to select them by."""
