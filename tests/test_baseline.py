@@ -189,6 +189,8 @@ def test_a_syntax_error_and_a_file_that_is_no_text_can_be_known(project: Project
     in_process("check", "--baseline", "known.json", "--update-baseline")
     assert new("--baseline", "known.json") == []
     assert len(new()) == 2
+    (project.root / "old.py").write_text("x = 1\nprint 'x', 'y'\n")
+    assert new("--baseline", "known.json") == []
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,16 @@ def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: 
     assert not loaded & {"libcst", "rich", "pathspec", "packaging.requirements", "multiprocessing", "concurrent.futures"}
 
 
+def test_a_plain_check_loads_nothing_for_what_it_was_not_asked(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_text(BAD)
+    loaded = modules_after("check", "--isolated", "--exit-zero", folder=tmp_path)
+    formats = {"perflint.report.grouped", "perflint.report.text", "perflint.report.summary", "perflint.report.terminal"}
+    table = {"perflint.report", "perflint.report.formats", "perflint.report.report"}
+    assert {m for m in loaded if m.startswith("perflint.report")} == formats | table
+    assert not loaded & {"perflint.project.git", "perflint.init", "perflint.completion", "difflib"}
+
+
 def test_a_run_that_remembers_everything_loads_nothing_that_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PERFLINT_NO_CACHE")
     (tmp_path / ".git").mkdir()

@@ -63,12 +63,11 @@ def relative(path: str, root: str) -> str:
 
 
 def _code(checked: Checked, finding: Finding) -> str:
-    """The flawed code; of a finding that is a mere place, such as a syntax error, its line."""
-    source = checked.source
-    if source is None:
+    """The flawed code; nothing of a file that cannot be parsed, wherever it is that the parser stops."""
+    if checked.source is None:
         return ""
-    text = source.text(finding.start, finding.end)
-    code = normalised(text) or " ".join((text or source.line(source.row_at(finding.start))).split())
+    text = checked.source.text(finding.start, finding.end)
+    code = normalised(text) or " ".join(text.split())
     return code if len(code) <= LONGEST_CODE else f"{code[:LONGEST_CODE]}... {_digest(code)[:16]}"
 
 

@@ -83,17 +83,38 @@ def _markdown(report: Report) -> Lines:
     return markdown(report)
 
 
+def _azure(report: Report) -> Lines:
+    from perflint.report.annotations import azure
+
+    return azure(report)
+
+
+def _pylint(report: Report) -> Lines:
+    from perflint.report.annotations import pylint
+
+    return pylint(report)
+
+
+def _rdjson(report: Report) -> Lines:
+    from perflint.report.annotations import rdjson
+
+    return rdjson(report)
+
+
 WRITERS: Mapping[str, Writer] = {
     "grouped": _grouped,
     "full": _full,
     "concise": _concise,
     "json": _json,
     "json-lines": _json_lines,
+    "azure": _azure,
     "github": _github,
     "gitlab": _gitlab,
     "html": _html,
     "junit": _junit,
     "markdown": _markdown,
+    "pylint": _pylint,
+    "rdjson": _rdjson,
     "sarif": _sarif,
 }
 """By the names of `perflint.interface.FORMATS`."""

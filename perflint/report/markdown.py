@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.report.grouped import Flaw, blocks, rows
 from perflint.report.report import Report
 from perflint.report.summary import of_findings
 from perflint.report.text import measured, printable
 from perflint.run.outcome import Budget
-from perflint.source.words import counted
+from perflint.source.words import plural
 
-MOST_FLAWS = 50
-"""So many rows the table of flaws has: a page of a job holds 1 MiB, and a reader's patience less."""
+MOST_ROWS = 50
+"""So many rows a table has: a page of a job holds 1 MiB, and a reader's patience less."""
 
 _QUOTED = re.compile(r"(`[^`]+`)")
 _SYNTAX = re.compile(r"([\\`*_{}\[\]<>|~#!&])")
@@ -36,10 +36,10 @@ def markdown(report: Report) -> Iterator[str]:
 
 
 def _budgets(budgets: Iterable[Budget]) -> Iterator[str]:
-    lines = [_budget(budget) for budget in budgets]
+    lines = [_budget(budget) for budget in sorted(budgets, key=lambda budget: -budget.written)]
     if lines:
         yield from ("", "### Waits for the GPU in each step", "")
-        yield from _table(("training loop", "as written", "with safe fixes", "with all fixes"), lines)
+        yield from _table(("training loop", "as written", "with safe fixes", "with all fixes"), lines, "loop")
 
 
 def _budget(budget: Budget) -> tuple[str, ...]:
@@ -53,13 +53,9 @@ def _budget(budget: Budget) -> tuple[str, ...]:
 
 
 def _flaws(flaws: list[tuple[str, str, Flaw]]) -> Iterator[str]:
-    if not flaws:
-        return
-    yield from ("", "### Findings, what costs most first", "")
-    shown = [_flaw(*found) for found in flaws[:MOST_FLAWS]]
-    yield from _table(("where", "rule", "what happens, and the cure", "fix"), shown)
-    if len(flaws) > MOST_FLAWS:
-        yield from ("", f"And {counted(len(flaws) - MOST_FLAWS, 'finding')} more: `perflint check` shows all.")
+    if flaws:
+        yield from ("", "### Findings, what costs most first", "")
+        yield from _table(("where", "rule", "what happens, and the cure", "fix"), [_flaw(*found) for found in flaws], "finding")
 
 
 def _flaw(path: str, functions: str, flaw: Flaw) -> tuple[str, ...]:
@@ -75,9 +71,11 @@ def _functions(names: list[str]) -> str:
     return f"{', '.join(named[:3])}{f' and {len(named) - 3} more' if len(named) > 3 else ''}"
 
 
-def _table(titles: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    for cells in (titles, ("---",) * len(titles), *lines):
+def _table(titles: tuple[str, ...], lines: Sequence[tuple[str, ...]], noun: str) -> Iterator[str]:
+    for cells in (titles, ("---",) * len(titles), *lines[:MOST_ROWS]):
         yield f"| {' | '.join(cells)} |"
+    if len(lines) > MOST_ROWS:
+        yield from ("", f"And {len(lines) - MOST_ROWS:,} more {plural(noun)}: `perflint check` shows all.")
 
 
 def _text(text: str) -> str:
