@@ -260,6 +260,7 @@ def check(fixes: bool, fail_on: str, add_ignores: bool, watch: bool, **options: 
 
 @cli.command()
 @_shared
+@click.option("--interactive", "-i", is_flag=True, help="Show each fix, and ask before it is applied.")
 def fix(**options: Any) -> int:
     """Rewrite what is slow in PATHS.
 

@@ -18,6 +18,7 @@ from perflint.interface import CLEAN, FINDINGS, FORMATS
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from perflint.fix.fixer import Accept
     from perflint.profile.ranking import Ranking
     from perflint.project.config import Config
     from perflint.project.discover import Found
@@ -42,6 +43,7 @@ class Invocation:
         add_ignores: bool = False,
         update_baseline: bool = False,
         diff_base: str | None = None,
+        interactive: bool = False,
         fail_on: str = "any",
         profile: str | None = None,
         profile_threshold: float | None = None,
@@ -49,7 +51,7 @@ class Invocation:
     ) -> None:
         self.fixing = fixing or options["diff"]
         self.add_ignores, self.fail_on = add_ignores, fail_on
-        self.update_baseline, self.diff_base = update_baseline, diff_base
+        self.update_baseline, self.diff_base, self.interactive = update_baseline, diff_base, interactive
         self.paths = paths or (".",)
         self.options = options
         self.watched: Watched | None = None
@@ -57,6 +59,8 @@ class Invocation:
         self.ranking = self._ranking(profile, profile_threshold)
         if add_ignores and (self.fixing or self._reads_stdin):
             raise click.UsageError("--add-ignores rewrites files; it goes with neither fixing nor standard input")
+        if interactive and (self._reads_stdin or options["diff"]):
+            raise click.UsageError("--interactive shows changes and asks; it goes with neither --diff nor standard input")
         if update_baseline and (self.fixing or self._reads_stdin or add_ignores or diff_base or options["no_baseline"]):
             raise click.UsageError("--update-baseline writes all findings of PATHS, and goes with no option that changes these")
         if diff_base and (self.fixing or self._reads_stdin):
@@ -210,12 +214,18 @@ class Invocation:
         return self.paths == ("-",) or bool(self.options.get("stdin_filename"))
 
     def _result(self, run: Run, found: Found) -> Result:
-        with _progress(len(found.files)) as on_file, self._workers() as workers:
+        with _progress(0 if self.interactive else len(found.files)) as on_file, self._workers() as workers:
             if not self.fixing:
                 return run.check(found, on_file, workers)
             writing = not self.options["diff"] and not self._reads_stdin
             unsafe = bool(self.options["unsafe_fixes"])
-            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers)
+            options: dict[str, Any] = {"accept": self._asking(run)} if self.interactive else {}
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers, **options)
+
+    def _asking(self, run: Run) -> Accept:
+        from perflint.fix.asking import Asking
+
+        return Asking(self._terminal(run, plain=False))
 
     @contextlib.contextmanager
     def _workers(self) -> Iterator[Workers]:

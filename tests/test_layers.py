@@ -150,7 +150,7 @@ def test_a_plain_check_loads_nothing_for_what_it_was_not_asked(tmp_path: Path) -
     (tmp_path / "train.py").write_text(BAD)
     loaded = modules_after("check", "--isolated", "--exit-zero", folder=tmp_path)
     formats = {"perflint.report.grouped", "perflint.report.text", "perflint.report.summary", "perflint.report.terminal"}
-    table = {"perflint.report", "perflint.report.formats", "perflint.report.report"}
+    table = {"perflint.report", "perflint.report.formats", "perflint.report.links", "perflint.report.report"}
     assert {m for m in loaded if m.startswith("perflint.report")} == formats | table
     assert not loaded & {"perflint.project.git", "perflint.init", "perflint.completion", "difflib"}
 

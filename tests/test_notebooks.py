@@ -537,7 +537,7 @@ def test_the_hooks_are_run_for_notebooks() -> None:
     assert text.count("types_or: [python, jupyter]") == text.count("- id:") == 2
 
 
-@pytest.mark.parametrize("style", ["sarif", "gitlab", "junit", "markdown", "html", "github"])
+@pytest.mark.parametrize("style", ["sarif", "gitlab", "junit", "markdown", "html", "github", "azure", "pylint", "rdjson"])
 def test_every_format_says_in_which_cell(project: Project, style: str) -> None:
     written(project, "import torch\n" * 9, f"x = 1\n{FLAW}")
     text = project.run("check", "--isolated", "--output-format", style).stdout

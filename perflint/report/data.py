@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perflint.report.links import rule_url
-from perflint.report.text import place
+from perflint.report.text import place, region
 from perflint.rule.finding import Finding, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
@@ -89,15 +89,14 @@ def github(result: Result) -> Iterator[str]:
     """GitHub workflow commands, which become annotations on a pull request."""
     for checked, finding in result.findings:
         at = place(checked, finding)
-        in_file = checked.source if at.cell is None else None  # rows of a cell are no rows of the file
-        start, end = _location(in_file, finding.start), _location(in_file, finding.end)
+        start, end = region(checked, finding.start, finding.end)
         properties = {
             "title": f"perflint ({finding.rule})",
             "file": checked.path,
-            "line": start["row"],
-            "col": start["column"],
-            "endLine": end["row"],
-            "endColumn": end["column"],
+            "line": start.row,
+            "col": start.column,
+            "endLine": end.row,
+            "endColumn": end.column,
         }
         listed = ",".join(f"{key}={_property(str(value))}" for key, value in properties.items())
         text = f"{checked.path}:{at.line}:{at.column}: {finding.rule}: {finding.message}"

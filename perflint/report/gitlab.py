@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from perflint.project.discover import project_root
 from perflint.report.fingerprint import digests, relative
 from perflint.report.report import Report
-from perflint.report.text import place
+from perflint.report.text import message, region
 from perflint.rule.finding import Severity
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.INFO: "info"}
@@ -20,17 +20,14 @@ def gitlab(report: Report) -> Iterator[str]:
     root = project_root(os.getcwd())[0]
     issues = []
     for (checked, finding), digest in zip(report.result.findings, digests(report.result, root), strict=True):
-        at = place(checked, finding)
-        first = at.row if at.cell is None else 1  # of a notebook no row of the file is known
-        last = checked.source.row_at(max(finding.end - 1, finding.start)) if checked.source is not None else first
-        last = last if at.cell is None else first
+        first, last = region(checked, finding.start, max(finding.end - 1, finding.start))
         issues.append(
             {
-                "description": finding.message if at.cell is None else f"{at.line}: {finding.message}",
+                "description": message(checked, finding),
                 "check_name": finding.rule,
                 "fingerprint": digest,
                 "severity": _SEVERITIES[finding.severity],
-                "location": {"path": relative(checked.path, root), "lines": {"begin": first, "end": last}},
+                "location": {"path": relative(checked.path, root), "lines": {"begin": first.row, "end": last.row}},
             }
         )
     yield json.dumps(issues, indent=1)

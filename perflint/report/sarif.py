@@ -17,11 +17,10 @@ from perflint.report.explain import ENGINE_PAGES, page
 from perflint.report.fingerprint import digests, relative
 from perflint.report.links import rule_url
 from perflint.report.report import Report
-from perflint.report.text import fix_words, place
+from perflint.report.text import fix_words, message, region
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Severity
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Checked
-from perflint.source.source import Source
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SRCROOT = "SRCROOT"
@@ -79,42 +78,42 @@ def _descriptor(name: str, summary: str, text: str, severity: Severity, category
 
 def _result(checked: Checked, finding: Finding, places: Mapping[str, int], digest: str, root: str) -> dict[str, Any]:
     known = record(checked, finding)
-    at = place(checked, finding)
-    source = checked.source if at.cell is None else None  # of a notebook no row of the file is known
     artifact = _artifact(checked.path, root)
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": artifact, "region": _region(source, finding.start, finding.end)}
+        "physicalLocation": {"artifactLocation": artifact, "region": _region(checked, finding.start, finding.end)}
     }
     if finding.function:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.function, "kind": "function"}]
-    where = f"{at.line}: " if at.cell is not None else ""
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": places[finding.rule],
         "level": _LEVELS[finding.severity],
-        "message": {"text": _LINK.sub(r"\\[", f"{where}{finding.message}. {fix_words(finding)}".strip())},
+        "message": {"text": _LINK.sub(r"\\[", f"{message(checked, finding)}. {fix_words(finding)}".strip())},
         "locations": [location],
         "partialFingerprints": {FINGERPRINT: digest},
         "properties": {name: known[name] for name in _PROPERTIES},
     }
     if finding.measured_ms_per_step is not None:
         result["properties"]["measuredMsPerStep"] = finding.measured_ms_per_step
-    if finding.fix is not None and source is not None:
+    if finding.fix is not None:
         result["properties"]["applicability"] = finding.fix.applicability.value
         result["properties"]["assumptions"] = [kind.value for kind in finding.fix.assumptions]
-        result["fixes"] = list(_fixes(source, finding.fix, artifact))
+        fixes = list(_fixes(checked, finding.fix, artifact))
+        result |= {"fixes": fixes} if fixes else {}
     return result
 
 
-def _fixes(source: Source, fix: Fix, artifact: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _fixes(checked: Checked, fix: Fix, artifact: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    if checked.source is None or checked.source.cells is not None:
+        return
     try:
-        edits = complete(source, fix)
+        edits = complete(checked.source, fix)
     except (SyntaxError, ValueError, RecursionError):
         return
     level = {Applicability.ASSUMING: f"under assumptions ({', '.join(kind.value for kind in fix.assumptions)})"}
     words = level.get(fix.applicability, fix.applicability.value)
     replacements = [
-        {"deletedRegion": _region(source, edit.start, edit.end), "insertedContent": {"text": edit.content}} for edit in edits
+        {"deletedRegion": _region(checked, edit.start, edit.end), "insertedContent": {"text": edit.content}} for edit in edits
     ]
     change = {"artifactLocation": artifact, "replacements": replacements}
     yield {"description": {"text": f"{fix.message} ({words})"}, "artifactChanges": [change]}
@@ -128,9 +127,7 @@ def _artifact(path: str, root: str) -> dict[str, str]:
     return {"uri": quote(os.fsencode(inside)), "uriBaseId": SRCROOT}
 
 
-def _region(source: Source | None, start: int, end: int) -> dict[str, int]:
+def _region(checked: Checked, start: int, end: int) -> dict[str, int]:
     """Columns count characters, as `columnKind` says; the last one is behind the region."""
-    if source is None:
-        return {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
-    first, last = source.position(start), source.position(end)
+    first, last = region(checked, start, end)
     return {"startLine": first.row, "startColumn": first.column, "endLine": last.row, "endColumn": last.column}

@@ -47,11 +47,12 @@ _LEVELS = {
 def full(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
     """Each finding with its line, the span marked, the fix, and the proofs that are missing."""
     for checked, finding in result.findings:
-        yield from _block(checked, finding, terminal)
+        yield from block(checked, finding, terminal)
         yield ""
 
 
-def _block(checked: Checked, finding: Finding, terminal: Terminal) -> Iterator[str]:
+def block(checked: Checked, finding: Finding, terminal: Terminal = PLAIN) -> Iterator[str]:
+    """All that is known of a finding."""
     name = terminal.rule(finding.rule, finding.severity)
     at = place(checked, finding)
     yield f"{name}{_mark(finding)} {printable(finding.message)}"
@@ -107,6 +108,20 @@ def problems(result: Result, terminal: Terminal = PLAIN) -> Iterator[str]:
 def place(checked: Checked, finding: Finding) -> Position:
     """Where a finding begins."""
     return checked.source.position(finding.start) if checked.source is not None else Position(1, 1)
+
+
+def region(checked: Checked, start: int, end: int) -> tuple[Position, Position]:
+    """Where a stretch of a file begins, and where it has ended; of a notebook no row of the file is known."""
+    source = checked.source
+    if source is None or source.cells is not None:
+        return Position(1, 1), Position(1, 1)
+    return source.position(start), source.position(end)
+
+
+def message(checked: Checked, finding: Finding) -> str:
+    """What is said of a finding where its place in a notebook cannot be given otherwise."""
+    at = place(checked, finding)
+    return finding.message if at.cell is None else f"{at.line}: {finding.message}"
 
 
 def _mark(finding: Finding) -> str:
