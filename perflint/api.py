@@ -7,8 +7,9 @@ from perflint.facts.classes import find_method
 from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
 from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
-from perflint.facts.differentiated import is_differentiated
+from perflint.facts.differentiated import calls_behind, is_differentiated
 from perflint.facts.effectless import without_effect
+from perflint.facts.errors import error_is_survived
 from perflint.facts.fears import (
     AUTOCAST,
     BUILT_FROM_TEXT,
@@ -29,8 +30,9 @@ from perflint.facts.fears import (
     feared,
 )
 from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
-from perflint.facts.forward import hidden_graphs, needs_graph
+from perflint.facts.forward import calls_network, hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
+from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
 from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs
@@ -135,6 +137,7 @@ __all__ = [
     "OTHER_NETWORK",
     "OWN_TENSORS",
     "PATCHED",
+    "READS_GRADIENTS",
     "RECURRENT_CALL",
     "RECURRENT_LAYER",
     "RUNS_WITHIN",
@@ -202,16 +205,20 @@ __all__ = [
     "backward_in",
     "call_pattern",
     "called_from",
+    "calls_behind",
+    "calls_network",
     "change_call",
     "comes_from_host",
     "delete_statement",
     "device_place",
     "dtype_of",
+    "error_is_survived",
     "feared",
     "feeds_rnn",
     "find_method",
     "flow_of",
     "free_name",
+    "gradients_untouched",
     "graph_ends",
     "hidden_graphs",
     "hidden_runs",
@@ -235,6 +242,7 @@ __all__ = [
     "items_of",
     "kept_by",
     "keyword",
+    "leaves_gradients_alone",
     "may_record",
     "may_run_module",
     "move_before",

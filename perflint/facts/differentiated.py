@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of
@@ -44,10 +45,7 @@ def _backward(facts: Facts, scope: Scope, flow: Flow, use: ast.expr) -> ast.Call
             if facts.inference.value(scope, owner).may(is_scaler):
                 return _backward(facts, scope, flow, parent)
         case ast.Call(func=ast.Attribute(value=owner, attr="backward"), args=[first]) if first is use:
-            known = facts.inference.value(scope, owner)
-            if known.must(lambda a: isinstance(a, Object) and a.qualname == "accelerate.Accelerator") and _is_implicit(
-                parent, 1
-            ):
+            if facts.inference.value(scope, owner).must(_is_accelerator) and _is_implicit(parent, 1):
                 return parent
     return None
 
@@ -59,3 +57,21 @@ def _is_implicit(call: ast.Call, positional: int = 0) -> bool:
 
 def _is_accelerator(alternative: Alternative) -> bool:
     return isinstance(alternative, Object) and alternative.qualname == "accelerate.Accelerator"
+
+
+def calls_behind(flow: Flow, backward: ast.Call) -> Iterator[ast.Call]:
+    """The calls whose results flow into what a backward pass starts from, in the same iteration; some of them twice."""
+    pending: list[ast.AST] = [*backward.args]
+    if isinstance(backward.func, ast.Attribute):
+        pending.append(backward.func.value)
+    seen: set[Definition] = set()
+    while pending:
+        for part in ast.walk(pending.pop()):
+            if isinstance(part, ast.Call) and part in flow.order:
+                yield part
+            for definition in flow.reaching.get(part, frozenset()) - seen:
+                seen.add(definition)
+                if definition.kind in ("assign", "augmented", "walrus") and definition.order < flow.order[backward]:
+                    pending += filter(None, [definition.value])
+                    if definition.kind == "augmented":
+                        pending.append(definition.node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -12,9 +13,9 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.loops import may_run_module
+from perflint.facts.loops import is_neural_module, is_optimizer, may_run_module
 from perflint.facts.networks import ASKS, COMPUTES_NOTHING, LOOKS_AT_GRAPH, Network
-from perflint.facts.values import ClassRef, External, Instance, Literal, Number, Object, Text, Value
+from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
@@ -138,3 +139,16 @@ _UNDERSTOOD = words(
     wandb tensorboardX tensorboard nltk yaml sacrebleu gym gymnasium
     """
 )
+
+
+_NO_FORWARD = re.compile(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
+
+
+def calls_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a call may run a network: a module, or a method of one that computes something."""
+    inference = facts.inference
+    callee = inference.value(scope, call.func)
+    if isinstance(call.func, ast.Attribute) and not _NO_FORWARD.search(call.func.attr):
+        if inference.value(scope, call.func.value).may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a)):
+            return callee.may(lambda a: isinstance(a, (FunctionRef, Instance, Object)) and not is_optimizer(a))
+    return callee.may(lambda a: is_neural_module(inference, a))
