@@ -10,6 +10,18 @@ from perflint.facts.datasets import called_from, is_conditional, runs_per_item, 
 from perflint.facts.differentiated import calls_behind, is_differentiated
 from perflint.facts.effectless import without_effect
 from perflint.facts.errors import error_is_survived
+from perflint.facts.evaluations import (
+    CALLS_EVAL,
+    are_differentiated,
+    called_in_evaluation,
+    calls_eval,
+    computes_with_network,
+    evaluates,
+    hands_to_network,
+    is_test,
+    measures,
+    records_nothing,
+)
 from perflint.facts.fears import (
     AUTOCAST,
     BUILT_FROM_TEXT,
@@ -34,6 +46,7 @@ from perflint.facts.forward import calls_network, hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
 from perflint.facts.graph_breaks import GraphBreak
+from perflint.facts.graph_free import function_without_graph, statement_without_graph
 from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
@@ -105,6 +118,7 @@ from perflint.fix.rewrite import (
     CannotRewrite,
     add_keyword,
     change_call,
+    decorate,
     delete_statement,
     insert_after,
     insert_after_block,
@@ -125,6 +139,7 @@ from perflint.source.words import any_layout, call_pattern, keyword, words
 __all__ = [
     "AUTOCAST",
     "BUILT_FROM_TEXT",
+    "CALLS_EVAL",
     "CATCHES",
     "COMPLEX",
     "DATA_LOADER",
@@ -200,26 +215,34 @@ __all__ = [
     "WayBack",
     "add_keyword",
     "any_layout",
+    "are_differentiated",
     "argument",
     "backward_below",
     "backward_in",
     "call_pattern",
     "called_from",
+    "called_in_evaluation",
     "calls_behind",
+    "calls_eval",
     "calls_network",
     "change_call",
     "comes_from_host",
+    "computes_with_network",
+    "decorate",
     "delete_statement",
     "device_place",
     "dtype_of",
     "error_is_survived",
+    "evaluates",
     "feared",
     "feeds_rnn",
     "find_method",
     "flow_of",
     "free_name",
+    "function_without_graph",
     "gradients_untouched",
     "graph_ends",
+    "hands_to_network",
     "hidden_graphs",
     "hidden_runs",
     "implied",
@@ -238,6 +261,7 @@ __all__ = [
     "is_optimizer_name",
     "is_rnn",
     "is_scaler",
+    "is_test",
     "is_zero_state",
     "items_of",
     "kept_by",
@@ -245,6 +269,7 @@ __all__ = [
     "leaves_gradients_alone",
     "may_record",
     "may_run_module",
+    "measures",
     "move_before",
     "moved_to",
     "needs_graph",
@@ -256,6 +281,7 @@ __all__ = [
     "path_of",
     "place_of",
     "rate_of",
+    "records_nothing",
     "remove_keyword",
     "replace",
     "replace_statement",
@@ -265,6 +291,7 @@ __all__ = [
     "same_for_all_items",
     "single_definition",
     "state_parts",
+    "statement_without_graph",
     "stays_as_is",
     "step_definitions",
     "stored_for_training",

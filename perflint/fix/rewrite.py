@@ -309,6 +309,12 @@ def _comments_above(source: Source, row: int) -> int:
     return row
 
 
+def decorate(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef, decorator: str) -> Edit:
+    """Put a decorator right above a function, below those that it has."""
+    start = source.starts[function.lineno - 1]
+    return Edit(start, start, f"{indentation(source, function)}@{decorator}{source.newline}")
+
+
 def wrap_statement(source: Source, statement: ast.stmt, head: str) -> Edit:
     """Put a simple statement into a block of its own: `head` and the statement, one level deeper.
 
