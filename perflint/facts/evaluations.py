@@ -98,7 +98,7 @@ def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
 
 
 def are_differentiated(facts: Facts, scope: Scope, ends: list[GradEnd]) -> bool:
-    """Whether a backward pass runs over graphs with some ends: in the function itself, or in a caller that they are returned to."""
+    """Whether a backward pass runs over graphs with some ends, in the function or in a caller that gets them."""
     if any(end.use is GradUse.BACKWARD for end in ends):
         return True
     return any(isinstance(end.node, ast.Return) for end in ends) and any(

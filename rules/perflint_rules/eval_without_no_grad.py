@@ -147,8 +147,8 @@ def check(code: Code) -> Iterator[Finding]:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
                 continue
-        elif not _is_used(code, call):
-            continue
+        elif isinstance(code.flow.parent.get(call), ast.Expr):
+            continue  # a warm-up call is none of our business
         ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
@@ -172,11 +172,6 @@ def check(code: Code) -> Iterator[Finding]:
 def _is_module_method(code: Code) -> bool:
     owner = code.scope.owner
     return owner is not None and is_neural_module(code.facts.inference, Instance(owner))
-
-
-def _is_used(code: Code, call: ast.Call) -> bool:
-    """Whether the result is used at all: a warm-up call is none of our business."""
-    return not isinstance(code.flow.parent.get(call), ast.Expr)
 
 
 def _is_for_caller(code: Code, call: ast.Call, ends: list[GradEnd]) -> bool:
