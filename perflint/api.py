@@ -10,6 +10,7 @@ from perflint.facts.datasets import called_from, is_conditional, runs_per_item, 
 from perflint.facts.differentiated import calls_behind, is_differentiated
 from perflint.facts.effectless import without_effect
 from perflint.facts.errors import error_is_survived
+from perflint.facts.escapes import stays_inside
 from perflint.facts.evaluations import (
     CALLS_EVAL,
     are_differentiated,
@@ -77,7 +78,9 @@ from perflint.facts.recurrent import (
     RECURRENT_LAYER,
     RnnCall,
     feeds_rnn,
+    fits_layer,
     is_rnn,
+    is_sized_by_tensor,
     is_zero_state,
     origins,
     rnn_calls,
@@ -237,6 +240,7 @@ __all__ = [
     "feared",
     "feeds_rnn",
     "find_method",
+    "fits_layer",
     "flow_of",
     "free_name",
     "function_without_graph",
@@ -261,6 +265,7 @@ __all__ = [
     "is_optimizer_name",
     "is_rnn",
     "is_scaler",
+    "is_sized_by_tensor",
     "is_test",
     "is_zero_state",
     "items_of",
@@ -293,6 +298,7 @@ __all__ = [
     "state_parts",
     "statement_without_graph",
     "stays_as_is",
+    "stays_inside",
     "step_definitions",
     "stored_for_training",
     "surgery",

@@ -9,8 +9,9 @@ from typing import Final
 
 from perflint.facts import values
 from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
+from perflint.facts.calls import argument
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, flow_of
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.values import Alternative, Object, Tensor
 from perflint.source.gate import Gate, Word
 from perflint.source.syntax import Scope
@@ -102,3 +103,72 @@ def feeds_rnn(facts: Facts, scope: Scope, node: ast.expr) -> bool:
             if definition.value is not None and any(n is node for n in ast.walk(definition.value)):
                 return True
     return False
+
+
+def is_sized_by_tensor(scope: Scope, node: ast.expr, depth: int = 3) -> bool:
+    """Whether the size of a state comes from a tensor."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Attribute(attr="size" | "shape" | "batch_sizes") | ast.Name(id="len"):
+                return True
+            case ast.Name() if depth:
+                values = [d.value for d in flow_of(scope).reaching.get(part, ()) if d.value is not None]
+                if any(is_sized_by_tensor(scope, value, depth - 1) for value in values):
+                    return True
+    return False
+
+
+def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> bool:
+    """Whether each state that is built in an expression has the layers, the batch and the size that the layer wants."""
+    made = [part for part in ast.walk(source) if isinstance(part, ast.Call) and path_of(part.func) in ("torch.zeros", "zeros")]
+    layer = facts.inference.value(scope, call.node.func).single
+    given = call.node.args[0] if call.node.args else argument(call.node, None, "input")
+    if not isinstance(layer, Object) or not isinstance(layer.site, tuple) or not isinstance(given, ast.Name):
+        return not made and _only_names(source)
+    builder, built = layer.site
+    wanted = (argument(built, 1, "hidden_size"), argument(built, 2, "num_layers"))
+    if argument(built, None, "proj_size") is not None or any(k.arg is None for k in built.keywords):
+        return False
+    both = argument(built, None, "bidirectional") is not None
+    for zeros in made:
+        sizes = zeros.args[0].elts if zeros.args and isinstance(zeros.args[0], (ast.Tuple, ast.List)) else zeros.args
+        if not sizes or not _is_same_size(facts, scope, sizes[-1], builder, wanted[0], 1):
+            return False
+        if len(sizes) == 3 and not _is_same_size(facts, scope, sizes[0], builder, wanted[1], 2 if both else 1):
+            return False
+        if not any(isinstance(n, ast.Name) and n.id == given.id for n in ast.walk(sizes[-2])):
+            return False
+    return bool(made) or _only_names(source)
+
+
+def _only_names(source: ast.expr) -> bool:
+    """Whether an expression names states that are built elsewhere, and builds none."""
+    calls = [part for part in ast.walk(source) if isinstance(part, ast.Call)]
+    return all(isinstance(call.func, ast.Attribute) and call.func.attr == "detach" for call in calls)
+
+
+def _is_same_size(facts: Facts, scope: Scope, size: ast.expr, builder: Scope, wanted: ast.expr | None, times: int) -> bool:
+    """Whether two sizes are the same number, or the same attribute that is set from the same name."""
+    value = facts.inference.value(scope, size).literal
+    expected = facts.inference.value(builder, wanted).literal if wanted is not None else 1
+    if isinstance(value, int) and isinstance(expected, int):
+        return value == expected * times
+    if wanted is None or times != 1 or not isinstance(size, ast.Attribute) or path_of(size.value) != "self":
+        return False
+    if ast.unparse(wanted) == ast.unparse(size):
+        return True
+    flow = flow_of(builder)
+    set_here = [d.value for d in flow.definitions_of(f"self.{size.attr}")]
+    outside = size.attr.encode() in facts.project.attributes_stored(scope.module.source.path)
+    if outside or len(set_here) != 1 or set_here[0] is None:
+        return False
+    return _element(set_here[0], flow, size.attr) == ast.unparse(wanted)
+
+
+def _element(value: ast.expr, flow: Flow, attribute: str) -> str:
+    """The part of an assigned expression that goes to `self.attribute`."""
+    if not isinstance(value, ast.Tuple):
+        return ast.unparse(value)
+    (definition,) = flow.definitions_of(f"self.{attribute}")
+    index = definition.index[0] if definition.index else None
+    return ast.unparse(value.elts[index]) if index is not None else ""

@@ -65,24 +65,21 @@ from perflint.api import (
     Definition,
     Edit,
     Finding,
-    Flow,
     Import,
     Kind,
     Object,
     Obligation,
     RnnCall,
-    Scope,
     Sequence,
     Severity,
     Tensor,
-    argument,
     change_call,
     delete_statement,
-    flow_of,
+    fits_layer,
     inspects_itself,
+    is_sized_by_tensor,
     is_zero_state,
     origins,
-    path_of,
     rnn_calls,
     rule,
     state_parts,
@@ -162,7 +159,7 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     if any(code.value(part).may(_asks_for_gradient) for part in parts):
         yield Obligation(Kind.GRADIENT, "the state asks for a gradient")
     sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
-    if not any(_sized_by_input(code, source) for source in sources):
+    if not any(is_sized_by_tensor(code.scope, source) for source in sources):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a batch of another size raises, which it would not do without the state")
     cell = code.value(call.node.func).may(lambda a: isinstance(a, Object) and a.qualname.endswith("Cell"))
     if any(code.value(part).may(_is_of_another_type) for part in parts):
@@ -172,7 +169,7 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     if cell and any(code.feared(AUTOCAST)):
         yield Obligation(Kind.NO_AUTOCAST, "with autocast the input of a cell may have another type than the state")
     yield from code.feared(HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT)
-    if not all(_fits(code, call, source) for source in sources):
+    if not all(fits_layer(code.facts, code.scope, call, source) for source in sources):
         yield from code.feared(CATCHES)
     if inspects_itself(code.flow):
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
@@ -185,75 +182,6 @@ def _is_of_another_type(alternative: Alternative) -> bool:
     if isinstance(alternative, Sequence):
         return any(item.may(_is_of_another_type) for item in alternative.items)
     return isinstance(alternative, Tensor) and alternative.dtype not in ("", "float", "float32")
-
-
-def _sized_by_input(code: Code, node: ast.expr, depth: int = 3) -> bool:
-    """Whether the size of a state comes from a tensor."""
-    for part in ast.walk(node):
-        match part:
-            case ast.Attribute(attr="size" | "shape" | "batch_sizes") | ast.Name(id="len"):
-                return True
-            case ast.Name() if depth:
-                values = [d.value for d in code.flow.reaching.get(part, ()) if d.value is not None]
-                if any(_sized_by_input(code, value, depth - 1) for value in values):
-                    return True
-    return False
-
-
-def _fits(code: Code, call: RnnCall, source: ast.expr) -> bool:
-    """Whether each state that is built in an expression has the layers, the batch and the size that the layer wants."""
-    made = [part for part in ast.walk(source) if isinstance(part, ast.Call) and path_of(part.func) in ("torch.zeros", "zeros")]
-    layer = code.value(call.node.func).single
-    given = call.node.args[0] if call.node.args else argument(call.node, None, "input")
-    if not isinstance(layer, Object) or not isinstance(layer.site, tuple) or not isinstance(given, ast.Name):
-        return not made and _only_names(source)
-    scope, built = layer.site
-    wanted = (argument(built, 1, "hidden_size"), argument(built, 2, "num_layers"))
-    if argument(built, None, "proj_size") is not None or any(k.arg is None for k in built.keywords):
-        return False
-    both = argument(built, None, "bidirectional") is not None
-    for zeros in made:
-        sizes = zeros.args[0].elts if zeros.args and isinstance(zeros.args[0], (ast.Tuple, ast.List)) else zeros.args
-        if not sizes or not _is_same_size(code, sizes[-1], scope, wanted[0], 1):
-            return False
-        if len(sizes) == 3 and not _is_same_size(code, sizes[0], scope, wanted[1], 2 if both else 1):
-            return False
-        if not any(isinstance(n, ast.Name) and n.id == given.id for n in ast.walk(sizes[-2])):
-            return False
-    return bool(made) or _only_names(source)
-
-
-def _only_names(source: ast.expr) -> bool:
-    """Whether an expression names states that are built elsewhere, and builds none."""
-    calls = [part for part in ast.walk(source) if isinstance(part, ast.Call)]
-    return all(isinstance(call.func, ast.Attribute) and call.func.attr == "detach" for call in calls)
-
-
-def _is_same_size(code: Code, size: ast.expr, scope: Scope, wanted: ast.expr | None, times: int) -> bool:
-    """Whether two sizes are the same number, or the same attribute that is set from the same name."""
-    value = code.value(size).literal
-    expected = code.facts.inference.value(scope, wanted).literal if wanted is not None else 1
-    if isinstance(value, int) and isinstance(expected, int):
-        return value == expected * times
-    if wanted is None or times != 1 or not isinstance(size, ast.Attribute) or path_of(size.value) != "self":
-        return False
-    if ast.unparse(wanted) == ast.unparse(size):
-        return True
-    flow = flow_of(scope)
-    set_here = [d.value for d in flow.definitions_of(f"self.{size.attr}")]
-    outside = size.attr.encode() in code.facts.project.attributes_stored(code.source.path)
-    if outside or len(set_here) != 1 or set_here[0] is None:
-        return False
-    return _element(set_here[0], flow, size.attr) == ast.unparse(wanted)
-
-
-def _element(value: ast.expr, flow: Flow, attribute: str) -> str:
-    """The part of an assigned expression that goes to `self.attribute`."""
-    if not isinstance(value, ast.Tuple):
-        return ast.unparse(value)
-    (definition,) = flow.definitions_of(f"self.{attribute}")
-    index = definition.index[0] if definition.index else None
-    return ast.unparse(value.elts[index]) if index is not None else ""
 
 
 def _asks_for_gradient(alternative: Alternative) -> bool:
