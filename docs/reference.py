@@ -28,6 +28,7 @@ _SHAPES: dict[Kind, dict[str, Any]] = {
     "address": {"type": "string", "pattern": "^(https?|file)://[!-~]+$"},
     "table": {"type": "object", "additionalProperties": _STRINGS},
     "versions": {"type": "object", "additionalProperties": {"type": "string"}},
+    "options": {"type": "object", "additionalProperties": {"type": "object"}},
 }
 
 
@@ -40,6 +41,7 @@ def schema() -> str:
         "per-file-ignores": {"type": "object", "additionalProperties": some_rules},
         "assume": {"type": "array", "items": {"enum": [ORDINARY, *ASSUMPTIONS]}},
         "output-format": {"enum": list(FORMATS)},
+        "options": {"type": "object", "additionalProperties": False, "properties": _options()},
     }
     properties = {
         name: {"description": _plain(setting.says), "default": _default(name), **special.get(name, _SHAPES[setting.kind])}
@@ -57,6 +59,25 @@ def schema() -> str:
         },
     }
     return json.dumps(whole, indent=2) + "\n"
+
+
+def _options() -> dict[str, Any]:
+    """What the options of each rule that has some take."""
+    return {
+        rule.name: {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                option.name: {
+                    "description": option.says,
+                    **(_STRINGS if isinstance(option.default, tuple) else {"type": "integer", "minimum": 0}),
+                }
+                for option in rule.options
+            },
+        }
+        for rule in all_rules()
+        if rule.options
+    }
 
 
 def _plain(text: str) -> str:

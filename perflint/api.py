@@ -60,6 +60,7 @@ from perflint.facts.loops import (
     is_scaler,
     may_run_module,
     once_then_leaves,
+    written_rounds,
 )
 from perflint.facts.names import NETWORK_CALL
 from perflint.facts.networks import is_known_function
@@ -135,6 +136,7 @@ from perflint.fix.rewrite import (
 from perflint.rule.code import Code
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.option import Option
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, call_pattern, keyword, words
@@ -199,6 +201,7 @@ __all__ = [
     "Number",
     "Object",
     "Obligation",
+    "Option",
     "Output",
     "Place",
     "Rate",
@@ -315,4 +318,5 @@ __all__ = [
     "words",
     "wrap_statement",
     "written_out",
+    "written_rounds",
 ]

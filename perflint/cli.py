@@ -351,16 +351,18 @@ def explain(rule: str, output_format: str) -> int:
 
 @cli.command()
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def rules(output_format: str) -> int:
+@click.option("--options", is_flag=True, help="List what can be set for single rules, with the defaults; JSON always has it.")
+def rules(output_format: str, options: bool) -> int:
     """List the rules.
 
     Each with its severity, its group, whether it offers fixes, and what it finds. Rules of severity `info` run only when
     they are selected.
     """
-    from perflint.report.explain import listing, listing_json
+    from perflint.report.explain import listed_options, listing, listing_json
     from perflint.rule.registry import all_rules
 
-    click.echo(listing_json(all_rules()) if output_format == "json" else listing(all_rules()))
+    text = listed_options if options else listing
+    click.echo(listing_json(all_rules()) if output_format == "json" else text(all_rules()))
     return CLEAN
 
 

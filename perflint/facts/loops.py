@@ -525,6 +525,16 @@ def _is_small(value: object) -> bool:
     return isinstance(value, (int, float)) and value <= 0.1
 
 
+def written_rounds(loop: Loop) -> int | None:
+    """How many rounds a loop over `range` takes, if that is written out."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[ast.Constant(value=int(rounds))]):
+            return rounds
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(first)), ast.Constant(value=int(last))]):
+            return max(last - first, 0)
+    return None
+
+
 def _has_modulo(node: ast.expr) -> bool:
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
 

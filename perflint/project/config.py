@@ -43,6 +43,7 @@ class Config:
     baseline: str | None = None
     docs_url: str | None = None
     target_versions: Mapping[str, Version] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def directory(self) -> str | None:
@@ -62,6 +63,8 @@ class Options:
     """Whether fixes may import `perflint_runtime`."""
     compiled: tuple[str, ...] = ()
     """Qualified names of functions and classes that programs elsewhere compile; `*` stands for anything."""
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of single rules, by rule and name; what is not here has its default."""
 
 
 _ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")
@@ -136,6 +139,8 @@ def _converted(key: str, value: Any, kind: Kind, path: str) -> Any:
             return value
         case "table" if isinstance(value, dict):
             return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
+        case "options" if isinstance(value, dict) and all(isinstance(table, dict) for table in value.values()):
+            return value
         case "versions" if isinstance(value, dict):
             from packaging.version import InvalidVersion, Version
 

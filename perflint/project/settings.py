@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Kind = Literal["names", "flag", "text", "address", "table", "versions"]
+Kind = Literal["names", "flag", "text", "address", "table", "versions", "options"]
 
 EXPECTED: Mapping[Kind, str] = {
     "names": "a list of strings",
@@ -14,6 +14,7 @@ EXPECTED: Mapping[Kind, str] = {
     "address": "an address that begins with https://, http:// or file://",
     "table": "a table of lists",
     "versions": "a table of versions",
+    "options": "a table of tables",
 }
 """The values that a kind of setting takes, in words."""
 
@@ -105,6 +106,11 @@ SETTINGS: Mapping[str, Setting] = {
         "versions",
         "The oldest versions of packages that the code is to run with. By default what the project's requirements admit.",
         '{ torch = "2.1" }',
+    ),
+    "options": Setting(
+        "options",
+        "Options of single rules: a table for each. `perflint rules --options` lists them, and a rule's page has its own.",
+        "{ log-every-step = { period = 10 } }",
     ),
 }
 """By the names of the keys, in the order of the reference."""

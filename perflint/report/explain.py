@@ -47,7 +47,26 @@ def page(rule: Rule) -> str:
     fix = "offers a fix" if rule.fixes else "has no fix"
     head = f"# {rule.name}\n\n{rule.summary}. Category {rule.category}, {rule.severity.value}; {fix}.\n"
     body = "\n".join(rule.page.strip().splitlines()[1:]).strip()
-    return f"{head}\n{body}\n\n## Measured effect\n{effect(rule)}"
+    options = f"\n\n## Options\n{_options(rule)}" if rule.options else ""
+    return f"{head}\n{body}{options}\n\n## Measured effect\n{effect(rule)}"
+
+
+def _options(rule: Rule) -> str:
+    """A rule's options, and how they are set."""
+    rows = [f"- `{o.name}`: {o.says}. {o.takes.capitalize()}, by default {shown(o.default)}." for o in rule.options]
+    first = rule.options[0]
+    example = f"[tool.perflint.options.{rule.name}]\n{first.name} = {shown(first.default or ('NAME',))}"
+    return "\n".join([*rows, "", "```toml", example, "```"])
+
+
+def shown(value: int | tuple[str, ...]) -> str:
+    """A value as a configuration file has it."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def listed_options(rules: Iterable[Rule]) -> str:
+    """One line for each option of each rule."""
+    return "\n".join(f"{rule.name}.{o.name} = {shown(o.default)}  {o.says}" for rule in rules for o in rule.options)
 
 
 @dataclass(frozen=True)
@@ -154,4 +173,5 @@ def _entry(rule: Rule) -> dict[str, object]:
         "default": rule.severity.value != "info",
         "fixes": rule.fixes,
         "summary": rule.summary,
+        "options": [{"name": o.name, "default": o.default, "takes": o.takes, "says": o.says} for o in rule.options],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from perflint.facts.compiled import Root
 from perflint.facts.facts import Facts
@@ -29,6 +29,7 @@ from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Severity
 from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.option import Option, Setting
 from perflint.source.renaming import renamed
 from perflint.source.source import Source
 from perflint.source.syntax import Scope
@@ -45,6 +46,8 @@ class Heading(Protocol):
     def severity(self) -> Severity: ...
     @property
     def costs(self) -> Cost | None: ...
+    @property
+    def options(self) -> tuple[Option[Any], ...]: ...
 
 
 class Code:
@@ -98,6 +101,12 @@ class Code:
         start = self.source.offset(min(node.lineno, last), node.col_offset)
         end = self.source.offset(min(node.end_lineno or node.lineno, last), node.end_col_offset or node.col_offset)
         return min(start, len(self.source.body)), min(max(start, end), len(self.source.body))
+
+    def option(self, option: Option[Setting]) -> Setting:
+        """What a user has set an option of the rule to, or its default."""
+        assert option in self.rule.options
+        value: Setting = self.options.values.get(self.rule.name, {}).get(option.name, option.default)
+        return value
 
     # -- facts -------------------------------------------------------------------------------------------------------
 

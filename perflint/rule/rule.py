@@ -17,9 +17,10 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perflint.rule.finding import Cost, Finding, Severity
+from perflint.rule.option import Option
 from perflint.source.gate import Gate, Needles, Word
 from perflint.source.renaming import renamed
 from perflint.source.source import Source
@@ -48,6 +49,7 @@ class Rule:
     costs: Cost | None = None
     calls: tuple[str, ...] = ()
     compiled: bool = False
+    options: tuple[Option[Any], ...] = ()
 
     def gate_in(self, source: Source) -> Gate:
         """`needs`, with what else the file calls the functions that the rule is about."""
@@ -81,6 +83,7 @@ def rule(
     steps: bool = False,
     compiled: bool = False,
     costs: Cost | None = None,
+    options: Iterable[Option[Any]] = (),
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
@@ -90,6 +93,7 @@ def rule(
     `code.calls_to` finds these calls.
     needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
     near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
+    options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
@@ -99,6 +103,7 @@ def rule(
         name = check.__module__.rpartition(".")[2].replace("_", "-")
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
-        return Rule(name, category, severity, *gates, check, check.__module__, fixes, steps, costs, last, compiled)
+        about = (check, check.__module__, fixes, steps, costs, last, compiled, tuple(options))
+        return Rule(name, category, severity, *gates, *about)
 
     return declare

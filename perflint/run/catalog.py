@@ -11,10 +11,11 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perflint.project.files import text_digest
 from perflint.rule.finding import Cost, Finding, Severity
+from perflint.rule.option import Option
 from perflint.rule.registry import announced
 from perflint.rule.rule import Rule
 from perflint.run.digests import code_digest
@@ -84,6 +85,7 @@ def _prune(connection: sqlite3.Connection) -> None:
 def _encoded(rule: Rule) -> list[object]:
     gates = [gate.words for gate in (rule.needs, rule.in_file, rule.near)]
     costs = rule.costs and rule.costs.value
+    options = [(option.name, option.default, option.says) for option in rule.options]
     return [
         rule.name,
         rule.category,
@@ -95,6 +97,7 @@ def _encoded(rule: Rule) -> list[object]:
         costs,
         rule.calls,
         rule.compiled,
+        options,
     ]
 
 
@@ -109,8 +112,12 @@ def _decoded(
     costs: str | None,
     calls: list[str],
     compiled: bool,
+    options: list[tuple[str, Any, str]],
 ) -> Rule:
     needs, in_file, near = (Gate(tuple(words)) for words in gates)
     check, cost = _Deferred(module), Cost(costs) if costs is not None else None
+    taken = tuple(
+        Option(name, tuple(default) if isinstance(default, list) else default, says) for name, default, says in options
+    )
     about = (name, category, Severity(severity), needs, in_file, near, check, module)
-    return Rule(*about, fixes, steps, cost, tuple(calls), compiled)
+    return Rule(*about, fixes, steps, cost, tuple(calls), compiled, taken)

@@ -17,6 +17,7 @@ from perflint.project.project import Project
 from perflint.project.texts import Listing, python_bytes
 from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
+from perflint.rule.options import configured
 from perflint.rule.rule import Rule
 from perflint.rule.selection import ENGINE_FINDINGS, reports_unused_suppressions, selected
 from perflint.run.cache import ProjectCache, settled, stat_of
@@ -319,7 +320,7 @@ class Run:
             session = self._sessions[key] = Session(
                 self._project(root, marked, found),
                 chosen,
-                Options(runtime=config.runtime, compiled=config.compiled),
+                Options(config.runtime, config.compiled, configured(self.rules, config)),
                 dict(config.target_versions),
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
@@ -439,6 +440,7 @@ class Run:
                 (config.select, config.extend_select, config.ignore, config.runtime, config.compiled),
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
+                sorted((rule, sorted(values.items())) for rule, values in config.options.items()),
             )
             key = self._keys[id(session)] = text_digest(repr(basis).encode("utf-8", "surrogateescape"))
         return key

@@ -41,20 +41,22 @@ There is no fix: a buffer is shared by all calls, so nobody may write to it.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, is_conditional, rule
+from perflint.api import Code, Cost, Finding, Option, Severity, is_conditional, rule
 
+_METHODS = Option("forward-methods", (), "Names of further methods that count as a forward pass")
 _SHAPES = ("torch.tril", "torch.triu")
 _FILLS = ("torch.ones", "torch.zeros", "torch.full")
 
 
-@rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_SHAPES, steps=True)
+@rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_SHAPES, options=[_METHODS])
 def check(code: Code) -> Iterator[Finding]:
     """Report each mask of a constant size."""
     for call in code.calls_to(*_SHAPES):
         filled = call.args[0] if call.args else None
         if not isinstance(filled, ast.Call) or not code.is_external(filled.func, *_FILLS) or not filled.args:
             continue
-        if code.is_hot(call) and not is_conditional(code.scope, call) and all(_is_constant(code, size) for size in filled.args):
+        runs = code.is_hot(call) or code.scope.name in code.option(_METHODS)
+        if runs and not is_conditional(code.scope, call) and all(_is_constant(code, size) for size in filled.args):
             yield code.finding(call, "the same mask is built in every step; register it as a buffer once")
 
 

@@ -40,7 +40,7 @@ machine.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Cost, External, Finding, LoaderCall, Scope, Severity, flow_of, rule, words
+from perflint.api import DATA_LOADER, Code, Cost, External, Finding, LoaderCall, Option, Scope, Severity, flow_of, rule, words
 
 _READS = words(
     """
@@ -51,6 +51,7 @@ _READS = words(
     safetensors.torch.load_file
     """
 )
+_OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
 
@@ -60,6 +61,7 @@ _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
     severity=Severity.WARNING,
     calls=[DATA_LOADER],
     near=[("Dataset",), ("__getitem__",)],
+    options=[_OWN],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader without workers whose samples take work."""
@@ -81,7 +83,7 @@ def _work(code: Code, scope: Scope) -> str | None:
     """The call of a function that reads, decodes or tokenises, as it is written."""
     for call in flow_of(scope).calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name in _TOKENISES:
+        if name in _TOKENISES or name in code.option(_OWN):
             return ast.unparse(call.func)
         value = code.at(scope).value(call.func)
         if value.must(lambda a: isinstance(a, External) and a.qualname in _READS):

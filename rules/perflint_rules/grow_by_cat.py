@@ -25,7 +25,8 @@ outputs = torch.cat(outputs)
 
 ## When it stays silent
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
-guard, and when more than the one piece is added to the front and to the back.
+guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
+few rounds.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -34,7 +35,7 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, Severity, any_layout, keyword, path_of, rule
+from perflint.api import Code, Cost, Finding, Heat, Option, Severity, any_layout, keyword, path_of, rule, written_rounds
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
@@ -44,9 +45,17 @@ _CALLS = [
 _NAMES = sorted({qualname.rpartition(".")[2] for qualname in _CALLS})
 _JOINS = ("cat(", "concat(", "concatenate(", "stack(", any_layout(rb"= (?:\w+ \. )*append \("))
 _LOOPS = (*keyword("for"), *keyword("while"))
+_MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer rounds are left alone")
 
 
-@rule(category="memory", costs=Cost.COPY, severity=Severity.WARNING, needs=[_JOINS, _LOOPS], in_file=[("torch", "numpy")])
+@rule(
+    category="memory",
+    costs=Cost.COPY,
+    severity=Severity.WARNING,
+    needs=[_JOINS, _LOOPS],
+    in_file=[("torch", "numpy")],
+    options=[_MIN_ROUNDS],
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each join of a variable with itself that a loop repeats."""
     for call in code.calls(*_NAMES):
@@ -59,6 +68,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if _is_needed(code, call, grown, statement) or code.heat is Heat.FORWARD:
             continue  # a forward pass loops over a few parts of a batch
+        if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
+            continue
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
         yield code.finding(call, message)
 

@@ -49,11 +49,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Severity, argument, rule, words
+from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, argument, rule, words
 
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
 )
+_PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one in every step where n is smaller than this")
 _OWN = words("log logkv logkv_mean record log_loss_dict")
 _WHO = re.compile(r"rank|wandb|writer|tensorboard|logger|is_main|is_master", re.I)
 _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
@@ -63,6 +64,7 @@ _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
     category="device-sync",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
+    options=[_PERIOD],
     needs=[
         tuple(
             sorted(
@@ -113,9 +115,10 @@ def _given(call: ast.Call) -> Iterator[ast.expr]:
 
 def _runs_each_step(code: Code, call: ast.Call) -> bool:
     """Whether a call runs in each step of a training, under no condition but one about who logs."""
-    if code.heat is Heat.FORWARD or not (code.is_hot(call) or _is_in_a_step(code, call)):
+    often = any(_is_often(code, getattr(block.node, "test", None)) for block in code.flow.block[call].ancestry())
+    if code.heat is Heat.FORWARD or not (code.is_hot(call) or often or _is_in_a_step(code, call)):
         return False
-    loop = code.step_loop(call)
+    loop = code.around(call) if often else code.step_loop(call)
     if loop is not None and code.step_loops().get(loop) is not LoopKind.TRAIN:
         return False
     for block in code.flow.block[call].ancestry():
@@ -123,9 +126,17 @@ def _runs_each_step(code: Code, call: ast.Call) -> bool:
             return True
         if block.kind in ("then", "else", "handler", "case"):
             test = getattr(block.node, "test", None)
-            if test is None or not _WHO.search(ast.unparse(test)):
+            if test is None or not (_WHO.search(ast.unparse(test)) or _is_often(code, test)):
                 return False
     return True
+
+
+def _is_often(code: Code, test: ast.expr | None) -> bool:
+    """`step % 5 == 0` for a number that is smaller than the period that a user has set."""
+    match test:
+        case ast.Compare(left=ast.BinOp(op=ast.Mod(), right=ast.Constant(value=int(n))), ops=[ast.Eq()]):
+            return n < code.option(_PERIOD)
+    return False
 
 
 def _is_in_a_step(code: Code, call: ast.Call) -> bool:

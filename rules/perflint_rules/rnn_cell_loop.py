@@ -36,17 +36,26 @@ There is no fix: the parameters have other names, and sums are rounded in anothe
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Loop, Object, Severity, rule
+from perflint.api import Code, Cost, Finding, Loop, Object, Option, Severity, rule, written_rounds
 
+_MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer rounds are left alone")
 _CELLS = frozenset(f"torch.nn.{name}Cell" for name in ("LSTM", "GRU", "RNN"))
 
 
-@rule(category="hidden-state", costs=Cost.LAUNCH, severity=Severity.INFO, needs=[("ell(", "rnn(", "lstm(", "gru("), ("for",)])
+@rule(
+    category="hidden-state",
+    costs=Cost.LAUNCH,
+    severity=Severity.INFO,
+    needs=[("ell(", "rnn(", "lstm(", "gru("), ("for",)],
+    options=[_MIN_ROUNDS],
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each cell that a loop gives one step of a sequence after the other."""
     for call in code.flow.calls:
         loop = code.flow.loop(call)
         if loop is None or loop.statement is None or not call.args or not _is_step_of(code, call.args[0], loop):
+            continue
+        if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
             continue
         if code.value(call.func).must(lambda a: isinstance(a, Object) and a.qualname in _CELLS):
             layer = ast.unparse(call.func)
