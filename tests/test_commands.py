@@ -104,7 +104,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_all(block: Block, folder: Path) -> None:
-    """Run the lines of a block one after the other; findings are no failure."""
+    """Run the lines of a block one after the other; findings are no failure. Programs run twice, not 6 times."""
     tools = folder.parent / "bin"
     tools.mkdir()
     (tools / "perflint").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m perflint "$@"\n')
@@ -115,6 +115,7 @@ def run_all(block: Block, folder: Path) -> None:
     for line in re.sub(r"\\\n", "", block.text).splitlines():
         if not line.strip() or line.startswith("#"):
             continue
+        line = line.replace("perflint verify", "perflint verify --repeats 2")
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=folder,

@@ -417,3 +417,73 @@ def test_nothing_to_fix_is_said(project: Project) -> None:
     done = verify(project, "train.py")
     assert done.returncode == 0
     assert b"Nothing was changed" in done.stdout
+
+
+# -- how far two versions are apart ---------------------------------------------------------------------------------------
+
+
+def run_of(losses: list[float], output: str = "", files: dict[str, str] | None = None, **data: object) -> Run:
+    roots = [loss.hex() for loss in losses]
+    return Run("a", "time", {"roots": roots, "random": {}, **data}, output, files or {})
+
+
+def test_the_largest_difference_of_losses_and_where() -> None:
+    original, changed = run_of([1.0, 0.5, 0.25, 0.125]), run_of([1.0, 0.5625, 0.0, float("nan")])
+    (difference,) = compare([original, original], [changed]).differences
+    assert (difference.what, difference.root) == ("loss of backward pass 2", 1)
+    assert (difference.largest, difference.where) == (0.25, "backward pass 3")
+    assert difference.extent == "3 of 4 losses differ"
+
+
+def test_the_largest_difference_of_printed_numbers() -> None:
+    original = run_of([], "start\nloss 0.5 step 1\nloss 0.25 step 2\n")
+    changed = run_of([], "start\nloss 0.75 step 1\nloss -1.5e0 step 2\n")
+    (difference,) = compare([original, original], [changed]).differences
+    assert (difference.what, difference.largest, difference.where) == ("printed line 2", 1.75, "printed line 3")
+    worded = run_of([], "begin\nloss 0.5 step 1\nloss 0.25 step 2\n")
+    (difference,) = compare([original, original], [worded]).differences
+    assert (difference.largest, difference.extent) == (None, "1 of 3 printed lines differ")
+
+
+def test_which_files_differ() -> None:
+    original, changed = run_of([], files={"a.txt": "1", "b.txt": "2"}), run_of([], files={"a.txt": "1", "b.txt": "3"})
+    (difference,) = compare([original, original], [changed]).differences
+    assert difference.extent == "different: b.txt"
+
+
+def test_how_far_trained_tensors_are_apart(tmp_path: Path) -> None:
+    import torch
+    from perflint_probe.tensors import apart, keep
+
+    def trained(change: float) -> Path:
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+                parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        with torch.no_grad():
+            model[1].weight[0, 1] += change
+            model[0].bias[1] = torch.nan
+        path = tmp_path / f"{change}.tensors"
+        keep(path, [optimizer])
+        return path
+
+    found = apart(trained(0.0), trained(0.5))
+    assert found["parameters"] == {"largest": pytest.approx(0.5), "where": "1.weight[0, 1]", "extent": "1 of 4 tensors differ"}
+    assert found["optimizer_state"] == {"largest": None, "where": "", "extent": "0 of 4 tensors differ"}
+
+
+@pytest.mark.slow
+def test_parameters_that_differ_come_with_how_far_and_where(project: Project) -> None:
+    project.write({"train.py": NAIVE, "other/train.py": NAIVE.replace("lr=1e-2", "lr=2e-2")})
+    done = verify(project, "train.py", "--against", "other", "--repeats", "2", "--json", "r.json")
+    assert done.returncode == 1, done.stderr
+    differences = {row["what"]: row for row in json.loads((project.root / "r.json").read_text())["equality"]["differences"]}
+    found = differences["final parameters"]
+    assert 0 < found["largest"] < 1
+    assert found["where"].startswith(("0.weight[", "0.bias[", "3.weight[", "3.bias["))
+    assert found["extent"] == "4 of 4 tensors differ"
+    assert differences["optimizer state"]["where"].startswith("exp_avg")
+    assert b"    largest difference: " in done.stdout

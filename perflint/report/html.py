@@ -142,10 +142,11 @@ def _cards(result: Result) -> Iterator[str]:
     if budgets:
         before, after = sum(budget.written for budget in budgets), sum(budget.after_safe for budget in budgets)
         waiting = sum(budget.written > 0 for budget in budgets)
+        said = "as written and fixed safely" if after < before else "no safe fix removes one" if before else "none"
         yield card(
             "Waits for the GPU per step",
-            f"{before} \N{RIGHTWARDS ARROW} {after}" if before else "0",
-            f"in {waiting} of {counted(len(budgets), 'training loop')}; as written and fixed safely, counted on the code",
+            f"{before} \N{RIGHTWARDS ARROW} {after}" if after < before else f"{before}",
+            f"in {waiting} of {counted(len(budgets), 'training loop')}; {said}, counted on the code",
             "good" if after < before or not before else "unclear",
         )
     if result.is_ranked:
@@ -189,7 +190,9 @@ def _loop(checked: Checked, budget: Budget, places: _Places) -> Iterator[str]:
     waits = budget.timeline
     rows = [_at(checked, wait.row) for wait in waits]
     marks = [Mark(str(at.row), f"line {at.line}: {HOW[wait.how]}", wait.times) for at, wait in zip(rows, waits, strict=True)]
-    lanes = [Lane("as written", [True] * len(waits)), Lane("safe fixes", [wait.fix != "safe" for wait in waits])]
+    lanes = [Lane("as written", [True] * len(waits))]
+    if budget.after_safe < budget.written:
+        lanes.append(Lane("safe fixes", [wait.fix != "safe" for wait in waits]))
     if budget.after_all < budget.after_safe:
         lanes.append(Lane("all fixes", [not wait.fix for wait in waits]))
     yield timeline(marks, lanes, f"{where}: {budget.waits}")

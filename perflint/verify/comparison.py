@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from perflint.verify.runs import Run
@@ -49,8 +49,13 @@ class Comparison:
     """The largest distance between the original's own losses at the same backward pass."""
 
 
-def compare(originals: Sequence[Run], changed: Sequence[Run]) -> Comparison:
-    """Compare runs of both versions: two or more of the original, one or more of the changed one."""
+def compare(
+    originals: Sequence[Run], changed: Sequence[Run], apart: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+) -> Comparison:
+    """Compare runs of both versions: two or more of the original, one or more of the changed one.
+
+    apart: how far what the first run of each has trained is apart, by the names of the records, where it is not the same.
+    """
     differences: list[Difference] = []
     compared: list[str] = []
     loose: list[str] = []
@@ -66,6 +71,7 @@ def compare(originals: Sequence[Run], changed: Sequence[Run]) -> Comparison:
     for what, of in aspects:
         _compare_exactly(what, of, originals, changed, differences, compared, loose)
     _compare_output(originals, changed, differences, compared, loose)
+    differences = _with_distances(differences, apart)
     if differences:
         verdict: Verdict = "different"
     elif within_spread:
@@ -75,6 +81,17 @@ def compare(originals: Sequence[Run], changed: Sequence[Run]) -> Comparison:
     else:
         verdict = "identical"
     return Comparison(verdict, tuple(differences), tuple(compared), tuple(loose), spread)
+
+
+_TRAINED = {"final parameters": "parameters", "optimizer state": "optimizer_state"}
+
+
+def _with_distances(differences: list[Difference], apart: Callable[[], Mapping[str, Mapping[str, Any]]]) -> list[Difference]:
+    """Differences of what was trained with how large they are; of these the runs have digests only."""
+    if not any(difference.what in _TRAINED for difference in differences):
+        return differences
+    found = apart()
+    return [replace(difference, **found.get(_TRAINED.get(difference.what, ""), {})) for difference in differences]
 
 
 def _random_state(name: str, run: Run) -> str | None:

@@ -15,6 +15,7 @@ from perflint.rule.rule import Rule
 from perflint.source.words import counted, plural
 from perflint.verify.assumed import VIOLATED
 from perflint.verify.comparison import SPREAD_FACTOR
+from perflint.verify.text import largest_difference
 from perflint.verify.timing import interval, verdict
 
 OPEN_DIFF_LINES = 80
@@ -148,7 +149,7 @@ def _equality(equality: dict[str, Any]) -> Iterator[str]:
             yield (
                 f'<tr><td class="bad">{escaped(row["what"])}<td data-name="original"><code>{escaped(row["original"])}</code>'
                 f'<td data-name="changed"><code>{escaped(row["changed"])}</code>'
-                f'<td data-name="largest difference">{escaped(_largest(row))}</tr>'
+                f'<td data-name="largest difference">{escaped(largest_difference(row))}</tr>'
             )
         yield "</tbody></table></div>"
     if equality["compared"]:
@@ -164,14 +165,6 @@ def _equality(equality: dict[str, Any]) -> Iterator[str]:
             f"against {SPREAD_FACTOR:g} times that.</p>"
         )
     yield "</section>"
-
-
-def _largest(difference: dict[str, Any]) -> str:
-    """How far both versions are apart where they are furthest apart, where that is, and how much differs at all."""
-    if difference.get("largest") is None:
-        return difference.get("extent") or ""
-    parts = [f"{difference['largest']:.3g}", f"at {difference['where']}", difference.get("extent") or ""]
-    return ", ".join(part for part in parts if part)
 
 
 def _loose(what: str) -> str:

@@ -177,6 +177,19 @@ def _in_cells(line: str, notebook: Source) -> str:
     return re.sub(rf'(File "<project>/{re.escape(notebook.path)}", )line (\d+)', named, line)
 
 
+def trained_apart(program: Program, original: Path, changed: Path) -> dict[str, dict[str, Any]]:
+    """How far what two runs have trained is apart, from the files that they kept: see the probe's `tensors.apart`.
+
+    Nothing where a file is missing, because there was too much to keep.
+    """
+    if not (original.exists() and changed.exists()):
+        return {}
+    command = [program.python, str(_probe_folder() / "tensors.py"), str(original), str(changed)]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
 def _hint(said: str) -> Iterator[str]:
     """What a user can do about a script that failed, as far as what it said tells."""
     if "No module named 'torch'" in said:

@@ -50,6 +50,8 @@ def _equality(equality: dict[str, Any]) -> Iterator[str]:
     yield f"Results: {equality['verdict']}"
     for difference in equality["differences"]:
         yield f"  {difference['what']}: {difference['original']} in the original, {difference['changed']} after the changes"
+        if largest := largest_difference(difference):
+            yield f"    largest difference: {largest}"
     if equality["compared"]:
         yield (
             f"  equal to the bit in all runs: {', '.join(equality['compared'])}"
@@ -60,6 +62,14 @@ def _equality(equality: dict[str, Any]) -> Iterator[str]:
         yield f"  the original itself does not reproduce: {', '.join(equality['not_reproducible'])}"
     if equality["spread"]:
         yield f"  its losses differ by up to {equality['spread']:.3g} from run to run"
+
+
+def largest_difference(difference: dict[str, Any]) -> str:
+    """How far both versions are apart where they are furthest apart, where that is, and how much differs at all."""
+    if difference.get("largest") is None:
+        return difference.get("extent") or ""
+    parts = [f"{difference['largest']:.3g}", f"at {difference['where']}", difference.get("extent") or ""]
+    return ", ".join(part for part in parts if part)
 
 
 def _speed(speed: dict[str, Any] | None, machine: dict[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from perflint.verify.comparison import Comparison, Difference, compare
 from perflint.verify.fixes import Applied, Place, apply_fixes
-from perflint.verify.runs import Program, Run, ScriptFailed, run
+from perflint.verify.runs import Program, Run, ScriptFailed, run, trained_apart
 from perflint.verify.sandbox import Sandbox
 from perflint.verify.timing import Speed, order, speed
 
@@ -62,9 +62,10 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
     """
     program = plan.program
 
-    def once(version: str, mode: str, what: str) -> Run:
+    def once(version: str, mode: str, what: str, keep: Path | None = None) -> Run:
         on_run(what)
-        return run(sandbox, version, program, "count" if mode == "count" else "time")
+        options = ("--keep", str(keep)) if keep is not None else ()
+        return run(sandbox, version, program, "count" if mode == "count" else "time", options)
 
     # the other version may be the older one: its changes are what is verified then
     first = "original"
@@ -91,15 +92,16 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
         return Outcome(applied, Comparison("different", (failure,), (), ()), None, [], [], counted_original)
     originals: list[Run] = []
     changed: list[Run] = []
+    kept = sandbox.scratch / "original.tensors", sandbox.scratch / "changed.tensors"
     for version in order(plan.repeats):
         number = len(originals if version == "original" else changed) + 1
+        keep = kept[version == "changed"] if number == 1 else None
         if version == "original":
-            originals.append(once(first, "time", f"the original, {number} of {plan.repeats}"))
+            originals.append(once(first, "time", f"the original, {number} of {plan.repeats}", keep))
         else:
-            changed.append(once(second, "time", f"the changed version, {number} of {plan.repeats}"))
-    return Outcome(
-        applied, compare(originals, changed), speed(originals, changed), originals, changed, counted_original, counted_changed
-    )
+            changed.append(once(second, "time", f"the changed version, {number} of {plan.repeats}", keep))
+    comparison = compare(originals, changed, lambda: trained_apart(program, *kept))
+    return Outcome(applied, comparison, speed(originals, changed), originals, changed, counted_original, counted_changed)
 
 
 def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda what: None) -> list[Place]:

@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--max-steps", type=int, help="after how many optimizer steps the script is stopped")
     parser.add_argument("--max-seconds", type=float, help="it is stopped with the first step that ends after so long")
     parser.add_argument("--text", type=Path, help="the Python text of the script, which is a notebook")
+    parser.add_argument("--keep", type=Path, help="a file for the final parameters and the optimizers' state")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -57,6 +58,8 @@ def main() -> int:
         return status
     sys.stdout.flush()
     record = recorder.finish(time.perf_counter() - started)
+    if options.keep is not None:
+        recorder.keep(options.keep)
     record |= {
         "exit_status": status,
         "error": error,

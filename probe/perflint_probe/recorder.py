@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -240,6 +241,13 @@ class Recorder:
             "peak_reserved_mib": torch.cuda.max_memory_reserved() / 2**20 if on_cuda else None,
         }
         return record
+
+    def keep(self, path: Path) -> None:
+        """Write what was trained to a file, for a comparison of its numbers."""
+        if self._torch is not None:
+            from perflint_probe.tensors import keep
+
+            keep(path, self._optimizers.values())
 
     def _step_s(self) -> list[float]:
         """Seconds between the ends of steps that follow each other: on the device where there is one."""
