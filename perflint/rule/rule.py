@@ -103,7 +103,7 @@ def rule(
         name = check.__module__.rpartition(".")[2].replace("_", "-")
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
-        about = (check, check.__module__, fixes, steps, costs, last, compiled, tuple(options))
-        return Rule(name, category, severity, *gates, *about)
+        module, taken = check.__module__, tuple(options)
+        return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken)
 
     return declare
