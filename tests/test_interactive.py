@@ -44,8 +44,8 @@ def test_what_a_fix_changes_is_shown_as_the_file_is_by_then(here: Project) -> No
     out = in_process("fix", "-i", stdin=b"y\ny\nq\n").stdout
     second = out.split("Fix?")[1]
     assert " --> train.py:7:10\n" in second
-    assert "-    with torch.no_grad:\n+    with torch.no_grad():\n" in second
-    assert "     with torch.no_grad():\n         x += 1\n-    with" in second, "the first one is mended already"
+    assert "     with torch.no_grad():\n         x += 1\n-    with torch.no_grad:\n+    with torch.no_grad():\n" in second
+    assert "-    with" in out.split("Fix?")[0], "the first one was shown before it was mended"
 
 
 def test_files_are_asked_about_one_after_the_other(here: Project) -> None:

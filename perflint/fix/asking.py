@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
-from perflint.fix.diff import coloured, patch, without_controls
-from perflint.fix.fixer import apply_edits, complete
+from perflint.fix.preview import preview
 from perflint.report.terminal import Terminal
-from perflint.report.text import block
+from perflint.report.text import block, printable
 from perflint.rule.finding import Finding
 from perflint.run.outcome import Checked
-from perflint.run.result import FixedFile
 from perflint.run.run import shown
-from perflint.source.cells import restored
 from perflint.source.source import Source
 
 _ANSWERS = {"y": "this one", "n": "not this one", "a": "this one and all others", "q": "no more"}
+_COLOURS = {"-": "red", "+": "green", "@": "cyan"}
 
 
 class Asking:
@@ -61,18 +57,11 @@ class Asking:
         self._last = order
 
     def _answer(self, source: Source, finding: Finding) -> str:
-        for line in (*block(Checked(shown(source.path), source), finding, self._terminal), *self._change(source, finding)):
+        assert finding.fix is not None
+        for line in block(Checked(shown(source.path), source), finding, self._terminal):
             click.echo(line)
+        for line in preview(source, finding.fix):
+            click.echo(click.style(printable(line.replace("\t", "    ")), fg=_COLOURS.get(line[0])))
         choices = ", ".join(f"[{key}] {says}" for key, says in _ANSWERS.items())
         answer: str = click.prompt(f"Fix? {choices}", type=click.Choice(list(_ANSWERS)), default="y", show_choices=False)
         return answer
-
-    def _change(self, source: Source, finding: Finding) -> Iterator[str]:
-        """The fix as a patch, without the lines that name the file."""
-        assert finding.fix is not None
-        try:
-            after = apply_edits(source.raw, complete(source, finding.fix))
-        except (SyntaxError, ValueError, RecursionError):
-            return
-        for line in list(patch(FixedFile("", source.raw, after)))[2:]:  # of a notebook, too, the text of its cells is shown
-            yield restored(coloured(without_controls(line)).decode("utf-8", "replace").rstrip("\r\n"))

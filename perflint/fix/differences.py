@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from itertools import accumulate, takewhile
+from typing import AnyStr
 
 from perflint.rule.finding import Edit
 
@@ -13,8 +14,8 @@ def differences(before: bytes, after: bytes) -> list[Edit]:
     """Edits that make `after` of `before`, both in UTF-8, in order: whole lines are replaced, those that are the same stay."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, old))]
-    head = _common(old, new)
-    tail = _common(reversed(old[head:]), reversed(new[head:]))
+    head = common(old, new)
+    tail = common(reversed(old[head:]), reversed(new[head:]))
     middle = difflib.SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail])
     return [
         Edit(starts[head + first], starts[head + last], b"".join(new[head + start : head + end]).decode())
@@ -23,6 +24,6 @@ def differences(before: bytes, after: bytes) -> list[Edit]:
     ]
 
 
-def _common(lines: Iterable[bytes], others: Iterable[bytes]) -> int:
+def common(lines: Iterable[AnyStr], others: Iterable[AnyStr]) -> int:
     """How many lines are the same before the first that differ."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, others, strict=False)))

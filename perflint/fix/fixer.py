@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 
+from perflint.fix.differences import differences
 from perflint.project.files import read_file
 from perflint.rule.finding import Edit, Finding, Fix, Import, Permission
 from perflint.rule.suppress import without_suppression
@@ -297,21 +298,9 @@ def complete(source: Source, fix: Fix) -> list[Edit]:
 
     """
     newline = source.newline if len(set(_LINE_END.findall(source.raw))) == 1 else ""
-    added = [
-        _insertion(source.raw, _with_imports(source, [(_cell(source, fix), wanted)])) for wanted in dict.fromkeys(fix.imports)
-    ]
-    return [*(edit for edit in added if edit is not None), *(_with_line_ends(edit, newline) for edit in fix.edits)]
-
-
-def _insertion(before: bytes, after: bytes) -> Edit | None:
-    """The insertion that makes one text of another: of whole lines, if it can be."""
-    length = len(after) - len(before)
-    if not length:
-        return None
-    last = next((place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
-    line = max(before.rfind(b"\n", 0, last), before.rfind(b"\r", 0, last)) + 1
-    at = line if before[line:last] == after[line + length : last + length] else last
-    return Edit(at, at, after[at : at + length].decode())
+    imports = [(_cell(source, fix), wanted) for wanted in fix.imports]
+    added = differences(source.raw, _with_imports(source, imports)) if imports else []
+    return [*added, *(_with_line_ends(edit, newline) for edit in fix.edits)]
 
 
 # -- writing -------------------------------------------------------------------------------------------------------------

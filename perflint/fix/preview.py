@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from perflint.fix.differences import common
 from perflint.fix.fixer import apply_edits
 from perflint.rule.finding import Edit, Fix
 from perflint.source.cells import restored
@@ -49,12 +50,18 @@ def _neighbours(source: Source, edits: Sequence[Edit]) -> Iterator[tuple[int, in
 
 
 def _compared(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    for tag, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    """The lines of a diff: what begins and ends alike stays, so that a change shows where it is made, also beside its like."""
+    head = common(before, after)
+    tail = common(reversed(before[head:]), reversed(after[head:]))
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    yield from (f" {line}" for line in before[:head])
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
-            yield from (f" {line}" for line in before[a:b])
+            yield from (f" {line}" for line in old[a:b])
         else:
-            yield from (f"-{line}" for line in before[a:b])
-            yield from (f"+{line}" for line in after[c:d])
+            yield from (f"-{line}" for line in old[a:b])
+            yield from (f"+{line}" for line in new[c:d])
+    yield from (f" {line}" for line in before[len(before) - tail :])
 
 
 def _lines(text: bytes) -> list[str]:
