@@ -118,6 +118,7 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
+from perflint.facts.waits import MASKED
 from perflint.fix.rewrite import (
     CannotRewrite,
     add_keyword,
@@ -153,6 +154,7 @@ __all__ = [
     "INFERENCE_SWITCHED",
     "LOOKS_AT_FRAMES",
     "LOOKS_AT_OBJECTS",
+    "MASKED",
     "NETWORK_CALL",
     "OTHER_NETWORK",
     "OWN_TENSORS",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perflint.facts.compiled import Compiled
 from perflint.facts.gradmode import GradMode
@@ -12,8 +12,9 @@ from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.reads import HostRead, find_reads, find_truths
 from perflint.facts.sinks import Sinks
+from perflint.facts.values import Value
 from perflint.facts.versions import depends_on, oldest_versions
-from perflint.facts.waits import HostWait, find_waits
+from perflint.facts.waits import Waits
 from perflint.project.project import Project
 from perflint.project.trace import Memo
 from perflint.rule.obligations import Obligation
@@ -38,9 +39,13 @@ class Facts:
         self._target_versions = target_versions or {}
         self.surgery: Memo[str, list[Obligation]] = Memo(project.trace)
         """What each file does to networks from outside, as `surgery` finds it."""
+        self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
+        """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""
+        self.parameter_ends: Memo[tuple[Scope, int, bool], list[Any]] = Memo(project.trace)
+        """Where what a function is given ends, as `gradflow` follows it."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
-        self._waits: Memo[Scope, list[HostWait]] = Memo(project.trace)
+        self.waits = Waits(self.inference, self.loops, lambda scope: (*self.reads(scope), *self.truths(scope)))
         self._breaks: Memo[Scope, list[GraphBreak]] = Memo(project.trace)
 
     @property
@@ -70,14 +75,6 @@ class Facts:
     def truths(self, scope: Scope) -> list[HostRead]:
         """Where the host waits for a device value to learn whether a condition holds."""
         return self._truths.get(scope, lambda: find_truths(self.inference, self.loops, scope))
-
-    def waits(self, scope: Scope) -> list[HostWait]:
-        """Every place where the host waits for the device, in a scope that runs each step."""
-
-        def found() -> list[HostWait]:
-            return find_waits(self.inference, self.loops, scope, (*self.reads(scope), *self.truths(scope)))
-
-        return self._waits.get(scope, found)
 
     def graph_breaks(self, scope: Scope) -> list[GraphBreak]:
         """Where a function that runs compiled breaks its graph; nowhere if it is not known to run compiled."""

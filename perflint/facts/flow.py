@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from perflint.facts.operations import Road
 from perflint.facts.solver import TooExpensive
 from perflint.source.ordered import OrderedFrozenSet
 from perflint.source.syntax import Class, FunctionNode, Scope
@@ -175,6 +176,8 @@ class Flow:
         """Which blocks run only now and then; filled by `loops.is_guard`."""
         self.skips: dict[ast.stmt, ast.If | None] = {}
         """For the first statement of a list: the guard that skips the rest of it; filled by `loops.skipped_by_guard`."""
+        self.waiting: list[tuple[ast.expr, frozenset[Road]]] | None = None
+        """Where the host may wait for the device, and by which roads; filled by `waits.places`."""
         self._siblings: dict[ast.stmt, list[ast.stmt]] = {}
         self._definitions_at: dict[ast.AST, list[Definition]] | None = None
         self._definitions_from: dict[ast.expr, list[Definition]] | None = None

@@ -15,7 +15,7 @@ from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer, may_run_module
 from perflint.facts.networks import ASKS, COMPUTES_NOTHING, LOOKS_AT_GRAPH, Network
-from perflint.facts.values import ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
+from perflint.facts.values import NOTHING, ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
@@ -27,14 +27,18 @@ MAX_REACHED = 60
 def needs_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
     """Why a forward pass may need or keep the graph that it records, or compute otherwise without: one line for each kind."""
     name = ast.unparse(call.func)
+    callee = facts.inference.value(scope, call.func)
+    receiver = facts.inference.value(scope, call.func.value) if isinstance(call.func, ast.Attribute) else NOTHING
+    yield from facts.graph_needs.get((name, callee, receiver), lambda: _graph_needs(facts, name, callee, receiver))
+
+
+def _graph_needs(facts: Facts, name: str, callee: Value, receiver: Value) -> list[Obligation]:
     network = Network(facts, name, set())
-    found = [*network.layers(facts.inference.value(scope, call.func), name)]
-    if isinstance(call.func, ast.Attribute):
-        receiver = facts.inference.value(scope, call.func.value)
-        for alternative in sorted(receiver.alternatives, key=str):
-            if isinstance(alternative, Instance) and classes.is_module(facts.inference, alternative.cls):
-                found += network.cls(alternative.cls)
-    yield from {obligation.kind: obligation for obligation in reversed(found)}.values()
+    found = [*network.layers(callee, name)]
+    for alternative in sorted(receiver.alternatives, key=str):
+        if isinstance(alternative, Instance) and classes.is_module(facts.inference, alternative.cls):
+            found += network.cls(alternative.cls)
+    return list({obligation.kind: obligation for obligation in reversed(found)}.values())
 
 
 def hidden_graphs(facts: Facts, scope: Scope, statement: ast.stmt | None = None) -> Iterator[Obligation]:

@@ -251,16 +251,26 @@ class _Graph(Walk[GradEnd]):
         """What functions of the project do with an argument, whichever parameter takes it."""
         for target in targets:
             try:
-                walk = _Graph(self.facts, target, self.depth - 1, self.detached)
+                ends = self._of_parameters(target)
             except SyntaxProblem:
                 yield self._given(call)
                 continue
-            parameters = [d for d in walk.flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")]
-            for end in walk.ends(*parameters):
+            for end in ends:
                 if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
                     yield call
                 else:
                     yield GradEnd(end.use, call, f"in `{ast.unparse(call.func)}` {end.note}")
+
+    def _of_parameters(self, target: Scope) -> list[GradEnd]:
+        """What a function does with what it is given."""
+
+        def found() -> list[GradEnd]:
+            walk = _Graph(self.facts, target, self.depth - 1, self.detached)
+            parameters = [d for d in walk.flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")]
+            return list(walk.ends(*parameters))
+
+        ends: list[GradEnd] = self.facts.parameter_ends.get((target, self.depth, self.detached), found)
+        return ends
 
 
 def _shown_whole(node: ast.AST) -> bool:

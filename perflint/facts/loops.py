@@ -84,6 +84,7 @@ class Loops:
         self.solver = Solver(trace)
         self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
         self._from_forward: Memo[tuple[Scope, int], bool] = Memo(trace)
+        self._heat: Memo[Scope, Heat | None] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
 
     # -- step loops --------------------------------------------------------------------------------------------------
@@ -258,8 +259,9 @@ class Loops:
 
     def heat(self, scope: Scope) -> Heat | None:
         """Why a function is hot, or None."""
-        if scope.is_module:
-            return None
+        return None if scope.is_module else self._heat.get(scope, lambda: self._find_heat(scope))
+
+    def _find_heat(self, scope: Scope) -> Heat | None:
         if scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None:
             return Heat.STEP
         if self.is_part_of_forward(scope):
@@ -424,6 +426,12 @@ def _holds_batch(element: Value) -> bool:
     return element.may_be(Batch) or element.may(
         lambda a: isinstance(a, Sequence) and any(item.may_be(Batch) for item in a.items)
     )
+
+
+def never_runs_each_step(scope: Scope) -> bool:
+    """Whether nothing in a scope runs once per batch, by its text: a file's own code or a constructor without a loop."""
+    once = scope.is_module or (scope.name == "__init__" and scope.parent is None and not scope.may_hold_functions)
+    return once and _LOOP_NEEDLE.search(scope.text) is None
 
 
 # -- guards --------------------------------------------------------------------------------------------------------------

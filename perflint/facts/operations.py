@@ -271,6 +271,13 @@ def names_of_methods() -> frozenset[str]:
 
 
 @cache
+def waits() -> tuple[tuple[str, Wait], ...]:
+    """The last names of all functions and methods that may wait, each with how; a name may belong to several."""
+    keys = [key for key, words in _rows().items() if "waits:" in words]
+    return tuple((re.split(r"[ .]", key)[-1], row.wait) for key in keys if (row := _row(key)) is not None and row.wait)
+
+
+@cache
 def waiting_names() -> frozenset[str]:
     """The last names of all functions and methods that may wait."""
-    return frozenset(re.split(r"[ .]", key)[-1] for key, words in _rows().items() if "waits:" in words)
+    return frozenset(name for name, _ in waits())

@@ -7,7 +7,7 @@ comes from `perflint.fix.rewrite`, which works on LibCST nodes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from perflint.facts.compiled import Root
@@ -23,7 +23,7 @@ from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, device_value
 from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
-from perflint.facts.waits import HostWait
+from perflint.facts.waits import HostWait, places
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS
@@ -163,11 +163,18 @@ class Code:
         """Where the host waits for a device value to learn whether a condition holds."""
         return self.facts.truths(self.scope)
 
-    def waits(self, *roads: Road) -> list[HostWait]:
-        """Where the host waits for the device by one of some roads, in code that runs each step."""
-        if not self.step_loops() and self.heat is None:
-            return []
-        return [wait for wait in self.facts.waits(self.scope) if wait.road in roads and self.is_hot(wait.node)]
+    def waits(self, *roads: Road, at: Callable[[ast.expr], bool] = lambda node: True) -> list[HostWait]:
+        """Where the host waits for the device by one of some roads, in code that runs each step; no `reads` and `truths`.
+
+        at: which calls, items and comparisons count, by a look at the node alone: nothing is worked out for the others.
+        """
+        found: list[HostWait] = []
+        for node in places(self.flow, *roads):
+            if at(node):
+                waits = [wait for wait in self.facts.waits.at(self.scope, node) if wait.road in roads]
+                if waits and self.is_hot(node):
+                    found += waits
+        return found
 
     @property
     def compiled_by(self) -> Root | None:

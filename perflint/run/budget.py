@@ -122,7 +122,7 @@ class _Counting:
         """
         flow = flow_of(scope)
         source = scope.module.source
-        waits = [wait for wait in self._facts.waits(scope) if self._each_time(scope, wait.node, loop, given)]
+        waits = [wait for wait in self._facts.waits.of(scope) if self._each_time(scope, wait.node, loop, given)]
         outermost: dict[int, HostWait] = {}
         places = {wait: source.offset(wait.node.lineno, wait.node.col_offset) for wait in waits}
         for wait in waits:  # a finding names the start of the outermost expression that waits
@@ -165,7 +165,7 @@ class _Counting:
         """How many waits of a loop run in some of its iterations only, and in each how manieth: 0 when that is not known."""
         flow, loops = flow_of(scope), self._facts.loops
         counts: dict[int, int] = {}
-        for wait in self._facts.waits(scope):
+        for wait in self._facts.waits.of(scope):
             if loops.around(scope, wait.node) is not loop or loops.step_loop(scope, wait.node) is not None:
                 continue
             guards = [b for b in flow.block[wait.node].ancestry() if is_guard(flow, b) and flow.within(b.node, loop.block)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from perflint.facts.flow import flow_of
-from perflint.facts.loops import EVALUATION
+from perflint.facts.loops import EVALUATION, never_runs_each_step
 from perflint.facts.solver import TooExpensive
 from perflint.project.files import why_unreadable
 from perflint.project.project import Project
@@ -182,7 +182,10 @@ class _Wanted:
         chunk = scope.chunk
         if chunk is not None:
             index = self._index[chunk.start]
-            return [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
+            rules = [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
+            if any(rule.steps for rule in rules) and never_runs_each_step(scope):
+                rules = [rule for rule in rules if not rule.steps]
+            return rules
         text = scope.text
         rules = [rule for rule in self._rules if self._gates[rule.name].passes(text)]
         return [rule for rule in rules if self._near or not rule.steps or EVALUATION.passes(text)]

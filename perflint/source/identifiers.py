@@ -77,12 +77,21 @@ def may_assign(text: bytes, name: bytes) -> bool:
         end = at + len(attribute)
         if text[end : end + 1] not in _WORD_BYTES and text[end : end + 1] not in b"(.[":
             first, last = _line_around(text, at)
+            if _is_read(text[first:at], text[end:last]):
+                at = text.find(attribute, end)
+                continue
             found = (targets[targets.lastindex or 0] for targets in _TARGETS.finditer(text[first:last]))
             if any(name in _ATTRIBUTE.findall(targets) for targets in found):
                 return True
             end = last
         at = text.find(attribute, end)
     return False
+
+
+def _is_read(before: bytes, behind: bytes) -> bool:
+    """Whether an attribute is none of a line's targets, by a look at what stands around it in the line."""
+    bound = b"=" in behind or behind.lstrip().startswith(b":") or behind.rstrip().endswith((b",", b"\\"))
+    return not bound and b"for" not in before and b"as" not in before
 
 
 def _line_around(text: bytes, at: int) -> tuple[int, int]:

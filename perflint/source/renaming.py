@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from functools import lru_cache
 
@@ -22,10 +23,25 @@ def _renamed(body: bytes, names: frozenset[str]) -> frozenset[str]:
         name = pending.pop().encode()
         if name not in body:
             continue
-        for pattern in (rb"\b%b as (\w+)", rb"\b(\w+) = (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])"):
-            for match in any_layout(pattern % name).finditer(body):
+        patterns = [rb"%b(?<!\w%b) as (\w+)" % (name, name)]
+        if _may_be_given(name, body):
+            patterns.append(rb"\b(\w+) = (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])" % name)
+        for pattern in patterns:
+            for match in any_layout(pattern).finditer(body):
                 other = match[1].decode()
                 if other not in names and other not in found:
                     found.add(other)
                     pending.add(other)
     return frozenset(found)
+
+
+def _may_be_given(name: bytes, body: bytes) -> bool:
+    """Whether a name may stand at the end of what is given to another one: a look at what is around it."""
+    for found in re.finditer(rb"%b\b(?![\t\x20]*[.(\[])" % name, body):
+        before = body[max(found.start() - _LOOK_BACK, 0) : found.start()]
+        if b"#" in before or before.rstrip(b" \t\r\n\f\\")[-1:] in (b"", b".", b"="):
+            return True
+    return False
+
+
+_LOOK_BACK = 100

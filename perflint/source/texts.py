@@ -73,11 +73,11 @@ def _named_in(text: bytes) -> frozenset[str]:
         return frozenset()
     nodes = _nodes_of(text)
     found: set[str] = set()
-    for call in (n for n in nodes if isinstance(n, ast.Call) and _last_name(n.func) in _IMPORTERS):
+    for call in (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _IMPORTERS):
         named = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
         lists = [n.iter for n in nodes if isinstance(n, ast.For) and isinstance(n.target, ast.Name) and n.target.id in named]
         given = _texts_in(part for node in (call, *lists) for part in ast.walk(node))
-        by_path = _last_name(call.func) not in ("import_module", "__import__", "run_module")
+        by_path = last_name(call.func) not in ("import_module", "__import__", "run_module")
         for quoted in given or _texts_in(nodes):
             if not by_path or "/" in quoted or quoted.endswith(".py"):
                 found |= set(_places_in(quoted))
@@ -104,7 +104,8 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
         return []
 
 
-def _last_name(node: ast.expr) -> str:
+def last_name(node: ast.expr) -> str:
+    """What stands last in a name or an attribute, empty for other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 

@@ -50,15 +50,18 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies Python data to the device."""
-    for wait in code.waits(Road.UPLOAD):
-        call = wait.node
-        if not isinstance(call, ast.Call) or not call.args or _is_literal(call.args[0]):
-            continue
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name in _NAMES or name.endswith("Tensor"):
-            data = ast.unparse(call.args[0])[:40]
-            message = f"the CPU waits while `{data}` is copied to the device; make it a tensor in the loader"
-            yield code.finding(call, message, waits=[call])
+    for wait in code.waits(Road.UPLOAD, at=_makes_tensor):
+        assert isinstance(wait.node, ast.Call)
+        data = ast.unparse(wait.node.args[0])[:40]
+        message = f"the CPU waits while `{data}` is copied to the device; make it a tensor in the loader"
+        yield code.finding(wait.node, message, waits=[wait.node])
+
+
+def _makes_tensor(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=[data, *_]):
+            return (name in _NAMES or name.endswith("Tensor")) and not _is_literal(data)
+    return False
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -36,18 +36,27 @@ There is no fix: a sum over a mask adds in another order, and nan outside of the
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, rule
+from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, rule
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
-_CALLS = ("nonzero", "argwhere", "masked_select", "unique", "bincount", "where(")
+_CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(")
+_ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)")
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, needs=[(*_MASKS, *_CALLS)], steps=True)
+@rule(
+    category="device-sync",
+    costs=Cost.WAIT,
+    severity=Severity.WARNING,
+    needs=[(*_MASKS, *_CALLS, "where("), (*_CALLS, _ONE_ARGUMENT, MASKED)],
+    steps=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each operation whose result has a size that only the device knows."""
-    for wait in code.waits(Road.SHAPE):
-        if isinstance(wait.node, ast.Call) and "repeat_interleave" in ast.unparse(wait.node.func):
-            continue
+    for wait in code.waits(Road.SHAPE, at=_is_selection):
         what = "this mask selects" if isinstance(wait.node, ast.Subscript) else "elements there are"
         message = f"the CPU waits to learn how many {what}; keep the size fixed with `where`, `masked_fill` or weights"
         yield code.finding(wait.node, message, waits=[wait.node])
+
+
+def _is_selection(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Call) and "repeat_interleave" in ast.unparse(node.func))

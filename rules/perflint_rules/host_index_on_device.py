@@ -37,8 +37,8 @@ from perflint.api import Code, Cost, Finding, Road, Severity, rule
 @rule(category="transfer", costs=Cost.COPY, severity=Severity.INFO, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""
-    for wait in code.waits(Road.UPLOAD):
-        if isinstance(wait.node, ast.Subscript):
-            index = ast.unparse(wait.node.slice)[:40]
-            message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
-            yield code.finding(wait.node, message, waits=[wait.node])
+    for wait in code.waits(Road.UPLOAD, at=lambda node: isinstance(node, ast.Subscript)):
+        assert isinstance(wait.node, ast.Subscript)
+        index = ast.unparse(wait.node.slice)[:40]
+        message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
+        yield code.finding(wait.node, message, waits=[wait.node])

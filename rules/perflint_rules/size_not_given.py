@@ -41,9 +41,14 @@ _SIZES = {"one_hot": "num_classes", "repeat_interleave": "output_size"}
 @rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, needs=[tuple(_SIZES)], steps=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each size that is read from the device."""
-    for wait in code.waits(Road.NUMBER, Road.SHAPE):
-        node = wait.node
-        name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        name = name or (node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else "")
-        if name in _SIZES:
-            yield code.finding(node, f"the CPU waits to learn the size; pass `{_SIZES[name]}=`", waits=[node])
+    for wait in code.waits(Road.NUMBER, Road.SHAPE, at=lambda node: _called(node) in _SIZES):
+        yield code.finding(
+            wait.node, f"the CPU waits to learn the size; pass `{_SIZES[_called(wait.node)]}=`", waits=[wait.node]
+        )
+
+
+def _called(node: ast.expr) -> str:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+    return ""

@@ -52,14 +52,15 @@ _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""
-    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY)
+    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not _gives_size(node))
     known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
     for wait in waits:
-        node = wait.node
-        if node in known or (
-            isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _OTHERS
-        ):
+        if wait.node in known:
             continue
-        text = ast.unparse(node)[:50]
+        text = ast.unparse(wait.node)[:50]
         message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
-        yield code.finding(node, message, waits=[node])
+        yield code.finding(wait.node, message, waits=[wait.node])
+
+
+def _gives_size(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _OTHERS
