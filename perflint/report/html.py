@@ -80,7 +80,9 @@ class _Places:
 
     def said(self, text: str) -> str:
         """A message, which may name a file by its whole path."""
-        return text if self.root is None else text.replace(f"{self.root}{os.sep}", f"{os.path.basename(self.root)}{os.sep}")
+        if self.root is not None:
+            text = text.replace(f"{self.root}{os.sep}", f"{os.path.basename(self.root)}{os.sep}")
+        return text.replace(f"{os.getcwd()}{os.sep}", "")
 
 
 def page(result: Result, rules: Iterable[Rule], paths: Sequence[str] = (".",), notes: Sequence[str] = ()) -> str:
