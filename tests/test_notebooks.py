@@ -340,10 +340,13 @@ def test_a_cell_gets_the_imports_that_its_fixes_need_behind_its_magics(project: 
 
 
 def test_an_import_below_counts_for_no_cell_above_it(project: Project) -> None:
-    cells = ["from torch import no_grad, zeros, nn", "def f(model):\n    with no_grad:\n        return model"]
-    path = written(project, *cells, "import torch")
-    project.fixed("a.ipynb")
-    assert sources(path.read_bytes())[1] == cells[1].replace("no_grad:", "no_grad():")
+    loader = "loader = DataLoader(TensorDataset(rand(9, 4)))"
+    use = "model = nn.Linear(4, 1).cuda()\nfor x, in loader:\n    model(x.cuda()).sum().backward()"
+    imports = "from torch import nn, rand\nfrom torch.utils.data import DataLoader, TensorDataset"
+    path = written(project, imports, loader, use, "import torch", loader, use)
+    project.run("fix", "--isolated", "--assume", "ordinary", "--select", "dataloader-no-pin-memory")
+    fixed = loader.removesuffix(")") + ", pin_memory=torch.cuda.is_available())"
+    assert sources(path.read_bytes()) == [imports, f"import torch\n{fixed}", use, "import torch", fixed, use]
 
 
 SOURCE = st.lists(

@@ -299,7 +299,8 @@ class Code:
             if definition.kind == "import" and definition.block.parent is None and self._stays_bound(definition):
                 value = self.facts.inference.module_name(self.scope.module, definition.name, 1)
                 if value.must(lambda a: a == External(module)) and self._is_global(definition.name):
-                    return definition.name, ()
+                    in_cell = self.scope.is_module and self.source.cells is not None and definition.name == module
+                    return definition.name, (Import(module),) if in_cell else ()  # the import may be in a cell further down
         if top.definitions_of(module) or not self._is_global(module):
             raise CannotRewrite(f"`{module}` means something else here")
         return module, (Import(module),)
