@@ -13,7 +13,7 @@ from conftest import BAD, FIXTURES, GOOD, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.source.cells import restored
+from perflint.source.cells import CannotWriteBack, restored
 from perflint.source.magics import as_python
 from perflint.source.notebook import Notebook, NotebookError
 
@@ -217,7 +217,7 @@ def test_a_cell_that_no_python_file_can_hold_is_left_alone(project: Project, tex
     assert sources(path.read_bytes()) == ["import torch", text, FIXED]
 
 
-R = {"kernelspec": {"name": "ir", "language": "R"}}
+R: dict[str, Any] = {"kernelspec": {"name": "ir", "language": "R"}}
 CASES: dict[str, tuple[bytes, str]] = {
     "broken": (b'{"cells": [\n{"x" 1}]}', "the notebook is no valid JSON: Expecting ':' delimiter (line 2)"),
     "cut off": (b'{"cells": [', "the notebook is no valid JSON"),
@@ -368,10 +368,13 @@ OUTPUT = st.sampled_from(
 )
 
 
+PLAIN = st.lists(st.sampled_from(["x = 1", "# é \u2028 \\ \"'", "x", "# \x0c"]), max_size=5).map("\n".join)
+
+
 @st.composite
-def files(draw: st.DrawFn) -> bytes:
+def files(draw: st.DrawFn, of: st.SearchStrategy[str] = SOURCE) -> bytes:
     """The bytes of a notebook, in any of the styles that programs write."""
-    made = notebook("import torch", *draw(st.lists(SOURCE, max_size=4)))
+    made = notebook("import torch", *draw(st.lists(of, max_size=4)))
     for cell in made["cells"]:
         cell["outputs"] = draw(st.lists(OUTPUT, max_size=2))
         if draw(st.booleans()):
@@ -380,8 +383,8 @@ def files(draw: st.DrawFn) -> bytes:
             cell["id"] = "twice"
         if draw(st.booleans()):
             cell = dict(reversed(cell.items()))
-    style = draw(st.sampled_from([{}, {"indent": 1}, {"indent": 2, "sort_keys": True}, {"separators": (",", ":")}]))
-    text = json.dumps(made, ensure_ascii=draw(st.booleans()), **style)
+    styles: list[dict[str, Any]] = [{}, {"indent": 1}, {"indent": 2, "sort_keys": True}, {"separators": (",", ":")}]
+    text = json.dumps(made, ensure_ascii=draw(st.booleans()), **draw(st.sampled_from(styles)))
     return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"]))).encode() + draw(st.sampled_from([b"", b"\n"]))
 
 
@@ -389,6 +392,37 @@ def files(draw: st.DrawFn) -> bytes:
 def test_text_that_is_written_back_unchanged_gives_the_same_bytes(data: bytes) -> None:
     read = Notebook.parse(data)
     assert read.with_text(read.text) == data
+
+
+@given(files(PLAIN), st.data())
+def test_edited_lines_are_all_that_is_written(data: bytes, draw: st.DataObject) -> None:
+    read = Notebook.parse(data)
+    lines = read.text.decode().split("\n")
+    heads = [row for row, line in enumerate(lines) if line.startswith("pass  #%% cell ")]
+    first = draw.draw(st.sampled_from(heads)) + 1
+    last = next((row for row in heads if row > first), len(lines) - 1)
+    start = draw.draw(st.integers(first, last))
+    end = draw.draw(st.integers(start, last))
+    lines[start:end] = draw.draw(
+        st.lists(st.sampled_from(["x = 2", "", "# é"]), min_size=start == first and end == last, max_size=3)
+    )
+    text = "\n".join(lines).encode()
+    try:
+        after = read.with_text(text)
+    except CannotWriteBack as error:
+        assert str(error) == "an empty cell gets text"  # noqa: PT017 - most are written
+        return
+    assert Notebook.parse(after).text == text
+    number = sum(row < first for row in heads) - 1
+    old, new = json.loads(data), json.loads(after)
+    old["cells"][number]["source"] = new["cells"][number]["source"]
+    assert old == new
+    strings = read.strings.get(number + 1)
+    if strings is None:
+        assert after == data
+    else:
+        assert after.startswith(data[: strings[0].start])
+        assert after.endswith(data[strings[-1].end :])
 
 
 @given(files())
@@ -533,6 +567,18 @@ def test_a_notebook_is_part_of_the_program_that_it_imports(project: Project) -> 
     project.write({"pyproject.toml": "", "net.py": "import torch\n\n\ndef f(x):\n    with torch.no_grad:\n        return x\n"})
     written(project, "from net import f\nimport torch", FLAW)
     assert sorted((Path(f["filename"]).name, f["cell"]) for f in project.findings()) == [("a.ipynb", 2), ("net.py", None)]
+
+
+def test_what_speaks_against_an_assumption_is_looked_for_in_cells_not_in_outputs(project: Project) -> None:
+    project.write({"pyproject.toml": ""})
+    path = written(project, "import torch", "x = torch.ones(2)\ns = torch.cuda.Stream()")
+    content = json.loads(path.read_bytes())
+    content["cells"][0]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "class A(torch.Tensor):"}]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    rows = {line.split()[0]: line for line in project.run("assumptions").stdout.splitlines() if line}
+    assert rows["one-stream"].endswith("a.ipynb:cell 2:2")
+    assert rows["plain-tensors"].endswith("nothing in the source")
+    assert rows["cell-order"].endswith("source cannot say")
 
 
 def test_the_hooks_are_run_for_notebooks() -> None:

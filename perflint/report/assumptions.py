@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 from perflint.project.files import read_file
+from perflint.project.texts import python_bytes
 from perflint.report.text import printable
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
 from perflint.rule.finding import Applicability, Permission
 from perflint.run.result import Result
 from perflint.run.run import shown
+from perflint.source.source import Source
 
 MAX_PLACES = 3
 """How many places that speak against an assumption are shown."""
@@ -56,13 +58,13 @@ def places_against(files: Sequence[str], assumptions: Sequence[Assumption] | Non
     asked = [a for a in (ASSUMPTIONS.values() if assumptions is None else assumptions) if a.against is not None]
     found: dict[str, list[str]] = {a.name: [] for a in ASSUMPTIONS.values()}
     for path in files:
-        text = read_file(path) or b""
+        text = python_bytes(path, read_file(path)) or b""
         for assumption in asked:
             pattern = assumption.against
             if pattern is not None and (match := pattern.search(text)):
                 first = match.end() - len(match.group().lstrip())
-                row = text.count(b"\n", 0, first) + 1
-                found[assumption.name].append(f"{shown(path)}:{row}")
+                at = Source(path, text).place(text.count(b"\n", 0, first) + 1)
+                found[assumption.name].append(f"{shown(path)}:{at.line}")
     return found
 
 

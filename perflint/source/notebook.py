@@ -30,7 +30,7 @@ class NotebookError(Exception):
     """The bytes of a file are no notebook; the message says why."""
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
     """A JSON string of a cell's source, quotes included."""
 
     start: int
@@ -78,7 +78,7 @@ class Notebook:
         for (number, new), (_, old) in zip(edited, before, strict=True):
             if new == old:
                 continue
-            tokens = self._tokens.get(number, [])
+            tokens = self.strings.get(number, [])
             if not tokens:
                 raise CannotWriteBack("an empty cell gets text")
             pieces += [self.data[last : tokens[0].start], self._rewritten(tokens, restored(new))]
@@ -93,32 +93,44 @@ class Notebook:
         return written
 
     @cached_property
-    def _tokens(self) -> dict[int, list[_Token]]:
+    def strings(self) -> dict[int, list[Token]]:
+        """Where the JSON strings of each code cell's source stand in the bytes, by the cell's number."""
         return _source_tokens(self.data)
 
-    def _rewritten(self, tokens: Sequence[_Token], source: str) -> bytes:
+    def _rewritten(self, tokens: Sequence[Token], source: str) -> bytes:
         """The bytes from the first token of a cell's source to the last for another source."""
         written = [self.data[token.start : token.end] for token in tokens]
         texts = [json.loads(token) for token in written]
-        if len(texts) > 1 and all(_LINE.fullmatch(text) for text in texts) and all(t.endswith("\n") for t in texts[:-1]):
-            return self._with_lines(tokens, texts, _LINE.findall(source))
+        above = self._above(tokens[0])
+        if above is not None and _LINE.findall("".join(texts)) == texts:
+            between = [self.data[a.end : b.start] for a, b in pairwise(tokens)] or [b"," + above if b"\n" in above else b", "]
+            return self._with_lines(tokens, texts, _LINE.findall(source), between)
         return self._with_pieces(tokens, source)
 
-    def _with_lines(self, tokens: Sequence[_Token], before: list[str], after: list[str]) -> bytes:
-        """A list with a string for each line: a string that is the same keeps its bytes, and what is behind it."""
+    def _above(self, token: Token) -> bytes | None:
+        """The white space between the bracket of a list and its first string; None if that is the first of none."""
+        at = token.start
+        while self.data[at - 1 : at].isspace():
+            at -= 1
+        return self.data[at : token.start] if self.data[at - 1 : at] == b"[" else None
+
+    def _with_lines(self, tokens: Sequence[Token], before: list[str], after: list[str], between: Sequence[bytes]) -> bytes:
+        """A list with a string for each line: a string that is the same keeps its bytes, and what is behind it.
+
+        between: what stands behind each string but the last.
+        """
         elements: list[tuple[bytes, int | None]] = []
         for same, i, end_i, j, end_j in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
             if same == "equal":
                 elements += [(self.data[tokens[k].start : tokens[k].end], k) for k in range(i, end_i)]
             else:
                 elements += [(self._escaped(line), i + k if i + k < end_i else None) for k, line in enumerate(after[j:end_j])]
-        between = [self.data[a.end : b.start] for a, b in pairwise(tokens)]
         pieces: list[bytes] = []
         for element, place in elements:
             pieces += [element, between[place] if place is not None and place < len(between) else between[0]]
         return b"".join(pieces[:-1])
 
-    def _with_pieces(self, tokens: Sequence[_Token], source: str) -> bytes:
+    def _with_pieces(self, tokens: Sequence[Token], source: str) -> bytes:
         """Strings that hold several lines: the lines that are the same keep their characters as they are written."""
         lines: list[list[tuple[int, str]]] = [[]]  # of each line the characters as they are written, and in which string
         for place, token in enumerate(tokens):
@@ -251,9 +263,9 @@ def _all_cells(content: dict[str, Any]) -> list[Any]:
     return found
 
 
-def _source_tokens(data: bytes) -> dict[int, list[_Token]]:
+def _source_tokens(data: bytes) -> dict[int, list[Token]]:
     """Where the strings of each cell's source stand, by the number of the cell."""
-    found: dict[int, list[_Token]] = {}
+    found: dict[int, list[Token]] = {}
     path: list[Any] = []  # of an object the key, of a list the index
     key: str | None = None
     is_object: list[bool] = []
@@ -264,7 +276,7 @@ def _source_tokens(data: bytes) -> dict[int, list[_Token]]:
             if is_object and is_object[-1] and key is None:
                 key = path[-1] = json.loads(string)
             elif _is_source(path):
-                found.setdefault(number, []).append(_Token(token.start(1), token.end(1)))
+                found.setdefault(number, []).append(Token(token.start(1), token.end(1)))
         elif mark in (b"{", b"["):
             if mark == b"{" and _is_cell(path):
                 number += 1
