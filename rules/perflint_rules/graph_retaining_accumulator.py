@@ -84,7 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not is_differentiated(code.facts, code.scope, loss) or _is_retained(code):
             continue
         ends = graph_ends(code.facts, code.scope, loss)
-        if any(end.use is GradUse.BACKWARD and end.node is not None and not _is_its_own(code, end.node, loss) for end in ends):
+        if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
             continue
         missing = [Obligation(Kind.GRADIENT, end.note) for end in ends if end.use is not GradUse.BACKWARD]
         missing += (
@@ -115,8 +115,19 @@ def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.Name]]:
 
 
 def _is_its_own(code: Code, backward: ast.AST, loss: ast.Name) -> bool:
-    """Whether a backward pass comes before the loss is added up."""
-    return backward in code.flow.order and code.flow.order[backward] < code.flow.order[loss]
+    """Whether a backward pass starts from the loss before it is added up, and not from a total of earlier steps."""
+    if backward not in code.flow.order or code.flow.order[backward] > code.flow.order[loss]:
+        return False
+    match backward:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=started), attr="backward"), args=[]):
+            pass
+        case ast.Call(func=ast.Attribute(value=ast.Call(args=[ast.Name(id=started)]), attr="backward"), args=[]):
+            pass  # scaler.scale(loss)
+        case ast.Call(func=ast.Attribute(attr="backward"), args=[ast.Name(id=started)]):
+            pass  # accelerator.backward(loss)
+        case _:
+            return False
+    return started == loss.id
 
 
 def _is_retained(code: Code) -> bool:
