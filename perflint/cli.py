@@ -475,6 +475,24 @@ def server() -> int:
     return CLEAN
 
 
+@cli.command()
+@click.option("--root", type=click.Path(exists=True, file_okay=False), default=".", help="The workspace.  [default: here]")
+@click.option("--python", help="The interpreter that the tool `verify` runs scripts with.  [default: this one]")
+@click.option("--run/--no-run", "may_run", default=True, help="Whether there is the tool `verify`, which runs code.")
+def mcp(root: str, python: str | None, may_run: bool) -> int:
+    """Serve a coding agent: check, fix, explain, rules and verify through the Model Context Protocol.
+
+    Agents start it and talk to it over standard input and output; docs/agents.md says how. Nothing outside of the workspace is
+    read or written, and no code is run but by `verify`.
+    """
+    from perflint.extras import needed
+
+    with needed("mcp", "mcp"):
+        from perflint.mcp_server.server import serve
+    serve(root, python, may_run=may_run)
+    return CLEAN
+
+
 def run_for_tests(arguments: Sequence[str]) -> Any:
     """The command line in this process, for tests: an object with `exit_code`, `stdout` and `stderr`."""
     from click.testing import CliRunner

@@ -11,7 +11,7 @@ import pytest
 from conftest import BAD, ROOT, in_subprocess
 
 ENGINE_MAY_IMPORT = {"perflint", "click", "distributed", "libcst", "markdown_it", "packaging", "pathspec", "rich", "tomli"}
-EXTRAS = {"server": {"lsprotocol", "pygls"}}
+EXTRAS = {"server": {"lsprotocol", "pygls"}, "mcp_server": {"mcp", "mcp_types", "pydantic"}}
 """What folders of perflint/ may import besides: their command says so where it is not installed."""
 RULES_MAY_IMPORT = {"perflint.api", "perflint_rules", "packaging", "libcst"}
 HEAVY = {"distributed", "libcst", "markdown_it", "rich"}

@@ -126,17 +126,8 @@ def _overlap_themselves(spans: list[tuple[int, int]]) -> bool:
 
 def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     """Apply fixes to the state if the result holds; else leave the state alone."""
-    edits = [edit for f in chosen if f.fix is not None for edit in f.fix.edits]
-    newline = state.source.newline if len(set(_LINE_END.findall(state.source.raw))) == 1 else ""
-    raw = apply_edits(state.source.raw, [_with_line_ends(edit, newline) for edit in edits])
-    try:
-        imports = [(_cell(state.source, f.fix), wanted) for f in chosen if f.fix is not None for wanted in f.fix.imports]
-        raw = _with_imports(Source(state.source.path, raw), imports)
-        ast.parse(raw.decode())
-        keeps_comments = _comments(state.source.raw) == _comments(raw)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
-        return False
-    if not keeps_comments:
+    raw = fixed_raw(state.source, chosen)
+    if raw is None:
         return False
     source, findings = check(raw)
     if source is None or not _holds(state.remaining, findings, chosen):
@@ -144,6 +135,22 @@ def _apply(state: Fixed, chosen: Sequence[Finding], check: CheckText) -> bool:
     state.raw, state.source, state.remaining = raw, source, findings
     state.applied.update(f.rule for f in chosen)
     return True
+
+
+def fixed_raw(source: Source, findings: Sequence[Finding]) -> bytes | None:
+    """The text after the fixes of some findings, which do not overlap, and the imports that they need.
+
+    None if it is no Python, or lacks a comment.
+    """
+    fixes = [finding.fix for finding in findings if finding.fix is not None]
+    newline = source.newline if len(set(_LINE_END.findall(source.raw))) == 1 else ""
+    raw = apply_edits(source.raw, [_with_line_ends(edit, newline) for fix in fixes for edit in fix.edits])
+    try:
+        raw = _with_imports(Source(source.path, raw), [(_cell(source, fix), wanted) for fix in fixes for wanted in fix.imports])
+        ast.parse(raw.decode())
+        return raw if _comments(source.raw) == _comments(raw) else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
+        return None
 
 
 def _with_line_ends(edit: Edit, newline: str) -> Edit:

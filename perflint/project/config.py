@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from perflint.project.files import may_read, require_readable
 from perflint.project.folders import Folders
 from perflint.project.settings import EXPECTED, SETTINGS, Kind
 
@@ -79,6 +80,7 @@ def load(path: str) -> Config:
     """
     path = os.path.abspath(path)
     try:
+        require_readable(path)
         with open(path, "rb") as handle:
             content = toml(handle.read())
     except OSError as error:
@@ -171,6 +173,7 @@ def configuration_in(directory: str, folders: Folders) -> str | None:
 def _has_table(path: str) -> bool:
     """Whether a pyproject.toml configures perflint. One that is broken where it may do so counts: `load` says what is wrong."""
     try:
+        require_readable(path)
         with open(path, "rb") as handle:
             text = handle.read()
         if b"perflint" not in text:
@@ -223,7 +226,9 @@ class Configurations:
         """The nearest configuration file at or above a directory."""
         if directory not in self._files:
             found, parent = configuration_in(directory, self._folders), os.path.dirname(directory)
-            self._files[directory] = self._nearest(parent) if found is None and parent != directory else found
+            self._files[directory] = (
+                self._nearest(parent) if found is None and parent != directory and may_read(parent) else found
+            )
         return self._files[directory]
 
 

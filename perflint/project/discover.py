@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from perflint.project.config import Config
-from perflint.project.files import read_file
+from perflint.project.files import may_read, read_file
 from perflint.project.folders import Folders
 from perflint.project.ignores import Ignores
 from perflint.source.cells import SUFFIX
@@ -60,7 +60,8 @@ class Roots:
         """The repository that a directory is in, and the nearest directory with a project file."""
         if directory not in self._known:
             parent = os.path.dirname(directory)
-            if self._folders.holds(directory, ".git"):
+            is_top = not may_read(parent)  # reading is confined to this folder: it is the project, whatever is above
+            if is_top or self._folders.holds(directory, ".git"):
                 found: tuple[str | None, str | None] = directory, directory
             else:
                 found = self._above(parent) if parent != directory else (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -26,6 +27,32 @@ def max_bytes(path: str) -> int:
     return MAX_NOTEBOOK_BYTES if path.endswith(SUFFIX) else MAX_FILE_BYTES
 
 
+_confined_to: str | None = None
+
+
+def confine(folder: str) -> None:
+    """From now on nothing outside of a folder is read in this process, or taken for part of a project.
+
+    What perflint itself is made of must have been loaded before.
+    """
+    global _confined_to
+    _confined_to = os.path.realpath(folder)
+
+
+def may_read(path: str) -> bool:
+    """Whether a path leads, through whatever symbolic links, to where files may be read."""
+    if _confined_to is None:
+        return True
+    real = os.path.realpath(path)
+    return real == _confined_to or real.startswith(_confined_to.rstrip(os.sep) + os.sep)
+
+
+def require_readable(path: str) -> None:
+    """Raise `PermissionError` for a file that may not be read."""
+    if not may_read(path):
+        raise PermissionError(errno.EACCES, f"it is outside of {_confined_to}")
+
+
 def read_file(path: str) -> bytes | None:
     """The bytes of a file, or None when it cannot be read: `why_unreadable` says why.
 
@@ -38,6 +65,7 @@ def read_file(path: str) -> bytes | None:
 def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
     """The bytes of a file and what it was like just before they were read, or None when it cannot be read."""
     try:
+        require_readable(path)
         with open(path, "rb", buffering=0, opener=_without_waiting) as handle:
             about = os.fstat(handle.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size > max_bytes(path):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.config import ConfigError
+from perflint.project.files import require_readable
 from perflint.report.fingerprint import Fingerprint, fingerprint
 from perflint.report.output import write_text
 from perflint.rule.finding import Finding
@@ -129,6 +130,7 @@ def load(path: str) -> Counter[Fingerprint]:
 
     """
     try:
+        require_readable(path)
         with open(path, encoding="utf-8") as handle:
             return _counts(json.load(handle))
     except FileNotFoundError:
