@@ -250,16 +250,17 @@ def test_verify_can_be_left_out(tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 import torch
+from torch.utils.checkpoint import checkpoint
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for step in range(6):
     optimizer.zero_grad()
-    loss = model(torch.ones(2, 4)).sum()
+    loss = checkpoint(model, torch.ones(2, 4, requires_grad=True)).sum()
     loss.backward()
     optimizer.step()
-    print(sys.argv[1], loss.item(), loss.item())
+    print(sys.argv[1], loss.item())
 """
 
 
@@ -270,10 +271,10 @@ def test_verify_runs_the_script_in_a_copy_for_a_limited_time(project: Project) -
     before = texts(project.root)
 
     async def scenario(agent: Agent) -> None:
-        answer = await agent.call("verify", script="train.py", arguments=["--name"], unsafe=True)
+        answer = await agent.call("verify", script="train.py", arguments=["--name"])
         assert answer["same_results"]
         assert answer["record"]["script"] == "train.py"
-        assert answer["record"]["fixed_by_rule"]
+        assert answer["record"]["fixed_by_rule"] == {"checkpoint-without-use-reentrant": 1}
         assert "longer than 2 s" in await agent.refusal("verify", script="hangs.py", timeout_s=2)
         assert "no data" in await agent.refusal("verify", script="fails.py")
 

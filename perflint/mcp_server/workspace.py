@@ -129,7 +129,7 @@ def _record(checked: Checked, finding: Finding, run: Run) -> dict[str, Any]:
 
 def _edits(source: Source, after: bytes) -> list[Mapping[str, Any]]:
     """The edits of a file that make another text of it: byte offsets in the file, rows and columns from 1 in characters."""
-    edits = []
+    edits: list[Mapping[str, Any]] = []
     for edit in differences(source.raw, after):
         start, end = source.position(edit.start), source.position(edit.end)
         edits.append(
