@@ -267,7 +267,8 @@ for step in range(6):
 @pytest.mark.slow
 def test_verify_runs_the_script_in_a_copy_for_a_limited_time(project: Project) -> None:
     hangs = "import time\nimport torch\nopen('mark', 'w').close()\ntime.sleep(1000)\n"
-    project.write({"train.py": SCRIPT, "hangs.py": hangs, "fails.py": "raise SystemExit('no data')\n", "perflint.toml": ""})
+    project.write({"train.py": SCRIPT, "hangs.py": hangs, "fails.py": "raise SystemExit('no data')\n"})
+    project.write({"perflint.toml": 'extend-select = ["checkpoint-without-use-reentrant"]\n'})
     before = texts(project.root)
 
     async def scenario(agent: Agent) -> None:
