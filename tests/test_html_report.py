@@ -264,3 +264,19 @@ def test_without_findings(project: Project, monkeypatch: pytest.MonkeyPatch) -> 
     reader = read(page_of(project.write({"a.py": "x = 1\n"}), monkeypatch))
     assert "All checks passed." in reader.text
     assert "svg" not in {tag for tag, _ in reader.elements}
+
+
+RARE = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def make(data):
+    return torch.nn.Linear(2, 2).cuda(), DataLoader(data)
+"""
+
+
+def test_what_runs_most_often_comes_first(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write({"a_rare.py": RARE, "b_train.py": TRAIN, "c_error.py": "def (\n"})
+    (part,) = re.findall(r'<section id="findings">.*?</section>', page_of(project, monkeypatch), re.S)
+    assert re.findall(r"<h3><code>([^<:]+)", part) == ["c_error.py", "b_train.py", "a_rare.py"]

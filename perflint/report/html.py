@@ -93,6 +93,8 @@ def page(result: Result, rules: Iterable[Rule], paths: Sequence[str] = (".",), n
     absolute = [os.path.dirname(checked.path) for checked in result.checked if os.path.isabs(checked.path)]
     places = _Places(os.path.commonpath(absolute) if absolute else None)
     blocks = grouped.blocks(result)
+    if not result.is_ranked:  # by a profile: the costliest come first then, anyway
+        blocks.sort(key=lambda block: min((flaw.findings[0].order for flaw in block.flaws), default=()))
     findings = [*_findings(result, blocks, places)]
     found = Counter(finding.rule for _, finding in result.findings)
     known = {rule.name: rule for rule in rules if rule.name in found}
@@ -298,6 +300,8 @@ def _findings(result: Result, blocks: Sequence[Block], places: _Places) -> Itera
         '<span id="shown" role="status"></span></p>'
     )
     yield f'<p class="soft">{"; ".join(f"{_badge(kind)} {said}" for kind, said in _SAID_OF_KIND.items())}.</p>'
+    order = "what costs most in the profile" if result.is_ranked else "errors, then what runs most often and usually costs most"
+    yield f'<p class="soft">First {order}.</p>'
     left = MOST_FLAWS
     for block in blocks:
         if left > 0 and block.flaws:
