@@ -13,9 +13,12 @@ from conftest import BAD, FIXTURES, GOOD, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.source.cells import CannotWriteBack, restored
+from perflint.rule.finding import Applicability, Edit, Finding, Fix, Severity
+from perflint.run.any_order import in_any_order
+from perflint.source.cells import CannotWriteBack, joined, restored
 from perflint.source.magics import as_python
 from perflint.source.notebook import Notebook, NotebookError
+from perflint.source.source import Source
 
 FLAW = "with torch.no_grad:\n    x += 1"
 IN_FUNCTION = "def f(x):\n    with torch.no_grad:\n        x += 1"
@@ -493,17 +496,50 @@ def test_what_a_cell_binds_may_be_used_and_bound_anew_by_others(project: Project
     assert found["fix"]["applicability"] != "safe"
 
 
-def test_the_value_that_a_cell_shows_is_used(project: Project) -> None:
-    shown = "def f(x):\n    return x\n\nf(torch.zeros(3).cuda())"
-    written(project, "import torch", shown.replace("f(torch", "for _ in range(3):\n    y = f(torch"), "torch.no_grad")
-    assert all(f["fix"] is None or f["fix"]["applicability"] == "unsafe" for f in project.findings() if f["cell"] == 3)
+def shown_level(project: Project, cell: str, first: str = "import torch") -> str:
+    """How safe the fix of the finding in a cell is, which is safe where the cell shows nothing."""
+    written(project, first, cell)
+    (found,) = project.findings("--select", "no-grad-without-call")
+    level: str = found["fix"]["applicability"]
+    return level
 
 
-def test_a_line_that_becomes_the_last_one_is_shown_then(project: Project) -> None:
-    loop = "x\nfor i in range(3):\n    pass"
-    path = written(project, "import torch\nx = torch.ones(3)", loop + "  # perflint: ignore[item-every-step]")
-    project.run("fix", "--isolated")
-    assert sources(path.read_bytes())[1] == loop  # the comment goes, no statement does
+def test_what_a_fix_touches_and_a_cell_shows_is_not_safe(project: Project) -> None:
+    block = "with torch.no_grad:\n    y = 3\n"
+    assert shown_level(project, block) == "safe"
+    assert shown_level(project, f"{block}y") == "safe"
+    assert shown_level(project, f"{block}torch.ones(3);") == "safe"
+    assert shown_level(project, f"{block}torch.ones(3)") == "unsafe"  # a name of the line that is fixed
+    everything = "import torch\nInteractiveShell.ast_node_interactivity = 'all'"
+    assert shown_level(project, f"{block}torch\nz = 1", everything) == "unsafe"
+    assert "shows and keeps" in project.findings()[0]["missing_proofs"][-1]
+
+
+@pytest.mark.parametrize(
+    ("cell", "before", "after", "level"),
+    [
+        ("x\ny = 1", "\ny = 1", "", "unsafe"),  # x is shown then
+        ("x;\ny = 1", "\ny = 1", "", "safe"),
+        ("z = x\ny = 1", "\ny = 1", "", "safe"),
+        ("y = 1\nx", "y = 1", "y = 2", "safe"),
+        ("x = 1\nx", "x = 1", "x = 2", "unsafe"),
+        ("f(x)", "x", "y", "unsafe"),
+        ("f(x);  # quiet", "x", "y", "safe"),
+        ("z = 1\n%time f(x)", "f(x)  #", "f(y)  #", None),
+        ("z = 1\n!f x", "z = 1\nget", "get", None),
+        ("z = 1\n", "z = 1\n\npass  #%% cell 2", "pass", None),
+        ("z = 1", "z = 1\npass", "pass", None),
+        ("z = 1", "z = 1\n", "z = 2", None),
+        ("y = 1\nz = 1", "z = 1\n", "", "safe"),
+    ],
+)
+def test_a_fix_is_judged_by_what_it_leaves_of_its_cell(cell: str, before: str, after: str, level: str | None) -> None:
+    source = Source("a.ipynb", joined([(1, as_python(cell), None), (2, "w = 1", None)]))
+    start = source.body.index(before.encode(), source.body.index(b"\n"))
+    fix = Fix(Applicability.SAFE, "", (Edit(start, start + len(before.encode()), after),))
+    finding = Finding("rule", Severity.WARNING, "group", "", start, start + 1, fix)
+    (judged,) = in_any_order(source, [finding], lambda path, text: [finding])
+    assert (judged.fix.applicability.value if judged.fix is not None else None) == level
 
 
 # -- the rest of the tool ------------------------------------------------------------------------------------------------

@@ -97,10 +97,11 @@ class _Notebook:
         after = text
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             after = after[: edit.start - head.start] + edit.content.encode() + after[edit.end - head.start :]
-        shown = _displayed(text.decode())
+        shows_all = b"ast_node_interactivity" in self.source.body
+        shown = _displayed(text.decode(), every=shows_all)
         rows = {self.source.row_at(at) for edit in edits for at in (edit.start, max(edit.end - 1, edit.start))}
         edited = {word for row in rows for word in _WORD.findall(self.source.line(row))}
-        return shown != _displayed(after.decode()) or not edited.isdisjoint(_WORD.findall(shown))
+        return shown != _displayed(after.decode(), every=shows_all) or not edited.isdisjoint(_WORD.findall(shown))
 
     # -- a cell by itself --------------------------------------------------------------------------------------------
 
@@ -185,13 +186,12 @@ def _parsed(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _displayed(text: str) -> str:
-    """The expression whose value a cell shows, which is its last statement; empty if there is none."""
-    tree = _parsed(text)
-    last = tree.body[-1] if tree.body else None
-    if not isinstance(last, ast.Expr) or _NOT_SHOWN.search(text):
+def _displayed(text: str, *, every: bool) -> str:
+    """The expressions whose values a cell shows: its last statement if that is one, or all; empty if there are none."""
+    body = _parsed(text).body
+    if not every and _NOT_SHOWN.search(text):
         return ""
-    return ast.unparse(last)
+    return "\n".join(ast.unparse(statement) for statement in (body if every else body[-1:]) if isinstance(statement, ast.Expr))
 
 
 def _blank(text: bytes) -> bytes:
