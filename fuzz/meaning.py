@@ -43,6 +43,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.surroundings import added, joined, record, write  # noqa: E402
 from fuzz.training_programs import program  # noqa: E402
+from perflint.fix.fixer import where  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
 from perflint.rule.registry import all_rules  # noqa: E402
@@ -122,7 +123,7 @@ def safely_fixed(files: Files) -> tuple[dict[str, str], Counter[str], set[str]]:
         rules.add(finding.rule)
         return True
 
-    result = run.fix(found, unsafe=False, write_files=False, accept=accept)
+    result = run.fix(found, unsafe=False, write_files=False, choose=where(accept))
     rules |= {finding.rule for _, finding in result.findings}
     after = {fixed.path.rpartition("/")[2]: fixed.after.decode() for fixed in result.fixed}
     return {**files, **after}, result.applied, rules

@@ -44,7 +44,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import surroundings  # noqa: E402
 from fuzz.texts import Text, Texts, folder_sources, generated_sources, repository_sources  # noqa: E402
 from perflint.cli import cli  # noqa: E402
-from perflint.fix.fixer import is_fixable  # noqa: E402
+from perflint.fix.fixer import is_fixable, where  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
 from perflint.rule.finding import ENGINE, Finding, Permission  # noqa: E402
@@ -154,7 +154,7 @@ def fixed(data: bytes, *, unsafe: bool) -> Fixing:
         leads_to.update(finding.fix.leads_to)
         return True
 
-    result = run.fix(found, unsafe=unsafe, write_files=False, accept=accept)
+    result = run.fix(found, unsafe=unsafe, write_files=False, choose=where(accept))
     after = result.fixed[0].after if result.fixed else data
     return Fixing(after, touched, result.checked[0].findings, leads_to)
 

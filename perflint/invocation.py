@@ -18,7 +18,7 @@ from perflint.interface import CLEAN, FINDINGS, FORMATS
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from perflint.fix.fixer import Accept
+    from perflint.fix.fixer import Choose
     from perflint.profile.ranking import Ranking
     from perflint.project.config import Config
     from perflint.project.discover import Found
@@ -219,13 +219,24 @@ class Invocation:
                 return run.check(found, on_file, workers)
             writing = not self.options["diff"] and not self._reads_stdin
             unsafe = bool(self.options["unsafe_fixes"])
-            options: dict[str, Any] = {"accept": self._asking(run)} if self.interactive else {}
-            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, workers=workers, **options)
+            choose = self._chosen(run, found)
+            return run.fix(found, unsafe=unsafe, write_files=writing, on_file=on_file, choose=choose, workers=workers)
 
-    def _asking(self, run: Run) -> Accept:
+    def _chosen(self, run: Run, found: Found) -> Choose | None:
+        """Which fixes are applied: those of known findings are not, and some others perhaps."""
+        new: Choose | None = None
+        if any(run.configurations.of(os.path.dirname(path)).baseline for path in found.files):
+            from perflint.report.baseline import Baselines
+
+            new = Baselines(run, self._asked).new
+        if not self.interactive:
+            return new
         from perflint.fix.asking import Asking
 
-        return Asking(self._terminal(run, plain=False))
+        asking = Asking(self._terminal(run, plain=False))
+        if new is None:
+            return asking
+        return lambda source, findings, fixable: asking(source, findings, new(source, findings, fixable))
 
     @contextlib.contextmanager
     def _workers(self) -> Iterator[Workers]:
@@ -257,7 +268,7 @@ class Invocation:
         if any(run.configurations.of(folder).baseline for folder in _folders(result)):
             from perflint.report.baseline import Baselines
 
-            self.notes += Baselines(run, self._asked).narrow(result).lines()
+            self.notes += Baselines(run, self._asked).narrow(result).lines(fixing=self.fixing)
         if self.diff_base is not None:
             from perflint.project.git import GitError
             from perflint.report.changes import narrow

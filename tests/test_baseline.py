@@ -136,11 +136,28 @@ def test_an_option_names_the_baseline_where_none_is_configured(project: Project,
     assert in_process("check").exit_code == 1
 
 
-def test_fix_takes_known_flaws_away_and_does_not_fail_for_those_that_are_left(messy: Project) -> None:
-    messy.write({"other.py": BAD})
-    done = in_process("fix")
+def test_fix_leaves_known_flaws_alone_unless_it_is_told_to(messy: Project) -> None:
+    fixable = LOOP.replace("print(loss.item())", "print(loss.item(), loss.item())")
+    messy.write({"train.py": fixable, "other.py": BAD})
+    in_process("check", "--update-baseline")
+    messy.write({"train.py": "import os\n" + fixable, "other.py": BAD + BAD})
+    done = in_process("fix", "--unsafe-fixes")
     assert done.exit_code == 0, done.output
-    assert (messy.root / "other.py").read_text() == GOOD
+    assert (messy.root / "train.py").read_text() == "import os\n" + fixable
+    assert (messy.root / "other.py").read_text() == BAD + GOOD, "of several alike the last one is new"
+    assert f"known findings in {KNOWN}; `--no-baseline` fixes known ones, too." in done.stdout
+    in_process("fix", "--unsafe-fixes", "--no-baseline")
+    assert (messy.root / "other.py").read_text() == GOOD + GOOD
+    assert (messy.root / "train.py").read_text() != "import os\n" + fixable
+
+
+def test_only_new_flaws_are_asked_about(messy: Project) -> None:
+    messy.write({"other.py": BAD})
+    in_process("check", "--update-baseline")
+    messy.write({"other.py": BAD * 3})
+    done = in_process("fix", "-i", stdin=b"n\ny\n")
+    assert done.stdout.count("Fix?") == 2
+    assert (messy.root / "other.py").read_text() == BAD + BAD + GOOD
 
 
 @pytest.mark.parametrize(

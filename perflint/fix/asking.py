@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from perflint.fix.preview import preview
@@ -26,35 +28,23 @@ class Asking:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._path: str | None = None
-        self._source: Source | None = None
-        self._last = (0, 0, "")
-        self._declined = self._passed = 0
-        self._has_chosen = False
+        self._declined = 0
         self._for_all: bool | None = None
 
-    def __call__(self, source: Source, finding: Finding) -> bool:
-        """Whether the fix of a finding is to be applied now."""
-        self._note(source, finding)
-        self._passed += 1
-        if self._has_chosen or self._passed <= self._declined:
-            return False
-        if self._for_all is not None:
-            return self._for_all
-        answer = self._answer(source, finding)
-        if answer in "aq":
-            self._for_all = answer == "a"
-        self._has_chosen = answer in "ya"
-        self._declined += not self._has_chosen
-        return self._has_chosen
-
-    def _note(self, source: Source, finding: Finding) -> None:
-        """Begin anew where a round or a file does: findings come in order."""
-        order = (finding.start, finding.end, finding.rule)
+    def __call__(self, source: Source, findings: Sequence[Finding], fixable: Sequence[Finding]) -> Sequence[Finding]:
+        """The next finding that is to be fixed, or all that are left."""
         if source.path != self._path:
             self._path, self._declined = source.path, 0
-        if source is not self._source or order <= self._last:
-            self._source, self._passed, self._has_chosen = source, 0, False
-        self._last = order
+        while self._for_all is None and self._declined < len(fixable):
+            finding = fixable[self._declined]
+            match self._answer(source, finding):
+                case "y":
+                    return [finding]
+                case "n":
+                    self._declined += 1
+                case answer:
+                    self._for_all = answer == "a"
+        return fixable[self._declined :] if self._for_all else []
 
     def _answer(self, source: Source, finding: Finding) -> str:
         assert finding.fix is not None

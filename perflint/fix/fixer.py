@@ -42,8 +42,18 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
 """Check another text of the same file."""
-Accept = Callable[[Source, Finding], bool]
-"""Whether the fix of a finding is to be applied."""
+Choose = Callable[[Source, Sequence[Finding], Sequence[Finding]], Sequence[Finding]]
+"""Which fixes are applied: given a text, all its findings, and those with a fix that may be applied."""
+
+
+def every(source: Source, findings: Sequence[Finding], fixable: Sequence[Finding]) -> Sequence[Finding]:
+    """All fixes that may be applied."""
+    return fixable
+
+
+def where(accepts: Callable[[Source, Finding], bool]) -> Choose:
+    """The fixes that are accepted one by one."""
+    return lambda source, findings, fixable: [finding for finding in fixable if accepts(source, finding)]
 
 
 @dataclass
@@ -61,14 +71,14 @@ def fix_text(
     findings: list[Finding],
     check: CheckText,
     permission: Permission,
-    accept: Accept = lambda source, finding: True,
+    choose: Choose = every,
 ) -> Fixed:
-    """Apply the fixes of a file's findings, safe ones or all, until no more can be applied."""
+    """Apply the fixes of a file's findings, safe ones or all, until no more can be applied. choose: is asked in each round."""
     state = Fixed(source.raw, findings, source)
     rejected: set[tuple[str, int, str]] = set()
     for _ in range(MAX_ROUNDS + len(findings)):
         open_ = [f for f in state.remaining if is_fixable(f, permission) and _key(state.source, f) not in rejected]
-        wanted = [f for f in open_ if accept(state.source, f)]
+        wanted = choose(state.source, state.remaining, open_)
         if not wanted:
             break
         chosen = _compatible(state.source, wanted)

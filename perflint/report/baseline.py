@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from perflint.report.fingerprint import Fingerprint, fingerprint
 from perflint.report.output import write_text
 from perflint.rule.finding import Finding
 from perflint.rule.selection import UNUSED_SUPPRESSION
+from perflint.run.outcome import Checked
 from perflint.run.result import Result
+from perflint.source.source import Source
 from perflint.source.words import counted
 
 if TYPE_CHECKING:
@@ -36,11 +38,12 @@ class Standing:
     known: int = 0
     gone: int = 0
 
-    def lines(self) -> Iterator[str]:
-        """What a reader should know of it."""
+    def lines(self, *, fixing: bool) -> Iterator[str]:
+        """What a reader should know of it. fixing: whether findings that are not known were fixed."""
         names = ", ".join(os.path.relpath(path) for path in self.files)
         if self.known:
-            yield f"{counted(self.known, 'known finding')} in {names}."
+            others = "; `--no-baseline` fixes known ones, too" if fixing else ""
+            yield f"{counted(self.known, 'known finding')} in {names}{others}."
         if self.gone:
             verb, them = ("is", "it") if self.gone == 1 else ("are", "them")
             yield f"{counted(self.gone, 'finding')} of {names} {verb} gone; `--update-baseline` removes {them}."
@@ -52,6 +55,7 @@ class Baselines:
     def __init__(self, run: Run, paths: Sequence[str]) -> None:
         self._run = run
         self._paths = [os.path.abspath(path) for path in paths]
+        self._loaded: dict[str, Counter[Fingerprint]] = {}
 
     def narrow(self, result: Result) -> Standing:
         """Leave the findings in a result that its baselines do not know. Of several alike, the last ones are the new ones.
@@ -61,14 +65,26 @@ class Baselines:
 
         """
         left = {path: load(path) for path in self._files(result)}
-        known: set[int] = set()
-        for path, found, finding in self._fingerprints(result):
-            if left[path][found] > 0:
-                left[path][found] -= 1
-                known.add(id(finding))
+        known = _known(left, self._fingerprints(result.checked))
         result.keep(lambda checked, finding: id(finding) not in known)
         gone = sum(count for path in left for found, count in left[path].items() if self._is_looked_at(path, found))
         return Standing(list(left), len(known), gone)
+
+    def new(self, source: Source, findings: Sequence[Finding], fixable: Sequence[Finding]) -> Sequence[Finding]:
+        """The fixable findings of a text that its baseline does not know, for `fix_text`.
+
+        Raises:
+            BaselineError: the baseline cannot be read.
+
+        """
+        path = self._of(source.path)
+        if path is None:
+            return fixable
+        if path not in self._loaded:
+            self._loaded[path] = load(path)
+        found = self._fingerprints([Checked(source.path, source, list(findings))])
+        known = _known({path: self._loaded[path].copy()}, found)
+        return [finding for finding in fixable if id(finding) not in known]
 
     def update(self, result: Result) -> list[str]:
         """Write the findings of a result to the baselines of its files; a line for each that says so.
@@ -80,7 +96,7 @@ class Baselines:
 
         """
         present = {path: Counter[Fingerprint]() for path in self._files(result)}
-        for path, found, _ in self._fingerprints(result):
+        for path, found, _ in self._fingerprints(result.checked):
             present[path][found] += 1
         lines = []
         for path, now in present.items():
@@ -99,9 +115,9 @@ class Baselines:
     def _files(self, result: Result) -> list[str]:
         return sorted({path for checked in result.checked if (path := self._of(checked.path)) is not None})
 
-    def _fingerprints(self, result: Result) -> Iterator[tuple[str, Fingerprint, Finding]]:
+    def _fingerprints(self, files: Iterable[Checked]) -> Iterator[tuple[str, Fingerprint, Finding]]:
         """Each finding whose file has a baseline, with the baseline's path."""
-        for checked in result.checked:
+        for checked in files:
             path = self._of(checked.path) if checked.findings else None
             if path is not None:
                 for finding in checked.findings:
@@ -120,6 +136,16 @@ class Baselines:
             return any(session.unused_suppressions for session in sessions)
         ran = any(chosen.name == rule for session in sessions for chosen in session.rules)
         return ran or all(installed.name != rule for installed in self._run.rules)
+
+
+def _known(left: dict[str, Counter[Fingerprint]], found: Iterable[tuple[str, Fingerprint, Finding]]) -> set[int]:
+    """Which findings stand in baselines, by their identity; `left` is then what no finding was found for."""
+    known: set[int] = set()
+    for path, alike, finding in found:
+        if left[path][alike] > 0:
+            left[path][alike] -= 1
+            known.add(id(finding))
+    return known
 
 
 def load(path: str) -> Counter[Fingerprint]:

@@ -31,7 +31,7 @@ from perflint.run.workers import ALONE, Workers
 from perflint.source.cells import CannotWriteBack
 
 if TYPE_CHECKING:
-    from perflint.fix.fixer import Accept, Fixed
+    from perflint.fix.fixer import Choose, Fixed
     from perflint.source.source import Source
     from perflint.source.texts import TextFacts
 from perflint.run.result import FixedFile, Result
@@ -142,10 +142,10 @@ class Run:
         unsafe: bool,
         write_files: bool,
         on_file: Callable[[str], None] = lambda path: None,
-        accept: Accept = lambda source, finding: True,
+        choose: Choose | None = None,
         workers: Workers = ALONE,
     ) -> Result:
-        """Fix files; with `write_files` the results replace the files. `accept` may leave out fixes.
+        """Fix files; with `write_files` the results replace the files. `choose` may leave out fixes.
 
         One file is fixed after the other, and each is checked against the fixed text of those before it: what workers have
         found counts up to the first file that a fix changes.
@@ -164,7 +164,7 @@ class Run:
                 self.remember(path, always, checked, found)
             allowed = self.permission(path, unsafe)
             if checked.source is not None and any(f.fix for f in checked.findings):
-                checked = self._fix_one(session, path, checked, allowed, write_files, result, accept)
+                checked = self._fix_one(session, path, checked, allowed, write_files, result, choose)
             result.checked.append(checked)
         self.save()
         result.permissions = self._permissions(items)
@@ -186,9 +186,9 @@ class Run:
         permission: Permission,
         write_files: bool,
         result: Result,
-        accept: Accept,
+        choose: Choose | None,
     ) -> Checked:
-        from perflint.fix.fixer import WriteError, fix_text, write, writer
+        from perflint.fix.fixer import WriteError, every, fix_text, write, writer
         from perflint.run.engine import check_bytes
 
         assert checked.source is not None
@@ -208,7 +208,7 @@ class Run:
         try:
             with_text = writer(source, self.read(path))
             before = with_text(source.raw)  # what was checked, which need not be what the file holds by now
-            fixed: Fixed = fix_text(source, checked.findings, check, permission, accept)
+            fixed: Fixed = fix_text(source, checked.findings, check, permission, choose or every)
             after = with_text(fixed.raw)
         except UnicodeEncodeError as error:
             return _with_problem(checked, f"a fix does not fit the encoding {source.encoding}: {error}")

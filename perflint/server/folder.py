@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from perflint.fix.fixer import Accept, fix_text
+from perflint.fix.fixer import Choose, every, fix_text, where
 from perflint.project.config import ConfigError
 from perflint.project.discover import Found, PathError, is_left_out
 from perflint.project.folders import Folders
@@ -117,12 +117,12 @@ class Folder:
         """The text after the fix of one finding of `check`, as `Source.raw`; None if the fix does not hold."""
         key = (path, finding)
         if key not in self._fixed:
-            self._fixed[key] = self._fix(path, ANY_FIX, lambda _, candidate: candidate is finding)
+            self._fixed[key] = self._fix(path, ANY_FIX, where(lambda _, candidate: candidate is finding))
         return self._fixed[key]
 
     def fixed_all(self, path: str) -> bytes | None:
         """The text after all safe fixes and those that rest on declared assumptions; None if there are none."""
-        return self._fix(path, Permission(assumed=self.assumed(path).assumed), lambda source, finding: True)
+        return self._fix(path, Permission(assumed=self.assumed(path).assumed), every)
 
     def assumed(self, path: str) -> Permission:
         """What the configuration permits for a file, but for unsafe fixes: these are asked for one by one."""
@@ -154,7 +154,7 @@ class Folder:
         session.project.read(path)
         return check_bytes(session, path, path, data, always_parse=True)
 
-    def _fix(self, path: str, permission: Permission, accept: Accept) -> bytes | None:
+    def _fix(self, path: str, permission: Permission, choose: Choose) -> bytes | None:
         self.check(path)
         checked, project = self._all.get(path), self._project
         if project is None or checked is None or checked.source is None:
@@ -168,7 +168,7 @@ class Folder:
             return found.source, found.findings
 
         try:
-            fixed = fix_text(source, checked.findings, check, permission, accept)
+            fixed = fix_text(source, checked.findings, check, permission, choose)
             return fixed.raw if fixed.applied else None
         except UnicodeEncodeError:
             return None

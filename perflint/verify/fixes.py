@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint.fix.fixer import is_fixable
+from perflint.fix.fixer import is_fixable, where
 from perflint.project.discover import Found
 from perflint.rule.finding import Finding
 from perflint.rule.registry import all_rules
@@ -98,7 +98,7 @@ def _apply(
         found,
         unsafe=unsafe,
         write_files=True,
-        accept=lambda source, finding: only is None or _place(paths[source.path], source, finding) in only,
+        choose=where(lambda source, finding: only is None or _place(paths[source.path], source, finding) in only),
     )
     changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
     return Applied(tuple(fixable), dict(result.applied), changed)
