@@ -71,7 +71,7 @@ def plan(project: Project, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The program, whose versions run in forks of this process."""
     project.write({"train.py": PROGRAM, "pyproject.toml": ""})
 
-    def run(sandbox: Sandbox, version: str, program: Program, mode: Any) -> Any:
+    def run(sandbox: Sandbox, version: str, program: Program, mode: Any, options: Any = ()) -> Any:
         found = run_in_fork((sandbox.tree(version) / program.script).read_text(encoding="utf-8"), mode)
         return type(found)(version, mode, {**found.data, "modules": ["train.py"]}, found.output, {})
 
