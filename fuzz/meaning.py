@@ -31,7 +31,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from fuzz.training_programs import program  # noqa: E402
 from perflint.fix.fixer import where  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
+from perflint.rule.assumptions import require_known  # noqa: E402
 from perflint.rule.registry import all_rules  # noqa: E402
 from perflint.run.run import Run  # noqa: E402
 
@@ -111,10 +112,14 @@ class Tally:
         self.seeds += other.seeds
 
 
+CONFIG = Config(select=("all",))
+"""How programs are fixed; `--assume` and `--runtime` change it."""
+
+
 def safely_fixed(files: Files) -> tuple[dict[str, str], Counter[str], set[str]]:
-    """The program after safe fixes, how many were applied by rule, and the rules that found something in it."""
+    """The program after the fixes that `CONFIG` allows, how many by rule, and the rules that found something in it."""
     found = Found()
-    run = Run(all_rules(), Config(select=("all",)))
+    run = Run(all_rules(), CONFIG)
     for name, text in files.items():
         run.text(f"{FOLDER}/{name}", text.encode(), found)
     rules: set[str] = set()
@@ -334,12 +339,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument(
+        "--assume", default="", help="assumptions that hold for these programs on this machine, such as memory-to-spare"
+    )
+    parser.add_argument("--runtime", action="store_true", help="let fixes import perflint_runtime")
     parser.add_argument("--minutes", type=float, help="stop after this time")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--failures", type=Path, help="write each changed program, and what is left of it, to this folder")
     parser.add_argument("--json", type=Path, help="write what was counted to this file")
     parser.add_argument("--resume", action="store_true", help="add to the record in that file")
     options = parser.parse_args()
+    global CONFIG  # the processes of a run are forks
+    assumed = tuple(name for name in options.assume.split(",") if name)
+    require_known(assumed, "--assume")
+    CONFIG = replace(CONFIG, assume=assumed, runtime=options.runtime)
     if options.resume and options.json is None:
         parser.error("--resume needs --json FILE: the record that is added to")
     before = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else None

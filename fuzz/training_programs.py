@@ -236,6 +236,7 @@ class Author:
             lambda: self.line(f"{self.helper('watch')}({read})"),
             lambda: self.line(f"print({read}, {self.read(env, s)})"),
             lambda: self.bind_number(env, read),
+            lambda: self.named_read(env, read),
             lambda: self.guarded(env, lambda inner: self.line(f"print({self.formatted(inner)})")),
         ]
         if env.totals:
@@ -278,6 +279,25 @@ class Author:
         name = self.name("number")
         self.line(f"{name} = {read}")
         env.numbers.append(name)
+
+    def named_read(self, env: Env, read: str) -> None:
+        """A name for a read, which totals and lists take, or that is shown now and then."""
+        name = self.name("value")
+        self.line(f"{name} = {read}")
+        self.disturb(env)
+        for total in env.totals:
+            if self.chance(0.6):
+                self.line(f"{total} += {self.pick([name, name, f'{name} * {env.size or 2}'])}")
+        for held in env.lists:
+            if self.chance(0.4):
+                self.line(f"{held}.append({name})")
+        self.disturb(env)
+        for _ in range(self.pick([0, 1, 1, 2])):
+            self.guarded(
+                env, lambda inner: self.line(self.pick([f"print({name})", f"KEPT.append({name})", f"print({name} / 3)"]))
+            )
+        if self.chance(0.1):
+            env.numbers.append(name)
 
     def guarded(self, env: Env, body: Callable[[Env], None], test: str | None = None) -> None:
         inner = env.inner()

@@ -109,6 +109,8 @@ WAITS = {
     "y = y.type(torch.LongTensor)": 1,
     "y = y.type(torch.LongTensor).to(device)": 2,
     "kept.append(out.to('cpu'))": 1,
+    "kept.append(loss.detach().cpu().numpy())": 1,
+    "kept.append(loss.cpu().data.numpy())": 1,
     # it waits
     "torch.cuda.synchronize()": 1,
     "side.synchronize()": 1,

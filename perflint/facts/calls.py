@@ -111,14 +111,23 @@ def method(inference: Inferring, receiver: Alternative, name: str, node: ast.Cal
     return UNKNOWN
 
 
-def method_of_unknown(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
-    """What a method with this name returns if its receiver, of which nothing is known, is a tensor."""
+def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: ast.Call, frame: Frame) -> Value:
+    """What a method with this name returns if what is not known of its receiver is a tensor."""
     if name == "format" or name in ("join", "strip", "lower", "upper"):
         return Value(frozenset((Text(""),)), open=True)
+    on_host = name == "cpu" and not node.args
+    if on_host or (receiver.may(_is_guessed_on_host) and all(place_of(a) is Place.HOST for a in receiver.alternatives)):
+        place = Place.HOST  # it was copied there, whatever it is
+    else:
+        place = Place.UNKNOWN
     row = operations.method(name)
-    if row is None or not row.telling:
+    if row is None or not (row.telling or on_host):
         return UNKNOWN
-    return Value(_operated(inference, Tensor(guessed=True), row, node, frame).alternatives, open=True)
+    return Value(_operated(inference, Tensor(place, guessed=True), row, node, frame).alternatives, open=True)
+
+
+def _is_guessed_on_host(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.guessed and alternative.place is Place.HOST
 
 
 def _tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:

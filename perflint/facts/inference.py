@@ -465,7 +465,7 @@ class Inference:
             return join(
                 [
                     *(self._method(a, method, node, frame) for a in receiver.alternatives),
-                    *([calls.method_of_unknown(self, method, node, frame)] if receiver.open else []),
+                    *([calls.method_of_unknown(self, receiver, method, node, frame)] if receiver.open else []),
                 ]
             )
         return self.known(node.func, frame).map(lambda callee: self.apply(callee, node, frame))

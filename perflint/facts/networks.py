@@ -158,6 +158,8 @@ def is_known_function(qualname: str) -> bool:
         return last not in _GRAPH_FUNCTIONS and (
             last in _FUNCTIONS or last.removesuffix("_") in _FUNCTIONS or operations.tensor_function(last) is not None
         )
+    if qualname == "torch.autograd.Variable":  # gives the tensor that it gets
+        return True
     return package == "torch.nn" and last in SAME_WITHOUT_GRAPH | CONTAINERS | {"Parameter", "Module"}
 
 

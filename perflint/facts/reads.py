@@ -284,6 +284,9 @@ def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
         attribute = flow.parent.get(node)
         if not isinstance(attribute, ast.Attribute) or attribute.attr not in _CHAINED | {"item", "tolist"}:
             return node
+        if attribute.attr == "data":
+            node = attribute
+            continue
         call = flow.parent.get(attribute)
         if not (isinstance(call, ast.Call) and call.func is attribute):
             return node

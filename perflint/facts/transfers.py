@@ -6,6 +6,7 @@ import ast
 
 from perflint.facts.calls import argument, transfer_target
 from perflint.facts.facts import Facts
+from perflint.facts.flow import flow_of
 from perflint.facts.loops import is_neural_module
 from perflint.facts.values import Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
 from perflint.rule.obligations import Kind, Obligation
@@ -30,6 +31,16 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
     return device
 
 
+def _has_shape(scope: Scope, name: ast.Name) -> bool:
+    """Whether a name is used as a tensor or an array somewhere: what has a shape, too, says by `device` where it is."""
+    flow = flow_of(scope)
+    return any(
+        isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "shape"
+        for definition in flow.reaching.get(name, frozenset())
+        for use in flow.uses[definition]
+    )
+
+
 def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None:
     """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
     if facts.inference.value(scope, device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
@@ -37,5 +48,12 @@ def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None
     if isinstance(device, ast.Attribute) and device.attr == "device":
         owner = facts.inference.value(scope, device.value)
         if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(facts.inference, a)):
+            return None
+        if isinstance(device.value, ast.Name) and _has_shape(scope, device.value):
+            return None
+    if isinstance(device, ast.Name):
+        found = flow_of(scope).reaching.get(device, frozenset())
+        sources = [d.value for d in found if d.kind == "assign" and not d.index and isinstance(d.value, ast.Attribute)]
+        if sources and len(sources) == len(found) and all(no_device(facts, scope, source) is None for source in sources):
             return None
     return Obligation(Kind.VALUE, f"`{ast.unparse(device)}` may be no device but a tensor or a type")

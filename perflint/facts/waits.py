@@ -237,6 +237,18 @@ def _without_sign(node: ast.expr) -> ast.expr:
     return node.operand if isinstance(node, ast.UnaryOp) else node
 
 
+def _chain(read: HostRead) -> Iterator[ast.expr]:
+    """What a read consists of: `x.cpu()`, `.data` and `.numpy()` of `x.cpu().data.numpy()`, which waits once."""
+    yield read.node
+    node = read.node
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        inner = node.func if isinstance(node, ast.Call) else node.value
+        if inner is read.tensor:
+            return
+        yield inner
+        node = inner
+
+
 class _Finder:
     """What waits at a place of a scope. `reads` gives the waits of a scope that are known already."""
 
@@ -245,7 +257,7 @@ class _Finder:
         self._flow = flow_of(scope)
 
     def _is_read(self, node: ast.expr) -> bool:
-        return any(read.node is node for read in self._reads(self._scope))
+        return any(part is node for read in self._reads(self._scope) for part in _chain(read))
 
     def of(self, node: ast.AST) -> Iterator[HostWait]:
         """The waits at one node, but for those in its parts."""

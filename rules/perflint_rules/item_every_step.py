@@ -67,8 +67,9 @@ read, no asynchronous copy in the loop relies on the wait, and the program neith
 Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device; where the total is looked at
 in each step there is none.
 
-A name for the number (`value = loss.item()`) may stand in between: it then names a copy on the device, and under a guard that
-looks at it the number. There is no fix where it is looked at in each step, behind the loop, or before it is added.
+A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
+the device, and under the guard the number. There is no fix where it is looked at in each step, behind the loop, or before it is
+added.
 
 The fix for a list that is filled in the loop and read behind it is always unsafe: `losses.append(loss.detach().clone())`,
 and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The numbers are the same, but each step's
@@ -133,17 +134,20 @@ def check(code: Code) -> Iterator[Finding]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[Obligation | None] = []
         fix = None
+        cure = _CURES[first]
         local = kept(code, read)
         if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             continue  # per-parameter-read has a better cure
         if local is not None:
             missing = list(local.missing())
+            cure = local.cure or cure
             try:
-                fix = code.fix(_CURES[first], list(local.parts()), unless=missing)
+                fix = code.fix(cure, list(local.parts()), unless=missing)
             except CannotRewrite as reason:
                 missing.append(Obligation(Kind.REWRITE, str(reason)))
+                cure = _CURES[first]
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
-        message = f"{waited}, and the value is only {_uses(sinks)}; {_CURES[first]}"
+        message = f"{waited}, and the value is only {_uses(sinks)}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
 
 

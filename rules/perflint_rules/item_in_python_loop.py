@@ -26,7 +26,9 @@ a loop makes only now and then, and where the loop writes to the tensor.
 
 ## Fix safety
 Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
-its numbers. A comprehension with a condition or a comment gets no fix. For a list of scalars
+its numbers. A tensor of unknown shape is flattened first, so that elements of shape `[1]` are numbers, too; that others
+raise an error is what such a fix gives up (`errors-are-bugs`). A comprehension with a condition or a comment gets no fix.
+For a list of scalars
 (`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
 
 In a loop over indices the fix reads the tensor before the loop. It is safe under the same proofs, when the tensor is a
@@ -40,6 +42,7 @@ from collections.abc import Iterator
 from perflint.api import (
     BUILT_FROM_TEXT,
     OWN_TENSORS,
+    Alternative,
     Batch,
     CannotRewrite,
     Code,
@@ -102,9 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
         value = code.value(generator.iter)
         if value.may(lambda a: isinstance(a, Tensor)):
             missing = [
-                None
-                if value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1)
-                else Obligation(Kind.VALUE, "the tensor may have several dimensions"),
+                _no_row(value),
                 Obligation(Kind.REWRITE, "the comprehension has a condition") if generator.ifs else None,
                 *code.feared(OWN_TENSORS),
                 None
@@ -203,8 +204,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
     else:
         yield untouched(code.facts, code.scope, definition, calls[-1])
         yield unshared(code.facts, code.scope, tensors[0])
-    if not value.must(lambda a: isinstance(a, Tensor) and a.ndim == 1):
-        yield Obligation(Kind.VALUE, "the tensor may have several dimensions")
+    yield _no_row(value)
     if not all(_keeps_type(code, call, value) for call in calls):
         yield Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers")
     if not _over_length(loop, name):
@@ -217,6 +217,26 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
     yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT)
     yield untimed(inside)
     yield no_copy_in_flight(code.facts, code.scope, inside)
+
+
+def _no_row(value: Value) -> Obligation | None:
+    """What stands against one list of numbers, element by element."""
+    if value.must(_is_row):
+        return None
+    if value.must(lambda a: isinstance(a, Tensor)):
+        return Obligation(Kind.ERRORS_ARE_BUGS, "it would not be noticed that an element is no single number")
+    return Obligation(Kind.VALUE, "it may be something else than a tensor")
+
+
+def _is_row(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.ndim == 1
+
+
+def _numbers(code: Code, tensor: ast.expr) -> str:
+    """The text that reads all numbers of a tensor; of shape `[n, 1]`, too, each element is a number and no list."""
+    text = code.text(tensor)
+    held = text if isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+    return f"{held}.tolist()" if code.value(tensor).must(_is_row) else f"{held}.flatten().tolist()"
 
 
 def _over_length(loop: Loop, name: str) -> bool:
@@ -237,7 +257,7 @@ def _read_before(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit
         raise CannotRewrite("there is no name for the numbers")
     if any("#" in code.text(call) for call in calls):
         raise CannotRewrite("a comment would be lost")
-    yield insert_before(code.source, loop.statement, f"{name} = {code.text(first.value)}.tolist()")
+    yield insert_before(code.source, loop.statement, f"{name} = {_numbers(code, first.value)}")
     for call in calls:
         item = _read_name(call)
         assert isinstance(item, ast.Subscript)
@@ -273,9 +293,7 @@ def _keeps_type(code: Code, element: ast.expr, value: Value) -> bool:
 def _listed(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:
     if "#" in code.text(node):
         raise CannotRewrite("a comment would be lost")
-    text = code.text(iterated)
-    simple = isinstance(iterated, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-    yield replace(code.source, node, f"{text}.tolist()" if simple else f"({text}).tolist()")
+    yield replace(code.source, node, _numbers(code, iterated))
 
 
 def _stacked(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:

@@ -78,6 +78,11 @@ class Kept:
         self.value = code.value(read.tensor)
         self.is_differentiated = is_differentiated(code.facts, code.scope, read.tensor)
 
+    @property
+    def cure(self) -> str | None:
+        """What the rewrite does, where it is something else than the usual."""
+        return None
+
     def uses(self) -> list[ast.expr]:
         """The places that may see what a step has added."""
         raise NotImplementedError
@@ -109,7 +114,7 @@ class Kept:
             yield Obligation(Kind.NAMES, "the function looks at its own variables")
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
-        yield from code.feared(INFERENCE_SWITCHED, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, COMPLEX)
+        yield from code.feared(INFERENCE_SWITCHED, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
         if self.read.kind is ReadKind.CONVERSION and not self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False):
             yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
@@ -207,8 +212,9 @@ class Total(Kept):
         return all(isinstance(d.value, ast.Constant) and type(d.value.value) is kind for d in starts)
 
     def unproven(self) -> Iterator[Obligation | None]:
-        if not self.is_differentiated:
+        if not self.is_differentiated:  # what a backward pass begins with is real
             yield from self._unknown_number()
+            yield from self.code.feared(COMPLEX)
         if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
             yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
         if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
@@ -333,15 +339,17 @@ class Listed(Kept):
                     return cls(code, read, loop, taken, target)
         return None
 
+    def _start(self) -> frozenset[Definition]:
+        return self.flow.reaching.get(self.target, frozenset())
+
     def uses(self) -> list[ast.expr]:
-        return [use for d in self.flow.definitions_of(self.name) for use in self.flow.uses[d] if use is not self.target]
+        return [use for d in self._start() for use in self.flow.uses[d] if use is not self.target]
 
     def unproven(self) -> Iterator[Obligation | None]:
         yield Obligation(Kind.MEMORY_TO_SPARE, "the list keeps one tensor on the device for each step until the loop ends")
 
     def parts(self) -> Iterator[Edit | Import]:
-        definitions = self.flow.definitions_of(self.name)
-        match definitions:
+        match list(self._start()):
             case [Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name() as start)]:
                 if self.flow.loop(start) is not self.flow.loop(self.after):
                     raise CannotRewrite("the list is not new in each run of the loop")
@@ -349,6 +357,8 @@ class Listed(Kept):
                 raise CannotRewrite("the list does not start empty")
         if any(self.flow.order[use] < self.flow.order[self.after] or self.is_inside(use) for use in self.uses()):
             raise CannotRewrite("the list is looked at before the loop ends")
+        if any(len(self.flow.reaching[use]) > 1 for use in self.uses()):
+            raise CannotRewrite("another list may be looked at behind the loop")
         if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
             raise CannotRewrite("the tensors may be no single numbers")
         yield from super().parts()
@@ -362,7 +372,7 @@ class Listed(Kept):
 
 
 class Named(Kept):
-    """A name for the read: totals or lists take it in each step, and what else looks at it stands under a guard."""
+    """A name for the read: totals or lists take it in each step, if anything; what else looks at it stands under a guard."""
 
     def __init__(
         self, code: Code, read: HostRead, loop: Loop, definition: Definition, takers: "Sequence[Total | Listed]"
@@ -385,7 +395,7 @@ class Named(Kept):
             taker = Total.find(code, read, loop, use) or Listed.find(code, read, loop, use)
             if taker is not None and code.step_loop(use) is loop:
                 takers.append(taker)
-        return cls(code, read, loop, bound[0], takers) if takers else None
+        return cls(code, read, loop, bound[0], takers)
 
     def uses(self) -> list[ast.expr]:
         taken = [taker.taken for taker in self.takers]
@@ -397,26 +407,38 @@ class Named(Kept):
         yield from super().missing()
 
     def unproven(self) -> Iterator[Obligation | None]:
+        tensor = ast.unparse(self.read.tensor)
         is_float = self.value.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
-        if self.uses() and not self._counts and not is_float:
-            yield Obligation(Kind.VALUE, f"the type of `{ast.unparse(self.read.tensor)}` is not known")
+        if self.takers:
+            if self.uses() and not self._counts and not is_float:
+                yield Obligation(Kind.VALUE, f"the type of `{tensor}` is not known")
+        elif not self.is_differentiated and not self.value.must(lambda a: isinstance(a, Tensor)):
+            yield Obligation(Kind.VALUE, f"`{tensor}` may be no tensor")
+        elif not self.is_differentiated and not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+            yield Obligation(Kind.ERRORS_ARE_BUGS, f"that `{tensor}` is no single number would be noticed later")
+
+    @property
+    def cure(self) -> str | None:
+        return None if self.takers else "keep it on the device and read it where it is looked at"
 
     @property
     def _counts(self) -> bool:
-        return all(isinstance(taker, Total) and taker.counts for taker in self.takers)
+        return bool(self.takers) and all(isinstance(taker, Total) and taker.counts for taker in self.takers)
 
     def kept(self) -> Edit:
         """New memory, because the tensor may be written to before somebody looks at the name."""
-        is_total = all(isinstance(taker, Total) for taker in self.takers)
+        is_total = bool(self.takers) and all(isinstance(taker, Total) for taker in self.takers)
         copy = ".clone()" if self._counts else ".detach().clone().double()" if is_total else ".detach().clone()"
         return replace(self.code.source, self.read.node, f"{self.source()}{copy}")
 
     def parts(self) -> Iterator[Edit | Import]:
         flow = self.flow
         direct = {taker.kept() for taker in self.takers}
-        if len(direct) != 1:
+        if len(direct) > 1:
             raise CannotRewrite("a list and a total would keep different tensors")
-        last = max(flow.order[taker.taken] for taker in self.takers)
+        if not flow.uses[self.definition]:
+            raise CannotRewrite("nothing looks at it")
+        last = max((flow.order[taker.taken] for taker in self.takers), default=0)
         for use in flow.uses[self.definition]:
             if flow.reaching[use] != {self.definition} or not flow.dominates(self.target, use):
                 raise CannotRewrite(f"`{self.name}` may be something else where it is looked at")
@@ -428,8 +450,16 @@ class Named(Kept):
         yield self.kept()
         for taker in self.takers:
             yield from (part for part in taker.parts() if part not in direct)
-        for statement in dict.fromkeys(self._guarded(use) for use in self.uses()):
-            yield insert_before(self.code.source, statement, f"{self.name} = {self.name}.item()")
+        guarded = list(dict.fromkeys(self._guarded(use) for use in self.uses()))
+        number = f"{self.name}.item()"
+        if len(guarded) > 1 or any(
+            flow.loop(statement) is not self.loop for statement in guarded
+        ):  # it may be a number already
+            torch, imports = self.code.name_for("torch")
+            yield from imports
+            number += f" if {torch}.is_tensor({self.name}) else {self.name}"
+        for statement in guarded:
+            yield insert_before(self.code.source, statement, f"{self.name} = {number}")
 
 
 def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:

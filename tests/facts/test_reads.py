@@ -26,6 +26,7 @@ READS = {
     "float(loss)": "CONVERSION",
     "loss.detach().cpu().numpy()": "COPY",
     "loss.cpu().item()": "ITEM",
+    "loss.cpu().data.numpy()": "COPY",
     "loss.tolist()": "COPY",
     "loss.to('cpu')": "COPY",
     "f'{loss}'": "FORMAT",
@@ -53,6 +54,21 @@ def test_reads(text: str) -> None:
     assert [read.kind.name for read in reads] == ([READS[text]] if READS[text] else [])
     looks = {node for node, _ in (*written_out(flow_of(scope)), *implied(flow_of(scope)))}
     assert all(looks.intersection(ast.walk(read.node)) for read in reads if read.kind.name != "TRUTH")
+
+
+@pytest.mark.parametrize(
+    ("lines", "read"),
+    [
+        ("unknown.cpu().sum().item()", ["unknown"]),
+        ("unknown.cpu().mean(0).tolist()", ["unknown"]),
+        ("y = anything(x).cpu()\n        y.sum().item()", ["anything(x)"]),
+        ("y = anything(x).cpu()\n        print(y[0].item())", ["anything(x)"]),
+    ],
+)
+def test_what_was_copied_to_the_host_is_there(lines: str, read: list[str]) -> None:
+    text = HEAD.replace("losses, total=0.0", "losses, unknown, anything") + f"        {lines}\n"
+    program = Program(text)
+    assert [ast.unparse(found.tensor) for found in program.facts.reads(program.scope("train"))] == read
 
 
 def test_only_what_runs_each_step_counts() -> None:
