@@ -54,10 +54,22 @@ def test_a_row_of_the_overview_shows_its_findings(report: Path) -> None:
         shown = page.locator(".flaw:visible").all_text_contents()
         assert shown
         assert all("item-every-step" in text for text in shown)
-        page.locator(".flaw:visible h4 a").first.click()  # to the rule's page; then all are shown again
+        page.locator(".flaw:visible h4 a").first.click()
         assert page.url.endswith("#rule-item-every-step")
+        assert page.locator(".flaw:visible").count() == len(shown)
         page.locator("#overview a", has_text="src/").click()
         assert page.locator(".flaw:visible").count() == page.locator(".flaw").count()
+
+
+def test_a_link_to_a_finding_that_the_search_hides_shows_it(report: Path) -> None:
+    with opened(report) as (page, _):
+        page.locator("#filter").fill("dataloader-no-pin-memory")
+        page.locator(".loop summary").first.click()
+        link = page.locator(".loop td a", has_text="blocking-h2d-in-loop").first
+        target = page.locator(str(link.get_attribute("href")))
+        assert not target.is_visible()
+        link.click()
+        assert target.is_visible()
 
 
 def test_changes_open_by_keyboard(report: Path) -> None:

@@ -27,9 +27,10 @@
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a");
     if (!link) return;
-    const words = link.dataset.filter;
-    field.value = words === undefined ? "" : words;  // a link to a finding or a rule leads to what may be hidden
-    if (words !== undefined || link.hash.startsWith("#finding")) apply();
+    const leadsToHidden = link.hash.length > 1 && document.getElementById(link.hash.slice(1))?.hidden;
+    if (link.dataset.filter === undefined && !leadsToHidden) return;
+    field.value = link.dataset.filter ?? "";
+    apply();
   });
   document.getElementById("open").addEventListener("click", (event) => {
     const open = event.target.getAttribute("aria-pressed") !== "true";
