@@ -175,6 +175,7 @@ class Action:
         self.values = {f"inputs.{name}": given["default"] for name, given in ACTION["inputs"].items()}
         self.values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
         self.values |= {"steps.install.outputs.perflint": str(perflint), "runner.temp": str(scratch)}
+        self.values["steps.python.outputs.python-path"] = sys.executable
         self.summary = scratch / "summary.md"
         self.summary.write_text("# Of another step\n")
 
@@ -185,6 +186,7 @@ class Action:
         script = self.scratch / "script.sh"
         script.write_text(step["run"])
         files = {"GITHUB_STEP_SUMMARY": str(self.summary), "GITHUB_OUTPUT": str(self.scratch / "output")}
+        files["GITHUB_ACTION_PATH"] = str(ROOT)
         command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", script)
         return run(*command, cwd=self.project.root, RUNNER_TEMP=str(self.scratch), PERFLINT_NO_CACHE="", **files, **given)
 
@@ -209,6 +211,19 @@ def test_the_action_writes_reports_and_annotations_and_fails(action: Any) -> Non
     assert gate.stdout.startswith("::error title=perflint (no-grad-without-call),file=src/train.py,line=4,")
     assert gate.stdout.count("::error") == 1
     assert (made.scratch / "perflint-cache").exists()
+
+
+@pytest.mark.slow
+def test_the_action_installs_perflint(action: Any) -> None:
+    """By pip, from the checkout of the action; needs a package index."""
+    made = action()
+    done = made.step("Install perflint")
+    if "No matching distribution" in done.stdout or "Could not find a version" in done.stdout:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stdout
+    (line,) = (made.scratch / "output").read_text().splitlines()
+    made.values["steps.install.outputs.perflint"] = line.removeprefix("perflint=")
+    assert made.step("perflint check").returncode == 1
 
 
 @pytest.mark.parametrize(
