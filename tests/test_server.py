@@ -327,6 +327,12 @@ def test_configuration_is_read_again_when_it_changes(tmp_path: Path, watches: bo
             async def shows(*rules: str) -> None:
                 await editor.until(lambda: all([d.code for d in editor.shown[u].diagnostics] == [*rules] for u in (uri, other)))
 
+            assert editor.shown[uri].diagnostics[0].code_description is None
+            config.write_text('[tool.perflint]\ndocs-url = "https://docs.example.org"\n')
+            tell()
+            await editor.until(lambda: all(editor.shown[u].diagnostics[0].code_description for u in (uri, other)))
+            address = types.CodeDescription(f"https://docs.example.org/rules/{RULE}/")
+            assert editor.shown[uri].diagnostics[0].code_description == address
             config.write_text(f'[tool.perflint]\nignore = ["{RULE}"]\n')
             tell()
             await shows()

@@ -91,7 +91,8 @@ def make(workspace: Workspace, python: str | None, *, may_run: bool) -> MCPServe
         paths: Paths = (".",),
         select: Select = (),
         assume: Annotated[
-            Sequence[str], Field(description="Also apply fixes that rest on these assumptions; only what the user has confirmed.")
+            Sequence[str],
+            Field(description="Also apply fixes that rest on these assumptions; only what the user has confirmed."),
         ] = (),
         unsafe: Annotated[bool, Field(description="Also apply unsafe fixes; ask the user first.")] = False,
         apply: Annotated[bool, Field(description="Write the files; otherwise only the patch is returned.")] = False,

@@ -83,8 +83,13 @@ def _why_unread(project: Project, path: str) -> str:
     return why_unreadable(path)
 
 
-def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False) -> Checked:
-    """Check a file's bytes, or the text of a notebook, which need not be those on disk."""
+def check_bytes(
+    session: Session, path: str, shown: str, data: bytes, *, always_parse: bool = False, counts_waits: bool = True
+) -> Checked:
+    """Check a file's bytes, or the text of a notebook, which need not be those on disk.
+
+    counts_waits: whether the outcome has sync budgets, which cost more than all rules in a file that trains.
+    """
     session.counters.files += 1
     try:
         source = Source.decode(path, data)
@@ -97,7 +102,7 @@ def check_bytes(session: Session, path: str, shown: str, data: bytes, *, always_
     if any(rule.compiled for rule in rules) and not session.facts.compiled.may_reach(path):
         rules = [rule for rule in rules if not rule.compiled]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
-    trains = may_train(source.body) and session.project.near_training(path)
+    trains = counts_waits and may_train(source.body) and session.project.near_training(path)
     if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     module = session.module(path, source, data)

@@ -10,7 +10,7 @@ from lsprotocol import types
 from perflint.fix.differences import differences
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Permission
 from perflint.rule.suppress import with_ignores
-from perflint.server.diagnostics import SOURCE, PageOf, diagnostic
+from perflint.server.diagnostics import SOURCE, diagnostic
 from perflint.server.positions import Positions
 from perflint.source.source import Source
 
@@ -22,13 +22,15 @@ KINDS: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, FIX_AL
 class Text:
     """A text of a document, and how an editor is told to change it.
 
-    is_versioned: whether the editor takes edits of a certain version of a document.
+    docs_url: where the documentation is served, if it is. is_versioned: whether the editor takes edits of a certain version of
+    a document.
     """
 
     uri: str
     version: int | None
     source: Source
     positions: Positions
+    docs_url: str | None
     is_versioned: bool
 
     def edit(self, after: bytes) -> types.WorkspaceEdit:
@@ -68,7 +70,6 @@ def quick_fixes(
     text: Text,
     permission: Permission,
     fixed: Callable[[Finding], bytes | None],
-    page_of: PageOf,
 ) -> Iterator[types.CodeAction]:
     """A fix for each finding that has one, and then a suppression for each.
 
@@ -80,7 +81,7 @@ def quick_fixes(
             yield types.CodeAction(
                 title=f"perflint ({finding.rule}): {_title(finding.fix)}",
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[diagnostic(finding, text.positions, page_of)],
+                diagnostics=[diagnostic(finding, text.positions, text.docs_url)],
                 is_preferred=permission.covers(finding.fix),
                 edit=text.edit(after),
             )
@@ -90,7 +91,7 @@ def quick_fixes(
             yield types.CodeAction(
                 title=f"perflint ({finding.rule}): ignore on this line",
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[diagnostic(finding, text.positions, page_of)],
+                diagnostics=[diagnostic(finding, text.positions, text.docs_url)],
                 edit=text.edit(with_ignores(text.source, [finding])),
             )
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lsprotocol import types
 
-from perflint.rule.finding import Finding, Severity
+from perflint.report.links import rule_url
+from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.run.outcome import Checked
 from perflint.server.positions import Positions
@@ -18,18 +17,15 @@ _SEVERITIES = {
     Severity.INFO: types.DiagnosticSeverity.Information,
 }
 
-PageOf = Callable[[str], "str | None"]
-"""The address of a rule's page, if it has one."""
 
-
-def diagnostics(checked: Checked, positions: Positions, page_of: PageOf) -> list[types.Diagnostic]:
+def diagnostics(checked: Checked, positions: Positions, docs_url: str | None) -> list[types.Diagnostic]:
     """A diagnostic for each finding, in their order."""
-    return [diagnostic(finding, positions, page_of) for finding in checked.findings]
+    return [diagnostic(finding, positions, docs_url) for finding in checked.findings]
 
 
-def diagnostic(finding: Finding, positions: Positions, page_of: PageOf) -> types.Diagnostic:
-    """A finding as a diagnostic."""
-    page = page_of(finding.rule)
+def diagnostic(finding: Finding, positions: Positions, docs_url: str | None) -> types.Diagnostic:
+    """A finding as a diagnostic. docs_url: where the documentation is served, if it is."""
+    page = rule_url(finding.rule, docs_url) if docs_url is not None and finding.category != ENGINE else None
     return types.Diagnostic(
         range=positions.range(finding.start, finding.end),
         message=finding.message,

@@ -130,6 +130,11 @@ class Folder:
         assume = project.run.configurations.of(os.path.dirname(path)).assume if project is not None else ()
         return Permission(assumed=kinds_of(assume))
 
+    def docs_url(self, path: str) -> str | None:
+        """Where the documentation is served, if that is configured for a file."""
+        project = self._project
+        return project.run.configurations.of(os.path.dirname(path)).docs_url if project is not None else None
+
     def _new(self, path: str) -> Checked | None:
         checked = self._all[path] = self._check(path)
         project = self._project
@@ -152,7 +157,7 @@ class Folder:
     def _checked(self, project: _Project, path: str, data: bytes) -> Checked:
         session = project.run.session(path, project.found)
         session.project.read(path)
-        return check_bytes(session, path, path, data, always_parse=True)
+        return check_bytes(session, path, path, data, always_parse=True, counts_waits=False)
 
     def _fix(self, path: str, permission: Permission, choose: Choose) -> bytes | None:
         self.check(path)

@@ -178,13 +178,21 @@ class Server:
     async def _check_and_show(self, uri: str, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         document = self._documents[uri]
-        outcome = await self._with_folder(document, lambda folder: folder.check(document.path))
+
+        def check(folder: Folder) -> tuple[Checked, str | None] | None:
+            checked = folder.check(document.path)
+            return (checked, folder.docs_url(document.path)) if checked is not None else None
+
+        outcome = await self._with_folder(document, check)
         if self._documents.get(uri) is not document:
             return
         self._say_problem(document)
-        if outcome is not None and document.is_edited and any(f.rule == INVALID_SYNTAX for f in outcome.findings):
-            return  # somebody is typing: what was shown before moves along with the text
-        found = diagnostics(outcome, self._positions(outcome), self._page_of) if outcome is not None else []
+        found: list[types.Diagnostic] = []
+        if outcome is not None:
+            checked, docs_url = outcome
+            if document.is_edited and any(finding.rule == INVALID_SYNTAX for finding in checked.findings):
+                return  # somebody is typing: what was shown before moves along with the text
+            found = diagnostics(checked, self._positions(checked), docs_url)
         if self._shown.get(uri) != (document.version, found):
             self._shown[uri] = document.version, found
             self._publish(uri, found, document.version)
@@ -237,9 +245,6 @@ class Server:
         source = checked.source if checked.source is not None else Source(checked.path, b"")
         return Positions(source, self.protocol.workspace.position_encoding)
 
-    def _page_of(self, name: str) -> str | None:
-        return None
-
     # -- what the editor is told -------------------------------------------------------------------------------------
 
     def _say_problem(self, document: Document) -> None:
@@ -278,7 +283,7 @@ class Server:
             return []
         concerned = actions.concerned(findings, text, params)
         assumed = folder.assumed(document.path)
-        return list(actions.quick_fixes(concerned, text, assumed, partial(folder.fixed, document.path), self._page_of))
+        return list(actions.quick_fixes(concerned, text, assumed, partial(folder.fixed, document.path)))
 
     async def _resolved(self, action: types.CodeAction) -> types.CodeAction:
         document = self._documents.get(str(action.data))
@@ -311,7 +316,14 @@ class Server:
         if checked is None or checked.source is None:
             return None, []
         is_versioned = bool(get_capability(self.protocol.client_capabilities, "workspace.workspace_edit.document_changes"))
-        text = actions.Text(document.uri, document.version, checked.source, self._positions(checked), is_versioned)
+        text = actions.Text(
+            document.uri,
+            document.version,
+            checked.source,
+            self._positions(checked),
+            folder.docs_url(document.path),
+            is_versioned,
+        )
         return text, checked.findings
 
     @property
