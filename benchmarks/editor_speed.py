@@ -4,8 +4,9 @@
 
 Each file is opened in a warm server, among the files of its project, and then lines are added to it here and there, as typing
 does. A time runs from the notification to the diagnostics of that version, over standard input and output, and so holds the
-delay before the server begins. FILES are files of about 1,000 lines in clones of training repositories; without any, a file of that
-length is made of the functions of fixtures/programs: it has a finding in every sixth line, which no file that somebody wrote has.
+delay before the server begins. FILES are files of about 1,000 lines in clones of training repositories; without any, a file of
+that length is made of the functions of fixtures/programs: it has a finding in every sixth line, which is more than in any file
+that somebody wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LINES = 1000
 
 
 def dense_file(folder: Path) -> Path:
-    """A file of 1,000 lines of training code with findings, over and over under other names, in a copy of the fixture programs."""
+    """A file of 1,000 lines of training code with findings, over and over, in a copy of the fixture programs."""
     shutil.copytree(PROGRAMS, folder)
     (folder / "perflint.toml").touch()
     source = (PROGRAMS / "lstm" / "training.py").read_text(encoding="utf-8")
