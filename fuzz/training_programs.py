@@ -249,10 +249,13 @@ class Author:
                 f"{total} += {s}.item() * 0.25" if s.isidentifier() else f"{total} += ({s}).item() * 0.25",
             ]
             forms += [lambda: self.line(self.pick(grow))] * 4
+            if s.isidentifier():
+                whole = [f"{total} += {s}", f"{total} += {s}", f"{total} = {total} + {s}", f"{total} += {s} * {n}"]
+                forms += [lambda: self.line(self.pick(whole))] * 2
             if self.chance(0.3):
                 forms.append(lambda: self.guarded(env, lambda inner: self.show_total(inner, total)))
         if env.lists:
-            forms += [lambda: self.line(f"{self.pick(env.lists)}.append({read})")] * 2
+            forms += [lambda: self.line(f"{self.pick(env.lists)}.append({self.pick([read, read, s])})")] * 2
         if env.numbers:
             number = self.pick(env.numbers)
             forms.append(lambda: self.line(f"{number} = {self.pick(['min', 'max'])}({number}, {read})"))
@@ -545,6 +548,12 @@ class Author:
                 f"torch.tensor([{number}, 1]{dtype}){move}",
                 f"torch.randn(2){move}",
                 f"torch.zeros_like(inputs){move}",
+                f"torch.randint(0, 2, (4,), dtype=torch.uint8).float(){move}",
+                f"torch.arange(5, dtype=torch.int16).long(){move}",
+                f"(torch.arange(5, dtype=torch.int32) + 1).double(){move}",
+                f"torch.zeros(3, dtype=torch.float16).float(){move}",
+                f"torch.arange(2**24, 2**24 + 3, dtype=torch.int32).float(){move}",
+                "torch.ger(torch.ones(2), torch.arange(3.0))",
             ]
         )
         self.line(f"{c} = {made}")

@@ -39,8 +39,8 @@ When the backward pass comes later or runs through the sum, with `retain_graph=T
 
 ## Fix safety
 Safe for a total that starts at a literal number, where every use of it drops the graph: comparisons, `float`, `.item()`.
-Unsafe when it is returned, printed, or given to code that is not known: `requires_grad` and the text of a printed tensor
-change.
+Unsafe when it is returned, printed, a variable of the module, or given to code that is not known: `requires_grad` and the
+text of a printed tensor change.
 """
 
 import ast
@@ -87,9 +87,10 @@ def check(code: Code) -> Iterator[Finding]:
         if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
             continue
         missing = [Obligation(Kind.GRADIENT, end.note) for end in ends if end.use is not GradUse.BACKWARD]
-        missing += (
-            [] if _starts_as_number(code, kept) else [Obligation(Kind.VALUE, f"`{kept.id}` may be a tensor to begin with")]
-        )
+        if not _starts_as_number(code, kept):
+            missing.append(Obligation(Kind.VALUE, f"`{kept.id}` may be a tensor to begin with"))
+        if code.scope.is_module:
+            missing.append(Obligation(Kind.RETENTION, f"`{kept.id}` is a variable of the module, which others may look at"))
         message = f"`{kept.id}` keeps the graph of every step alive; add `{loss.id}.detach()`"
         yield code.finding(loss, message, code.fix("detach it", _detached(code, loss), unless=missing), missing)
 
