@@ -119,7 +119,7 @@ def check(code: Code) -> Iterator[Finding]:
         ]
         fix = None
         if code.options.runtime and not any(_open_at_run_time(missing)) and _is_plain_move(call) and any(missing):
-            fix = code.fix("let `moved` look whether the copy needs a wait", _guarded(code, call))
+            fix = code.fix("let the runtime look whether the copy needs a wait", _guarded(code, call))
             missing = []
         elif not spread and not positional:
             fix = code.fix(
@@ -187,16 +187,19 @@ def _open_at_run_time(missing: list[Obligation | None]) -> Iterator[Obligation]:
 
 
 def _is_plain_move(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "to" and len(call.args) == 1 and not call.keywords
+    assert isinstance(call.func, ast.Attribute)
+    most, least = (1, 1) if call.func.attr == "to" else (1, 0)
+    plain = not call.keywords and not any(isinstance(a, ast.Starred) for a in call.args)
+    return call.func.attr in ("to", "cuda") and plain and least <= len(call.args) <= most
 
 
 def _guarded(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     assert isinstance(call.func, ast.Attribute)
-    text = code.text(call)
-    if "#" in text:
+    if "#" in code.text(call):
         raise CannotRewrite("a comment would be lost")
-    yield Import("perflint_runtime", "moved")
-    yield replace(code.source, call, f"moved({code.text(call.func.value)}, {code.text(call.args[0])})")
+    helper = "moved" if call.func.attr == "to" else "moved_to_cuda"
+    yield Import("perflint_runtime", helper)
+    yield replace(code.source, call, f"{helper}({', '.join(map(code.text, (call.func.value, *call.args)))})")
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:

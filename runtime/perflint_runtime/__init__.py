@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.copies import moved as moved
+    from perflint_runtime.copies import moved_to_cuda as moved_to_cuda
     from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
     from perflint_runtime.csv_rows import CsvRows as CsvRows
     from perflint_runtime.export import export_safetensors as export_safetensors
@@ -56,7 +57,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),
-    "copies": ("moved",),
+    "copies": ("moved", "moved_to_cuda"),
     "csv_dataset": ("CsvDataset",),
     "csv_rows": ("CsvRows",),
     "export": ("export_safetensors",),

@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from perflint_runtime import moved
+from perflint_runtime import moved, moved_to_cuda
 from torch import Tensor, nn
 
 
 class Batch:
     def to(self, device: object) -> tuple[str, object]:
         return "moved", device
+
+
+class Phone:
+    def cuda(self, *where: object) -> tuple[object, ...]:
+        return "moved", *where
 
 
 class Own(Tensor):
@@ -24,16 +29,37 @@ class Own(Tensor):
 )
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), "meta", "nowhere", torch.float64, None, 1.5])
 def test_it_gives_and_raises_what_to_does(value: Any, device: Any) -> None:
-    def outcome(run: Any) -> Any:
-        try:
-            found = run()
-        except Exception as error:
-            return type(error), str(error)
-        if isinstance(found, Tensor):
-            return found is value, found.dtype, found.device, found.requires_grad
-        return found
+    assert outcome(value, lambda: moved(value, device)) == outcome(value, lambda: value.to(device))
 
-    assert outcome(lambda: moved(value, device)) == outcome(lambda: value.to(device))
+
+def outcome(value: object, run: Any) -> Any:
+    """What a call gives or raises; of a tensor, what tells it from others."""
+    try:
+        found = run()
+    except Exception as error:
+        return type(error), str(error)
+    if isinstance(found, Tensor):
+        return found is value, found.dtype, found.device, found.requires_grad
+    return found
+
+
+@pytest.mark.parametrize(
+    "value", [torch.ones(2), torch.ones(2).as_subclass(Own), nn.Linear(2, 2), Batch(), Phone(), None, [1], 3]
+)
+@pytest.mark.parametrize("device", [(), (0,), ("cpu",), (None,), (1.5,)])
+def test_it_gives_and_raises_what_cuda_does(value: Any, device: tuple[Any, ...]) -> None:
+    assert outcome(value, lambda: moved_to_cuda(value, *device)) == outcome(value, lambda: value.cuda(*device))
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_only_a_pinned_tensor_is_not_waited_for_by_cuda(monkeypatch: pytest.MonkeyPatch, is_pinned: bool) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(Tensor, "is_pinned", lambda self: is_pinned)
+    monkeypatch.setattr(Tensor, "cuda", lambda self, *device, **named: asked.append((*device, named)))
+    moved_to_cuda(torch.ones(2))
+    moved_to_cuda(torch.ones(2), 1)
+    named = {"non_blocking": True} if is_pinned else {}
+    assert asked == [(named,), (1, named)]
 
 
 @pytest.mark.parametrize(
