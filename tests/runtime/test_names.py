@@ -32,6 +32,12 @@ def test_each_name_is_there_and_documented(name: str) -> None:
     assert name in dir(perflint_runtime)
 
 
+def test_readme_says_of_each_name_why_it_is_exported() -> None:
+    text = (ROOT / "runtime/README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in text[text.index("## Names") :].splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == perflint_runtime.__all__
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="CsvRoes"):
         perflint_runtime.CsvRoes  # noqa: B018
