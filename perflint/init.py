@@ -36,13 +36,13 @@ _HOOKS = """\
       name: perflint fix
       entry: perflint fix --force-exclude --exit-zero
       language: system
-      types: [python]
+      types_or: [python, jupyter]
       require_serial: true
     - id: perflint-check
       name: perflint check
       entry: perflint check --force-exclude --fail-on actionable
       language: system
-      types: [python]
+      types_or: [python, jupyter]
       require_serial: true
 """
 _REPOSITORIES = re.compile(r"^repos:[ \t]*(?:#.*)?$", re.M)

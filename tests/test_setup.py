@@ -125,9 +125,9 @@ def test_the_hooks_of_init_are_those_that_pre_commit_installs(fresh: Project) ->
     (repository,) = yaml.safe_load((fresh.root / HOOKS).read_text())["repos"]
     announced = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
     for hook in repository["hooks"]:
-        assert {key: hook[key] for key in ("entry", "types", "require_serial")} == {
-            key: announced[hook["id"]][key] for key in ("entry", "types", "require_serial")
-        }
+        announcement = announced[hook["id"]]
+        assert hook["language"] == "system"
+        assert hook == {key: announcement[key] for key in announcement if key != "description"} | {"language": "system"}
 
 
 def test_without_a_repository_there_are_no_hooks(fresh: Project) -> None:
