@@ -379,6 +379,7 @@ def rules(output_format: str, options: bool) -> int:
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
 @click.option("--before", metavar="REV", help="Compare git's version REV with the present one, not with the fixes.")
+@click.option("--compile", is_flag=True, help="Show where `torch.compile` breaks graphs instead, and what it compiles again.")
 @click.option("--repeats", default=6, show_default=True, help="Timed runs of each version.", type=click.IntRange(2))
 @click.option("--bisect", is_flag=True, help="If the results differ, find the fix that is to blame.")
 @click.option("--keep-faster", is_flag=True, help="Then apply to your tree the fixes that verify as equal and faster.")
@@ -394,8 +395,9 @@ def verify(**options: Any) -> int:
     """Run SCRIPT, which may be a notebook, as it is and fixed, in turn, and compare results and speed.
 
     Both run in copies of the project, in fresh processes; your files stay as they are. ARGUMENTS behind `--` go to the
-    script. Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the program violates, 2 the
-    script fails or wrong usage.
+    script. With --compile it runs once, on the CPU, and graph breaks and recompilations are joined with the findings there.
+    Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the program violates, 2 the script
+    fails or wrong usage.
     """
     from perflint.verify.command import run_command
 

@@ -20,15 +20,17 @@ from perflint.rule.assumptions import require_known
 from perflint.rule.registry import all_rules
 from perflint.run.run import Run as Check
 from perflint.verify.assumed import broken
+from perflint.verify.compiled import compile_lines, compile_record
 from perflint.verify.fixes import Place, apply_fixes
 from perflint.verify.html import page
 from perflint.verify.record import record
-from perflint.verify.runs import Program, ScriptFailed
+from perflint.verify.runs import Program, ScriptFailed, run
 from perflint.verify.sandbox import Sandbox, SandboxError
 from perflint.verify.text import lines
 from perflint.verify.verification import Outcome, Plan, blame, faster_places, verify
 
 SAME, DIFFERENT = 0, 1
+_NOT_WITH_COMPILE = ("against", "before", "bisect", "html_file", "keep_faster", "unsafe_fixes")
 
 
 def run_command(options: Mapping[str, Any]) -> int:
@@ -42,6 +44,9 @@ def run_command(options: Mapping[str, Any]) -> int:
         raise click.UsageError("--against and --before exclude each other")
     if (options["against"] or options["before"]) and (options["bisect"] or options["keep_faster"]):
         raise click.UsageError("--bisect and --keep-faster are about fixes, and with --against or --before there are none")
+    if options["compile"] and (given := [name for name in _NOT_WITH_COMPILE if options[name]]):
+        names = ", ".join(f"--{name.removesuffix('_file').replace('_', '-')}" for name in given)
+        raise click.UsageError(f"--compile runs the program once as it is, which excludes {names}")
     plan = _plan(options)
     require_usable(options, plan.root)
     try:
@@ -50,11 +55,24 @@ def run_command(options: Mapping[str, Any]) -> int:
         raise click.ClickException(str(error)) from None
     try:
         with progress(options["quiet"]) as on_run:
+            if options["compile"]:
+                return _compiled(sandbox, plan, options, on_run)
             return _verified(sandbox, plan, options, on_run)
     except (ScriptFailed, SandboxError, ConfigError) as error:
         raise click.ClickException(str(error)) from None
     finally:
         sandbox.close()
+
+
+def _compiled(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: Callable[[str], None]) -> int:
+    on_run("the program, compiling")
+    command = shlex.join(["perflint", *sys.argv[1:]])
+    made = compile_record(plan.root, plan.program, plan.overrides, run(sandbox, "original", plan.program, "compile"), command)
+    on_run("")
+    for line in compile_lines(made):
+        click.echo(line)
+    write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+    return SAME
 
 
 def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: Callable[[str], None]) -> int:

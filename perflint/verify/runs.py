@@ -20,7 +20,7 @@ from perflint.verify.sandbox import Sandbox
 
 PROBE = "perflint_probe"
 _USAGE = re.compile(r"^usage: |^Usage: ", re.M)
-Mode = Literal["time", "count", "profile"]
+Mode = Literal["time", "count", "profile", "compile"]
 
 
 class ScriptFailed(Exception):
@@ -117,7 +117,7 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
         done = subprocess.run(
             command,
             cwd=place / program.directory,
-            env={**({"MPLBACKEND": "Agg"} if notebook is not None else {}), **_environment(sandbox, place)},
+            env={**({"MPLBACKEND": "Agg"} if notebook is not None else {}), **_environment(sandbox, place, mode)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=program.timeout_s,
@@ -207,7 +207,7 @@ def _probe_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def _environment(sandbox: Sandbox, place: Path) -> dict[str, str]:
+def _environment(sandbox: Sandbox, place: Path, mode: Mode) -> dict[str, str]:
     """The user's environment, in which the copy's modules are found before those of the user's tree."""
     copied = [str(place), str(place / "src")]
     given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
@@ -216,8 +216,9 @@ def _environment(sandbox: Sandbox, place: Path) -> dict[str, str]:
         inside = path == sandbox.root or sandbox.root in path.parents
         copied.append(str(place / path.relative_to(sandbox.root)) if inside else part)
     return {
-        **os.environ,
+        **{name: text for name, text in os.environ.items() if mode != "compile" or name != "TORCH_LOGS"},
         "PYTHONPATH": os.pathsep.join(copied),
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         "PYTHONDONTWRITEBYTECODE": "1",
+        **({"CUDA_VISIBLE_DEVICES": ""} if mode == "compile" else {}),
     }

@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 if __package__ in (None, ""):  # started by its path, from another environment
     sys.path[0] = str(HERE.parent)
 
+from perflint_probe.compilation import Compilation  # noqa: E402
 from perflint_probe.notebook import run_notebook  # noqa: E402
 from perflint_probe.profiling import Profiling  # noqa: E402
 from perflint_probe.recorder import Limit, Recorder, Stopped, after_import_of_torch  # noqa: E402
@@ -23,7 +24,7 @@ def main() -> int:
     """Run the script under a recorder. The exit code is the script's own."""
     parser = argparse.ArgumentParser(prog="perflint_probe", description=__doc__)
     parser.add_argument("--record", required=True, type=Path)
-    parser.add_argument("--mode", required=True, choices=["time", "count", "profile"])
+    parser.add_argument("--mode", required=True, choices=["time", "count", "profile", "compile"])
     parser.add_argument("--project", type=Path, help="the folder whose loaded modules are listed")
     parser.add_argument("--not-from", type=Path, help="a folder from which nothing should be loaded")
     parser.add_argument("--steps", type=int, default=20, help="how many steps torch's profiler records in a profile")
@@ -35,7 +36,9 @@ def main() -> int:
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     profiling = Profiling(options.project, options.steps) if options.mode == "profile" else None
-    recorder = Recorder(options.mode, profiling, Limit(options.max_steps, options.max_seconds))
+    limit = Limit(options.max_steps, options.max_seconds)
+    compiles = options.mode == "compile"
+    recorder = Compilation(options.project, True, limit) if compiles else Recorder(options.mode, profiling, limit)
     after_import_of_torch(recorder.install)
     sys.argv = [options.script, *options.args]
     sys.path[0] = str(Path(options.script).resolve().parent)

@@ -12,12 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perflint_probe.recorder import Limit
+
 _BREAKS = ("torch._dynamo.symbolic_convert.__graph_breaks", "torch._dynamo.convert_frame.__graph_breaks")
 _RECOMPILES = "torch._dynamo.guards.__recompiles"
 _AT = re.compile(r"in user code at (.+):(\d+)")
+_STACK = re.compile("User code traceback:|in the following user code:")
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
-_REASON = re.compile(r"Graph Break Reason: (.+)")
+_REASON = re.compile(r"Graph Break Reason: (?:Encountered graph break when.+\s+)?(.+)")
 _REGISTERED = re.compile(r"\bgb\d{4}\b", re.I)
+_GUARD = re.compile(r"- \d+/\d+: (.+?)(?:\s{2,}#|$)", re.M)
+"""What no longer holds of the compiled code."""
 _RECOMPILING = re.compile(r"Recompiling function (\S+) in (.+):(\d+)")
 
 Place = tuple[str, int, str]
@@ -27,12 +32,16 @@ Place = tuple[str, int, str]
 class Compilation:
     """Hears what torch logs. project: the folder whose lines count. eager: compile everything with backend "eager"."""
 
-    def __init__(self, project: "Path | None" = None, eager: bool = False) -> None:
+    def __init__(self, project: "Path | None" = None, eager: bool = False, limit: "Limit | None" = None) -> None:
         self._project = project.resolve() if project is not None else None
-        self._eager = eager
-        self._places: dict[tuple[str, int], tuple[Place, str, str]] = {}
-        self._breaks: Counter[tuple[Place, str, str]] = Counter()
-        self._recompiles: Counter[tuple[Place, str]] = Counter()
+        self._eager, self._limit = eager, limit
+        self._steps = 0
+        self._places: dict[tuple[str, int], Place] = {}
+        """Where in the project what torch says of a place belongs: the line that calls a library, say."""
+        self._reasons: dict[Place, tuple[str, str]] = {}
+        self._breaks: Counter[Place] = Counter()
+        self._guards: dict[Place, str] = {}
+        self._recompiles: Counter[Place] = Counter()
         self.calls = 0
         self._torch: Any = None
 
@@ -42,6 +51,10 @@ class Compilation:
         import torch._dynamo
 
         self._torch = torch
+        if self._limit is not None and self._limit.is_set:  # a hook may break a graph itself, so there is none without need
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            register_optimizer_step_post_hook(self._on_step)
         torch._logging._internal.set_logs(graph_breaks=True, recompiles=True)
         for name, hear in ((_BREAKS[0], self._hear_break), (_BREAKS[1], self._hear_break), (_RECOMPILES, self._hear_recompile)):
             logger = logging.getLogger(name)
@@ -61,16 +74,22 @@ class Compilation:
 
         return counted
 
+    def _on_step(self, *_: Any) -> None:
+        assert self._limit is not None
+        self._steps += 1
+        self._limit.check(self._steps)
+
     def _hear_break(self, message: str) -> None:
-        header, frames = _AT.search(message), _FRAME.findall(message)
+        header, frames = _AT.search(message), _FRAME.findall(_STACK.split(message, 1)[-1] if _STACK.search(message) else "")
         at = (header[1], int(header[2])) if header is not None else (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
         if frames or at not in self._places:
             place = self._innermost(frames) or self._innermost([(*at, "")])
             if place is None:
                 return
             reason, registered = _REASON.search(message), _REGISTERED.search(message)
-            what = reason[1] if reason is not None else message.partition("\n")[0]
-            self._places[at] = place, what, registered[0].lower() if registered is not None else ""
+            self._places[at] = place
+            if reason is not None:
+                self._reasons.setdefault(place, (reason[1], registered[0].lower() if registered is not None else ""))
         self._breaks[self._places[at]] += 1
 
     def _innermost(self, frames: "list[Any]") -> "Place | None":
@@ -78,7 +97,7 @@ class Compilation:
         for file, row, function in reversed(frames):
             path = self._relative(file)
             if path is not None:
-                return path, int(row), re.sub(r"^torch_dynamo_resume_in_(.+)_at_\d+$", r"\1", function)
+                return path, int(row), _named(function)
         return None
 
     def _relative(self, file: str) -> "str | None":
@@ -93,30 +112,38 @@ class Compilation:
         path = self._relative(found[2]) if found is not None else None
         if found is None or path is None:
             return
-        reasons = [line.strip("- ") for line in message.splitlines()[2:] if line.strip()]
-        reason = re.sub(r"^\d+/\d+: ", "", reasons[-1]) if reasons else ""
-        self._recompiles[(path, int(found[3]), found[1]), re.sub(r"#.*$", "", reason).strip()] += 1
+        place = path, int(found[3]), _named(found[1])
+        guard = _GUARD.search(message)
+        self._guards.setdefault(place, guard[1].strip() if guard is not None else "")
+        self._recompiles[place] += 1
 
-    def finish(self) -> dict[str, Any]:
-        """What was heard, fit for JSON; the script has ended."""
+    def finish(self, run_s: float = 0.0) -> dict[str, Any]:
+        """What was heard, fit for JSON; the script has ended after `run_s` seconds."""
         if self._torch is None:
             return {"mode": "compile", "torch": None}
         from torch._dynamo.utils import counters
 
         return {
             "mode": "compile",
+            "run_s": run_s,
             "torch": self._torch.__version__,
             "compile_calls": self.calls,
             "graphs": counters["stats"]["unique_graphs"],
             "graph_breaks": [
-                {"file": file, "line": row, "function": name, "reason": reason, "id": registered, "count": count}
-                for ((file, row, name), reason, registered), count in sorted(self._breaks.items())
+                {"file": place[0], "line": place[1], "function": place[2], "reason": reason, "id": registered, "count": count}
+                for place, count in sorted(self._breaks.items())
+                for reason, registered in [self._reasons.get(place, ("it is not said why", ""))]
             ],
             "recompiles": [
-                {"file": file, "line": row, "function": name, "reason": reason, "count": count}
-                for ((file, row, name), reason), count in sorted(self._recompiles.items())
+                {"file": place[0], "line": place[1], "function": place[2], "reason": self._guards[place], "count": count}
+                for place, count in sorted(self._recompiles.items())
             ],
         }
+
+
+def _named(function: str) -> str:
+    """The name of a function, also of what torch makes of its rest behind a graph break."""
+    return re.sub(r"^torch_dynamo_resume_in_(.+)_at_\d+$", r"\1", function)
 
 
 class _Handler(logging.Handler):

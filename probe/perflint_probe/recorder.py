@@ -42,6 +42,11 @@ class Limit:
         self._started = time.perf_counter()
         self.is_reached = False
 
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        return self._steps is not None or self._seconds is not None
+
     def check(self, steps: int) -> None:
         """Take note of how many steps have ended.
 

@@ -44,8 +44,8 @@ Or count where the compiled function is called.
 
 ## When it stays silent
 For floats, which torch stops to check after one more compilation; buffers; counters that wrap around; attributes that get a new
-value (`self.last = x`); lists that the function empties, or makes itself. Loops over a size, and texts as arguments, also
-compile anew when they change: whether they do is not in the source.
+value (`self.last = x`); lists that the function empties, or makes itself; where `allow_unspec_int_on_nn_module` is set. Loops
+over a size, and texts as arguments, also compile anew when they change: whether they do is not in the source.
 
 ## Fix safety
 There is no fix: a buffer is saved with the model, and a counter elsewhere counts other calls.
@@ -54,10 +54,25 @@ There is no fix: a buffer is saved with the model, and a counter elsewhere count
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Alternative, Code, Cost, Elements, Finding, Literal, Number, Sequence, Severity, path_of, rule
+from perflint.api import (
+    Alternative,
+    Code,
+    Cost,
+    Elements,
+    Finding,
+    Literal,
+    Number,
+    Sequence,
+    Severity,
+    any_layout,
+    path_of,
+    rule,
+)
 
 _GROWING = ("append", "extend", "insert")
 _SHRINKING = ("pop", "clear", "remove")
+_DYNAMIC = any_layout(rb"\ballow_unspec_int_on_nn_module = True")
+"""What makes torch take an integer of a module for a variable."""
 _DEPTH = 3
 """How many function borders a variable's values are followed across."""
 
@@ -71,7 +86,7 @@ _DEPTH = 3
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each counter and each list that is different at the next call."""
-    if code.compiled_by is None:
+    if code.compiled_by is None or code.facts.project.program_may_hold(code.source.path, _DYNAMIC):
         return
     again = "so torch compiles the function again at each call, and gives up after eight"
     for statement, path in _counted(code):
