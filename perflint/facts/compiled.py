@@ -9,6 +9,7 @@ runs compiled when a root reaches it through calls that are known, and nothing o
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,7 +23,6 @@ from perflint.facts.held_modules import modules
 from perflint.facts.inference import Inference
 from perflint.facts.names import canonical
 from perflint.facts.values import Alternative, ClassRef, External, FunctionRef, Instance
-from perflint.project.project import MAX_IMPORTERS
 from perflint.project.trace import Memo
 from perflint.source.renaming import renamed
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
@@ -52,7 +52,7 @@ _FALSE_WHEN_COMPILED: Final = words("is_scripting is_tracing is_torchdynamo_expo
 
 MAX_REACHED: Final = 600
 """How many functions one file's roots are followed into."""
-MAX_FILES_ABOVE: Final = 60
+MAX_FILES_ABOVE: Final = 150
 """Of how many files that lead to a file by their imports the roots are looked for."""
 
 
@@ -77,7 +77,10 @@ class Reach:
 
 
 class Compiled:
-    """The compiled functions of a project. named: patterns of qualified names, from the option `compiled`."""
+    """The compiled functions of a project.
+
+    named: qualified names of functions and classes, from the option `compiled`; one with `*` means the `forward` of classes.
+    """
 
     def __init__(self, inference: Inference, named: tuple[str, ...] = ()) -> None:
         self._inference, self._named = inference, named
@@ -129,16 +132,16 @@ class Compiled:
     def _find_above(self, path: str) -> tuple[str, ...] | None:
         project = self._inference.project
         near = (path, *sorted(project.importers(path)))
-        if not self._named and len(near) <= MAX_IMPORTERS and not any(project.program_holds(f, COMPILES) for f in near):
+        if not self._named and not any(project.program_holds(file, COMPILES) for file in near):
             return ()
         pending, seen = [path], {path}
         for file in pending:
             importers = project.importers(file)
-            pending += sorted(importers - seen) if len(importers) <= MAX_IMPORTERS else ()
+            pending += sorted(importers - seen)
             seen |= importers
             if len(pending) > MAX_FILES_ABOVE:
                 break
-        found = tuple(file for file in pending[:MAX_FILES_ABOVE] if self._named or project.holds(file, COMPILES))
+        found = tuple(f for f in pending[:MAX_FILES_ABOVE] if self._may_be_named(f) or project.holds(f, COMPILES))
         return found if found or len(pending) <= MAX_FILES_ABOVE else None
 
     def _reach(self, file: str) -> Reach:
@@ -194,11 +197,17 @@ class Compiled:
                 if forward is not None:
                     yield Root(forward, None), [forward]
         for qualname, scope in module.scopes.items():
-            if self._is_named(f"{module.name}.{qualname}") and not (scope.owner is not None and scope.name.startswith("__")):
+            if f"{module.name}.{qualname}" in self._named:
                 yield Root(scope, None), [scope]
 
     def _is_named(self, qualname: str) -> bool:
         return any(fnmatchcase(qualname, pattern) for pattern in self._named)
+
+    def _may_be_named(self, file: str) -> bool:
+        """Whether the option may name something in a file."""
+        module = self._inference.project.dotted_name(file)
+        literal = (re.split(r"[*?[]", pattern, maxsplit=1)[0] for pattern in self._named)
+        return any(module.startswith(text) or text.startswith(f"{module}.") for text in literal)
 
     def compiled_by(self, scope: Scope, call: ast.Call) -> ast.expr | None:
         """What a call of `torch.compile` compiles; None for any other call, and for one that makes a decorator."""

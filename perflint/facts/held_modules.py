@@ -54,13 +54,26 @@ def _opened(inference: Inference, alternative: Alternative, hops: int) -> Iterat
 def _followed(inference: Inference, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
     """What a name is bound to by a loop over a container, or what stands in one."""
     match node:
-        case ast.Name():
+        case ast.Name(id=name):
             for definition in flow_of(scope).reaching.get(node, frozenset()):
-                yield from _bound(inference, scope, definition, hops)
+                if definition.kind == "parameter":
+                    yield from _annotated(inference, scope, name)
+                else:
+                    yield from _bound(inference, scope, definition, hops)
         case ast.Subscript(value=container):
             yield from _held(inference, scope, container, (), hops)
         case ast.Call(func=ast.Name(id="next"), args=[iterated, *_]):
             yield from _held(inference, scope, iterated, (), hops)
+
+
+def _annotated(inference: Inference, scope: Scope, name: str) -> Iterator[Alternative]:
+    """What the annotation of a parameter names, if it is a class of the project."""
+    for parameter in scope.parameters:
+        if parameter.arg == name and parameter.annotation is not None:
+            text = ast.unparse(parameter.annotation).strip("'\"")
+            if text.isidentifier():
+                named = inference.module_name(scope.module, text, 2).alternatives
+                yield from (Instance(a.cls) for a in named if isinstance(a, ClassRef))
 
 
 def _bound(inference: Inference, scope: Scope, definition: Definition, hops: int) -> Iterator[Alternative]:

@@ -63,7 +63,7 @@ class Options:
     runtime: bool = False
     """Whether fixes may import `perflint_runtime`."""
     compiled: tuple[str, ...] = ()
-    """Qualified names of functions and classes that programs elsewhere compile; `*` stands for anything."""
+    """Qualified names of functions and classes that programs elsewhere compile; with `*` of classes only."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of single rules, by rule and name; what is not here has its default."""
 

@@ -92,8 +92,8 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "compiled": Setting(
         "names",
-        "Functions and classes that run compiled by `torch.compile` though nothing in the project shows it, by qualified name; "
-        "`*` stands for anything. What they call runs compiled, too.",
+        "Functions, and classes whose `forward` runs compiled by `torch.compile` though nothing in the project shows it, by "
+        "qualified name; with `*` classes only. What they call runs compiled, too.",
         '["package.models.*"]',
     ),
     "docs-url": Setting(

@@ -71,6 +71,7 @@ ROOTS = {
     ),
     "a result that nobody takes": (f"{NET}\nmodel = Net()\ntorch.compile(model)", set()),
     "one layer": (f"{NET}\nmodel = Net()\nmodel.block = torch.compile(model.block)", {"Block.forward", "helper"}),
+    "a parameter's class": (f"{NET}\n@torch.compile\ndef step(net: Net, x): return net(x)", {*ALL, "step"}),
     "nothing": (NET, set()),
 }
 
@@ -181,6 +182,8 @@ def test_roots_that_an_option_names() -> None:
         facts = Facts(program.project, compiled=(pattern,))
         found = {scope.qualname for scope in program.scopes() if facts.compiled.runs(scope)}
         assert found == ALL, pattern
+    facts = Facts(program.project, compiled=("main.helper",))
+    assert {scope.qualname for scope in program.scopes() if facts.compiled.runs(scope)} == {"helper"}
     facts = Facts(program.project, compiled=("other.*",))
     assert not any(facts.compiled.runs(scope) for scope in program.scopes())
 
