@@ -394,10 +394,8 @@ def rules(output_format: str, options: bool) -> int:
 def verify(**options: Any) -> int:
     """Run SCRIPT, which may be a notebook, as it is and fixed, in turn, and compare results and speed.
 
-    Both run in copies of the project, in fresh processes; your files stay as they are. ARGUMENTS behind `--` go to the
-    script. With --compile it runs once, on the CPU, and graph breaks and recompilations are joined with the findings there.
-    Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the program violates, 2 the script
-    fails or wrong usage.
+    Both run in copies of the project; your files stay as they are. ARGUMENTS behind `--` go to the script. Exit codes: 0 the
+    results are the same, 1 they differ, or an assumption is declared that the program violates, 2 a failure or wrong usage.
     """
     from perflint.verify.command import run_command
 

@@ -61,7 +61,7 @@ def main() -> int:
         return status
     sys.stdout.flush()
     record = recorder.finish(time.perf_counter() - started)
-    if options.keep is not None:
+    if options.keep is not None and isinstance(recorder, Recorder):
         recorder.keep(options.keep)
     record |= {
         "exit_status": status,
