@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
-from perflint.facts import classes
+from perflint.facts import classes, operations
 from perflint.facts.calls import is_module_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
@@ -87,13 +88,14 @@ class _Scan:
     def __init__(self, facts: Facts) -> None:
         self.facts, self.inference = facts, facts.inference
         self.scopes = 0
+        self.found: dict[Kind, Obligation] = {}
+        """The first obligation of each kind; one that is there is not looked for again."""
 
     def module(self, module: Module) -> Iterator[Obligation]:
-        found: dict[Kind, Obligation] = {}
         for scope in (module.top, *module.functions()):
             for obligation in self.scope(scope):
-                found.setdefault(obligation.kind, obligation)
-        yield from found.values()
+                self.found.setdefault(obligation.kind, obligation)
+        yield from self.found.values()
 
     def scope(self, scope: Scope) -> Iterator[Obligation]:
         self.scopes += 1
@@ -105,6 +107,12 @@ class _Scan:
         except SyntaxProblem:
             yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` cannot be parsed")
             return
+        yield from islice(self.changes(scope, flow), 0 if Kind.PLAIN_MODULES in self.found else 1)
+        for inner in flow.inner:
+            yield from self.scope(flow.inner_scope(inner))
+
+    def changes(self, scope: Scope, flow: Flow) -> Iterator[Obligation]:
+        """What a scope's own code changes."""
         for call in flow.calls:
             yield from self.call(scope, flow, call)
         for store in flow.stores:
@@ -114,8 +122,6 @@ class _Scan:
                 for target in node.targets:
                     if isinstance(target, (ast.Attribute, ast.Subscript)) and self.is_network(scope, flow, target.value):
                         yield self.changed(scope, target)
-        for inner in flow.inner:
-            yield from self.scope(flow.inner_scope(inner))
 
     def changed(self, scope: Scope, target: ast.expr) -> Obligation:
         path = scope.module.source.path
@@ -123,14 +129,22 @@ class _Scan:
 
     def call(self, scope: Scope, flow: Flow, call: ast.Call) -> Iterator[Obligation]:
         func = call.func
+        is_method = isinstance(func, ast.Attribute) and not classes.is_super_call(func.value)
+        if isinstance(func, ast.Attribute) and _is_of_tensors(func.attr):
+            return
         given = [*call.args, *(k.value for k in call.keywords)]
-        if isinstance(func, ast.Attribute) and not classes.is_super_call(func.value):
-            if func.attr not in _METHODS and self.is_network(scope, flow, func.value) and not self.is_own(scope, func.value):
+        may_get = [g for g in given if isinstance(g, _MAY_BE_NETWORK)]
+        filling = isinstance(func, ast.Attribute) and func.attr in (*_FILLING, "apply")
+        leaves = not may_get or self.leaves_as_is(scope, flow, call)
+        if leaves and may_get and not filling and self.inference.value(scope, func).may_be(FunctionRef):
+            return  # looked at where it stands, whatever its receiver is
+        if isinstance(func, ast.Attribute) and is_method and func.attr not in _METHODS:
+            if self.is_network(scope, flow, func.value) and not self.is_own(scope, func.value):
                 yield from self.method(scope, flow, call, func, given)
                 return
-        networks = [g for g in given if self.is_network(scope, flow, g)]
-        if networks and not self.leaves_as_is(scope, flow, call):
-            words = f"`{ast.unparse(func)}` gets `{ast.unparse(networks[0])}` in {scope.module.name}, and may change it"
+        network = None if leaves else next((g for g in may_get if self.is_network(scope, flow, g)), None)
+        if network is not None:
+            words = f"`{ast.unparse(func)}` gets `{ast.unparse(network)}` in {scope.module.name}, and may change it"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
 
     def method(
@@ -245,9 +259,7 @@ class _Scan:
 
     def is_network(self, scope: Scope, flow: Flow, node: ast.expr, depth: int = 4) -> bool:
         """Whether an expression may be a network, a part of one or the class of one."""
-        if depth == 0 or not isinstance(
-            node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Starred, ast.List, ast.Tuple)
-        ):
+        if depth == 0 or not isinstance(node, _MAY_BE_NETWORK):
             return False
         if isinstance(node, (ast.List, ast.Tuple)):
             return any(self.is_network(scope, flow, part, depth - 1) for part in node.elts)
@@ -287,6 +299,7 @@ class _Scan:
         return False
 
 
+_MAY_BE_NETWORK: Final = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Starred, ast.List, ast.Tuple)
 _TENSOR_FILLS: Final = words(
     "fill_ zero_ normal_ uniform_ copy_ mul_ add_ size dim numel items keys values startswith endswith sqrt find lower split"
 )
@@ -296,6 +309,12 @@ _NO_PART: Final = words(
     __len__
     """
 )
+
+
+def _is_of_tensors(method: str) -> bool:
+    """Whether nothing but tensors has a method of a name: it is none of a network, and gets none."""
+    row = operations.method(method)
+    return row is not None and row.telling and method not in _METHODS | _FILLING | _COLLECTING
 
 
 def _has_no_layers(alternative: Alternative) -> bool:
