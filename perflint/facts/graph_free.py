@@ -63,8 +63,9 @@ def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterat
     targets = facts.loops.targets(scope, call)
     yield from needs_graph(facts, scope, call)
     path = scope.module.source.path
-    yield from feared(facts.project, path, *OTHER_NETWORK)
-    yield from surgery(facts, path)
+    fears = [*feared(facts.project, path, *OTHER_NETWORK)]
+    yield from fears
+    yield from surgery(facts, path, fears)
     callee = facts.inference.value(scope, call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(facts.inference, a))):
         yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")

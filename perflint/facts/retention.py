@@ -100,8 +100,9 @@ class _Proof:
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
         path = scope.module.source.path
-        yield from feared(self.facts.project, path, *OTHER_NETWORK)
-        yield from surgery(self.facts, path)
+        fears = [*feared(self.facts.project, path, *OTHER_NETWORK)]
+        yield from fears
+        yield from surgery(self.facts, path, fears)
         for call in calls:
             yield from self.call(scope, call)
 

@@ -6,7 +6,8 @@ All that gets a network or sets a part of one counts, in any file of the program
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -72,16 +73,33 @@ _OPTIONS: Final = (
 )
 
 
-def surgery(facts: Facts, path: str) -> Iterator[Obligation]:
-    """What the program of a file does to networks from outside, or to what torch and its own classes offer."""
+def surgery(facts: Facts, path: str, found: Iterable[Obligation] = ()) -> Iterator[Obligation]:
+    """What the program of a file does to networks from outside, or to what torch and its own classes offer.
+
+    found: what speaks against the program already. If networks are changed as it is, nobody looks for a further change.
+    """
     members = facts.project.members(path)
-    if members is None:
+    changed = any(obligation.kind is Kind.PLAIN_MODULES for obligation in found)
+    if members is None and not changed:
         yield Obligation(Kind.PLAIN_MODULES, "the program is too large to be looked through for changes of its networks")
-        return
-    for file in members:
+    for file in members or ():
         module = facts.project.module(file)
         if module is not None:
-            yield from facts.surgery.get(file, lambda module=module: [*_Scan(facts).module(module)])  # type: ignore[misc]
+            scan = partial(_unparsed if changed else _Scan(facts).module, module)
+            yield from facts.surgery.get((file, changed), lambda scan=scan: [*scan()])  # type: ignore[misc]
+
+
+def _unparsed(module: Module) -> Iterator[Obligation]:
+    for scope in (module.top, *module.functions()):
+        try:
+            _ = scope.node
+        except SyntaxProblem:
+            yield _not_parsed(scope)
+            return
+
+
+def _not_parsed(scope: Scope) -> Obligation:
+    return Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` cannot be parsed")
 
 
 class _Scan:
@@ -105,7 +123,7 @@ class _Scan:
         try:
             flow = flow_of(scope)
         except SyntaxProblem:
-            yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` cannot be parsed")
+            yield _not_parsed(scope)
             return
         yield from islice(self.changes(scope, flow), 0 if Kind.PLAIN_MODULES in self.found else 1)
         for inner in flow.inner:

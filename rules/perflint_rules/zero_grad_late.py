@@ -170,8 +170,9 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
         yield Obligation(Kind.GRADIENT, "the function reads gradients")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, READS_GRADIENTS):
         yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
-    yield from code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)
-    yield from surgery(code.facts, code.source.path)
+    fears = [*code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)]
+    yield from fears
+    yield from surgery(code.facts, code.source.path, fears)
     if suspends(flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function is suspended in between, and others may read gradients")
     for block in flow.block[zero].ancestry():
