@@ -19,7 +19,7 @@ inputs, targets = torch.rand(100, 4), torch.rand(100)
 for indices in torch.randperm(len(inputs)).split(32):
     x, y = inputs[indices], targets[indices]
 ```
-or `perflint_runtime.TensorLoader`, which keeps the sampler's order.
+or `perflint_runtime.BatchedTensorLoader`, which takes each batch out of the tensors in one indexing.
 
 ## When it stays silent
 For other datasets, with a `collate_fn` or workers, and for batches of one.

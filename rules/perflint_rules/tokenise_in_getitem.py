@@ -26,7 +26,7 @@ class Texts(Dataset):
     def __getitem__(self, index):
         return self.tokens[index]
 ```
-or `perflint_runtime.FeatureCache`, which keeps what is made first.
+or `Dataset.map(..., batched=True)` of Hugging Face's datasets, which keeps what it made on disk.
 
 ## When it stays silent
 Under a condition (a cache), where the code that makes a sample draws random numbers (the text may be another one each time),
