@@ -7,18 +7,14 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
-from perflint.interface import CLEAN, ERROR, FORMATS, INTERRUPTED
+from perflint.interface import CLEAN, ERROR, INTERRUPTED
 from perflint.interrupts import noted
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from perflint.options import RULES, assume, colour, limits, rule_names, shared
 
 
 def main() -> NoReturn:
@@ -101,58 +97,6 @@ def cli() -> None:
         raise click.ClickException("the working directory does not exist any more; change to another one") from None
 
 
-def _rule_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What completes a list of rules, or the name of one."""
-    from perflint.completion import names
-
-    return names(incomplete, groups=isinstance(parameter, click.Option))
-
-
-_RULES: dict[str, Any] = {"metavar": "A,B", "multiple": True, "shell_complete": _rule_names}
-"""What options have in common that take rules and groups."""
-
-
-def _set_colour(ctx: click.Context, _: click.Parameter, choice: str) -> None:
-    from perflint.report.terminal import wants_colour
-
-    ctx.color = wants_colour(choice)
-
-
-_colour = click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    expose_value=False,
-    callback=_set_colour,
-    help="Print in colours; `auto` does on a terminal, as FORCE_COLOR and NO_COLOR say.",
-)
-
-
-_assume = click.option(
-    "--assume",
-    help="Apply fixes that rest on these assumptions about the project; `ordinary` is a set of them.",
-    metavar="A,B",
-    multiple=True,
-)
-
-
-def _limits(command: Command) -> Command:
-    """The options of `verify` and `profile` that end a run."""
-    options = [
-        click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Stop each run after N optimizer steps."),
-        click.option(
-            "--max-seconds",
-            type=click.FloatRange(0, min_open=True),
-            metavar="SECONDS",
-            help="Stop the first run with the optimizer step that ends after so long, and the others after as many steps.",
-        ),
-        click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 class _OfScript(click.Command):
     """A command with a script, whose own options are easily taken for those of the command."""
 
@@ -164,70 +108,8 @@ class _OfScript(click.Command):
             raise click.UsageError(hint, ctx) from None
 
 
-def _shared(command: Command) -> Command:
-    """The options of `check` and `fix`."""
-    options = [
-        click.argument("paths", nargs=-1),
-        click.option(
-            "--select",
-            help="Run these rules or groups only; `all` is every rule.",
-            metavar="A,B",
-            multiple=True,
-            shell_complete=_rule_names,
-        ),
-        click.option(
-            "--extend-select", help="Run these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
-        ),
-        click.option(
-            "--ignore", help="Leave these rules or groups out.", metavar="A,B", multiple=True, shell_complete=_rule_names
-        ),
-        click.option(
-            "--unsafe-fixes/--no-unsafe-fixes",
-            default=None,
-            help="Apply unsafe fixes, too.",
-        ),
-        _assume,
-        click.option("--diff", is_flag=True, help="Print the fixes as a patch; write nothing."),
-        click.option("--output-format", type=click.Choice(FORMATS), help="How findings are printed.  [default: grouped]"),
-        click.option("--output-file", "-o", type=click.Path(dir_okay=False), help="Write the report to a file."),
-        click.option("--statistics", is_flag=True, help="Print how many findings each rule has, by what can be fixed."),
-        click.option("--exit-zero", "-e", is_flag=True, help="Exit with 0 even if there are findings."),
-        click.option("--config", metavar="FILE", help="Use this pyproject.toml or perflint.toml for all files."),
-        click.option("--isolated", is_flag=True, help="Read no configuration file."),
-        click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime."),
-        click.option(
-            "--baseline",
-            type=click.Path(dir_okay=False),
-            metavar="FILE",
-            help="Leave out the findings that this file holds.",
-        ),
-        click.option("--no-baseline", is_flag=True, help="Report the findings of the configured baseline, too."),
-        click.option("--exclude", help="Leave out paths that match, besides the defaults.", metavar="PATTERN", multiple=True),
-        click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if PATHS names them, as hooks do."),
-        click.option("--respect-gitignore/--no-respect-gitignore", default=None, help="Leave out what .gitignore names."),
-        click.option("--stdin-filename", metavar="NAME", help="The name of the file that comes from standard input (`-`)."),
-        click.option("--show-files", is_flag=True, help="Print the files that would be checked, and stop."),
-        click.option("--no-cache", is_flag=True, envvar="PERFLINT_NO_CACHE", help="Check every file anew; remember nothing."),
-        click.option(
-            "--cache-dir",
-            type=click.Path(file_okay=False),
-            envvar="PERFLINT_CACHE_DIR",
-            help="Where results are remembered.  [default: .perflint_cache in the project]",
-        ),
-        click.option(
-            "--jobs", "-j", type=click.IntRange(1), metavar="N", help="Run in up to N processes.  [default: the cores at hand]"
-        ),
-        click.option("--executor", metavar="NAME", help="Run on a cluster: dask:ADDRESS, or an executor, as MODULE:NAME."),
-        click.option("--quiet", "-q", is_flag=True, help="Print findings only, no summary."),
-        _colour,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @cli.command()
-@_shared
+@shared
 @click.option("--watch", "-w", is_flag=True, help="Check again whenever a file changes.")
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
 @click.option(
@@ -259,7 +141,7 @@ def check(fixes: bool, fail_on: str, add_ignores: bool, watch: bool, **options: 
 
 
 @cli.command()
-@_shared
+@shared
 @click.option("--interactive", "-i", is_flag=True, help="Show each fix, and ask before it is applied.")
 def fix(**options: Any) -> int:
     """Rewrite what is slow in PATHS.
@@ -317,9 +199,9 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
 
 
 @cli.command()
-@click.argument("rule", shell_complete=_rule_names)
+@click.argument("rule", shell_complete=rule_names)
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@_colour
+@colour
 def explain(rule: str, output_format: str) -> int:
     """Print the page of a RULE, or of an assumption.
 
@@ -370,12 +252,10 @@ def rules(output_format: str, options: bool) -> int:
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--unsafe-fixes", is_flag=True, help="Apply unsafe fixes, too.")
-@click.option("--select", help="Fix these rules or groups only.", **_RULES)
-@click.option(
-    "--extend-select", help="Fix these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
-)
-@click.option("--ignore", help="Leave these rules or groups out.", **_RULES)
-@_assume
+@click.option("--select", help="Fix these rules or groups only.", **RULES)
+@click.option("--extend-select", help="Fix these rules or groups too.", **RULES)
+@click.option("--ignore", help="Leave these rules or groups out.", **RULES)
+@assume
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--against", type=click.Path(exists=True, file_okay=False), help="Compare with this folder, not with the fixes.")
 @click.option("--before", metavar="REV", help="Compare git's version REV with the present one, not with the fixes.")
@@ -389,7 +269,7 @@ def rules(output_format: str, options: bool) -> int:
 @click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
 @click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
 @click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@_limits
+@limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def verify(**options: Any) -> int:
     """Run SCRIPT, which may be a notebook, as it is and fixed, in turn, and compare results and speed.
@@ -405,11 +285,9 @@ def verify(**options: Any) -> int:
 @cli.command(cls=_OfScript)
 @click.argument("script", type=click.Path(exists=True, dir_okay=False))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--select", help="Look for these rules or groups only.", **_RULES)
-@click.option(
-    "--extend-select", help="Look for these rules or groups too.", metavar="A,B", multiple=True, shell_complete=_rule_names
-)
-@click.option("--ignore", help="Leave these rules or groups out.", **_RULES)
+@click.option("--select", help="Look for these rules or groups only.", **RULES)
+@click.option("--extend-select", help="Look for these rules or groups too.", **RULES)
+@click.option("--ignore", help="Leave these rules or groups out.", **RULES)
 @click.option("--assume", help="Take these assumptions about the project for declared.", metavar="A,B", multiple=True)
 @click.option("--confirm", is_flag=True, help="Print which assumptions held, as a line for the configuration.")
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
@@ -419,7 +297,7 @@ def verify(**options: Any) -> int:
 @click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
 @click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
 @click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@_limits
+@limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def profile(**options: Any) -> int:
     """Run SCRIPT, which may be a notebook, and rank its lines, and the findings at them, by what they cost.

@@ -127,7 +127,7 @@ print(*sys.modules)
 """
 
 
-ALWAYS = {"perflint", "perflint.cli", "perflint.interface", "perflint.interrupts"}
+ALWAYS = {"perflint", "perflint.cli", "perflint.interface", "perflint.interrupts", "perflint.options"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"]])
