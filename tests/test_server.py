@@ -426,3 +426,68 @@ def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path, monk
     assert run.exit_code == 2
     (line,) = run.stderr.splitlines()
     assert "extra `server`" in line
+
+
+def test_the_cells_of_a_notebook_are_checked_as_one_file(tmp_path: Path) -> None:
+    (tmp_path / "perflint.toml").write_text("")
+    address = (tmp_path / "a.ipynb").as_uri()
+    cells = {
+        "text": ("markdown", "# With torch.no_grad: words\n"),
+        "imports": ("python", "%matplotlib inline\nimport torch\ny = '\u2028'"),
+        "work": ("python", "x = torch.ones(2)\nwith open('😀'), torch.no_grad:\n    x += 1"),
+        "again": ("python", "!ls\nwith torch.no_grad:\n    x += 1"),
+    }
+    uris = {name: f"vscode-notebook-cell:{address}#{name}" for name in cells}
+    kinds = {"markdown": types.NotebookCellKind.Markup, "python": types.NotebookCellKind.Code}
+
+    async def scenario() -> None:
+        async with editing(tmp_path) as editor:
+            listed = [types.NotebookCell(kinds[language], uris[name]) for name, (language, _) in cells.items()]
+            notebook = types.NotebookDocument(address, "jupyter-notebook", 1, listed)
+            items = [types.TextDocumentItem(uris[name], language, 1, text) for name, (language, text) in cells.items()]
+            editor.client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, items))
+            (found,) = await editor.findings(uris["work"])
+            assert found.range == types.Range(types.Position(1, 17), types.Position(1, 30))
+            assert [d.range.start for d in await editor.findings(uris["again"])] == [types.Position(1, 5)]
+            assert await editor.findings(uris["imports"]) == []
+            assert uris["text"] not in editor.shown
+            fix, silence = await editor.actions(uris["work"], found.range, ["quickfix"])
+            assert fix.edit is not None
+            assert fix.edit.document_changes is not None
+            (change,) = fix.edit.document_changes
+            assert isinstance(change, types.TextDocumentEdit)
+            assert change.text_document.uri == uris["work"]
+            text = cells["work"][1]
+            assert applied(text, fix.edit) == text.replace("no_grad:", "no_grad():")
+            assert silence.edit is not None
+            assert f"# perflint: ignore[{RULE}]" in applied(text, silence.edit)
+            shown = await editor.hover(uris["again"], types.Position(1, 8))
+            assert shown is not None
+            assert f"# {RULE}" in shown
+            assert await editor.hover(uris["imports"], types.Position(1, 8)) is None
+            (action,) = await editor.actions(uris["again"], found.range, ["source.fixAll"])
+            action = await editor.client.code_action_resolve_async(action)
+            assert action.edit is not None
+            assert action.edit.document_changes is not None
+            assert len(action.edit.document_changes) == 2
+
+            typed = types.TextDocumentContentChangePartial(types.Range(types.Position(1, 30), types.Position(1, 30)), "()")
+            content = types.NotebookDocumentCellContentChanges(types.VersionedTextDocumentIdentifier(2, uris["work"]), [typed])
+            gone = types.NotebookCellArrayChange(start=3, delete_count=1, cells=[])
+            structure = types.NotebookDocumentCellChangeStructure(gone, [], [types.TextDocumentIdentifier(uris["again"])])
+            event = types.NotebookDocumentChangeEvent(
+                cells=types.NotebookDocumentCellChanges(structure=structure, text_content=[content])
+            )
+            editor.client.notebook_document_did_change(
+                types.DidChangeNotebookDocumentParams(types.VersionedNotebookDocumentIdentifier(2, address), event)
+            )
+            assert await editor.findings(uris["work"], 2) == []
+            assert editor.shown[uris["again"]].diagnostics == ()
+            closed = [types.TextDocumentIdentifier(uri) for uri in uris.values()]
+            editor.client.notebook_document_did_close(
+                types.DidCloseNotebookDocumentParams(types.NotebookDocumentIdentifier(address), closed)
+            )
+            await editor.until(lambda: editor.shown[uris["work"]].version is None)
+            assert editor.messages == []
+
+    act(scenario)

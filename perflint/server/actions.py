@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lsprotocol import types
 
-from perflint.fix.differences import differences
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Permission
 from perflint.rule.suppress import with_ignores
 from perflint.server.diagnostics import SOURCE, diagnostic
+from perflint.server.documents import Part
+from perflint.server.notebooks import sources_of
 from perflint.server.positions import Positions
 from perflint.source.source import Source
 
@@ -20,29 +21,30 @@ KINDS: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, FIX_AL
 
 @dataclass(frozen=True)
 class Text:
-    """A text of a document, and how an editor is told to change it.
+    """A text of a document, the places in its parts, and how an editor is told to change them.
 
     docs_url: where the documentation is served, if it is. is_versioned: whether the editor takes edits of a certain version of
     a document.
     """
 
-    uri: str
-    version: int | None
     source: Source
-    positions: Positions
+    places: Mapping[Part, Positions]
     docs_url: str | None
     is_versioned: bool
 
     def edit(self, after: bytes) -> types.WorkspaceEdit:
         """The edit that makes another text of it, given as `Source.raw`."""
-        edits = [
-            types.TextEdit(self.positions.range(edit.start, edit.end), edit.content)
-            for edit in differences(self.source.raw, after)
-        ]
+        texts: Mapping[int | None, bytes] = sources_of(after) if self.source.cells is not None else {None: after}
+        edits = {part: positions.edits(texts[part.cell]) for part, positions in self.places.items() if part.cell in texts}
+        edits = {part: found for part, found in edits.items() if found}
         if not self.is_versioned:
-            return types.WorkspaceEdit(changes={self.uri: edits})
-        document = types.OptionalVersionedTextDocumentIdentifier(self.uri, self.version)
-        return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(document, list(edits))])
+            return types.WorkspaceEdit(changes={part.uri: found for part, found in edits.items()})
+        return types.WorkspaceEdit(
+            document_changes=[
+                types.TextDocumentEdit(types.OptionalVersionedTextDocumentIdentifier(part.uri, part.version), list(found))
+                for part, found in edits.items()
+            ]
+        )
 
 
 def wants(only: Sequence[types.CodeActionKind | str] | None, kind: str) -> bool:
@@ -53,25 +55,26 @@ def wants(only: Sequence[types.CodeActionKind | str] | None, kind: str) -> bool:
     return any(not wanted or f"{kind}.".startswith(f"{wanted}.") for wanted in asked)
 
 
-def concerned(findings: Sequence[Finding], text: Text, params: types.CodeActionParams) -> list[Finding]:
+def concerned(findings: Sequence[Finding], positions: Positions, params: types.CodeActionParams) -> list[Finding]:
     """The findings at the place that an editor asks about, or among the diagnostics that it names."""
-    start, end = text.positions.offset(params.range.start), text.positions.offset(params.range.end)
+    start, end = positions.offset(params.range.start), positions.offset(params.range.end)
     named = [(d.code, d.range) for d in params.context.diagnostics if d.source == SOURCE]
     return [
         finding
         for finding in findings
         if (finding.start <= end and start <= finding.end)
-        or (finding.rule, text.positions.range(finding.start, finding.end)) in named
+        or (finding.rule, positions.range(finding.start, finding.end)) in named
     ]
 
 
 def quick_fixes(
     findings: Sequence[Finding],
     text: Text,
+    positions: Positions,
     permission: Permission,
     fixed: Callable[[Finding], bytes | None],
 ) -> Iterator[types.CodeAction]:
-    """A fix for each finding that has one, and then a suppression for each.
+    """A fix for each finding of a part that has one, and then a suppression for each.
 
     permission: what is applied without asking; such fixes are preferred. fixed: gives the text after a fix, if that holds.
     """
@@ -81,7 +84,7 @@ def quick_fixes(
             yield types.CodeAction(
                 title=f"perflint ({finding.rule}): {_title(finding.fix)}",
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[diagnostic(finding, text.positions, text.docs_url)],
+                diagnostics=[diagnostic(finding, positions, text.docs_url)],
                 is_preferred=permission.covers(finding.fix),
                 edit=text.edit(after),
             )
@@ -91,7 +94,7 @@ def quick_fixes(
             yield types.CodeAction(
                 title=f"perflint ({finding.rule}): ignore on this line",
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[diagnostic(finding, text.positions, text.docs_url)],
+                diagnostics=[diagnostic(finding, positions, text.docs_url)],
                 edit=text.edit(with_ignores(text.source, [finding])),
             )
 

@@ -8,6 +8,7 @@ from perflint.report.links import rule_url
 from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.run.outcome import Checked
+from perflint.server.documents import Part
 from perflint.server.positions import Positions
 
 SOURCE = "perflint"
@@ -18,9 +19,12 @@ _SEVERITIES = {
 }
 
 
-def diagnostics(checked: Checked, positions: Positions, docs_url: str | None) -> list[types.Diagnostic]:
-    """A diagnostic for each finding, in their order."""
-    return [diagnostic(finding, positions, docs_url) for finding in checked.findings]
+def findings_in(part: Part, checked: Checked) -> list[Finding]:
+    """The findings of a document that are in a part of it."""
+    source = checked.source
+    if part.cell is None or source is None:
+        return checked.findings
+    return [finding for finding in checked.findings if source.position(finding.start).cell == part.cell]
 
 
 def diagnostic(finding: Finding, positions: Positions, docs_url: str | None) -> types.Diagnostic:

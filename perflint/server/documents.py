@@ -19,14 +19,32 @@ UNTITLED = os.path.join(os.sep, "untitled")
 
 
 @dataclass(frozen=True)
+class Part:
+    """What an editor shows as one text: a file, or a cell of a notebook, whose number is its place among all cells, from 1."""
+
+    uri: str
+    version: int | None
+    text: str
+    cell: int | None = None
+
+
+@dataclass(frozen=True)
 class Document:
-    """A version of an open text. is_edited: whether it differs from what was opened or saved."""
+    """A version of an open file.
+
+    text: of a notebook, what its file would hold. is_edited: whether it differs from what was opened or saved.
+    """
 
     uri: str
     path: str
-    version: int | None
     text: str
+    parts: tuple[Part, ...]
     is_edited: bool = False
+
+
+def whole(uri: str, path: str, version: int | None, text: str, *, is_edited: bool = False) -> Document:
+    """A file that is shown as one text."""
+    return Document(uri, path, text, (Part(uri, version, text),), is_edited)
 
 
 def path_of(item: types.TextDocumentItem) -> str | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from perflint.fix.fixer import Choose, every, fix_text, where
+from perflint.fix.fixer import Choose, every, fix_text, where, writer
 from perflint.project.config import ConfigError
 from perflint.project.discover import Found, PathError, is_left_out
 from perflint.project.folders import Folders
@@ -19,6 +19,7 @@ from perflint.run.outcome import Checked
 from perflint.run.result import Result
 from perflint.run.run import Run
 from perflint.run.watch import Stamps, Watched, stamps
+from perflint.source.cells import CannotWriteBack
 from perflint.source.source import Source, as_bytes
 
 ANY_FIX = Permission(unsafe=True)
@@ -152,12 +153,12 @@ class Folder:
             if other not in project.left_out and project.texts.get(other) != data:
                 project.texts[other] = data
                 project.run.text(other, data, project.found)
-        return self._checked(project, path, self._texts[path])
+        return self._checked(project, path)
 
-    def _checked(self, project: _Project, path: str, data: bytes) -> Checked:
+    def _checked(self, project: _Project, path: str) -> Checked:
         session = project.run.session(path, project.found)
-        session.project.read(path)
-        return check_bytes(session, path, path, data, always_parse=True, counts_waits=False)
+        text = session.project.read(path)
+        return check_bytes(session, path, path, text or b"", always_parse=True, counts_waits=False)
 
     def _fix(self, path: str, permission: Permission, choose: Choose) -> bytes | None:
         self.check(path)
@@ -167,15 +168,18 @@ class Folder:
         source = checked.source
 
         def check(raw: bytes) -> tuple[Source | None, list[Finding]]:
-            data = source.encode(raw)
-            project.run.text(path, data, project.found)
-            found = self._checked(project, path, data)
+            try:
+                project.run.text(path, with_text(raw), project.found)
+            except CannotWriteBack:
+                return None, []
+            found = self._checked(project, path)
             return found.source, found.findings
 
         try:
+            with_text = writer(source, self._texts[path])
             fixed = fix_text(source, checked.findings, check, permission, choose)
             return fixed.raw if fixed.applied else None
-        except UnicodeEncodeError:
+        except (CannotWriteBack, UnicodeEncodeError):
             return None
         finally:
             project.run.text(path, self._texts[path], project.found)

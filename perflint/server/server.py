@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,16 +22,16 @@ from pygls.capabilities import get_capability
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
-from perflint.rule.finding import Finding
 from perflint.rule.registry import all_rules
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Checked
 from perflint.server import actions
-from perflint.server.diagnostics import diagnostics
-from perflint.server.documents import Document, folder_of, path_of
+from perflint.server.diagnostics import diagnostic, findings_in
+from perflint.server.documents import Document, Part, folder_of, path_of, whole
 from perflint.server.folder import Folder
 from perflint.server.hover import hover
-from perflint.server.positions import Positions
+from perflint.server.notebooks import SYNC, as_document, changed
+from perflint.server.positions import Positions, positions_of
 from perflint.source.source import Source
 
 DEBOUNCE_S = 0.05
@@ -43,7 +44,7 @@ STACK_BYTES = 16 * 1024 * 1024
 """Of the working thread: parsers recurse on the stack, and threads get 512 KiB on some systems."""
 
 INVALID_SYNTAX = "invalid-syntax"
-WATCHED = ("**/*.py", "**/pyproject.toml", "**/perflint.toml", "**/.gitignore", "**/setup.cfg", "**/*requirements*.txt")
+WATCHED = ("**/*.py", "**/*.ipynb", "**/pyproject.toml", "**/perflint.toml", "**/.gitignore", "**/*requirements*.txt")
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -54,9 +55,16 @@ class Server:
 
     def __init__(self) -> None:
         self.protocol = LanguageServer(
-            "perflint", version("perflint-torch"), text_document_sync_kind=types.TextDocumentSyncKind.Full
+            "perflint",
+            version("perflint-torch"),
+            text_document_sync_kind=types.TextDocumentSyncKind.Full,
+            notebook_document_sync=SYNC,
         )
         self._documents: dict[str, Document] = {}
+        self._owners: dict[str, str] = {}
+        """The documents that texts are parts of."""
+        self._cells: dict[str, dict[str, types.TextDocumentItem]] = {}
+        """The texts of the cells of each notebook."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._folders: dict[tuple[str, bool], Folder] = {}
         self._shown: dict[str, tuple[int | None, list[types.Diagnostic]]] = {}
@@ -86,6 +94,10 @@ class Server:
         feature(types.TEXT_DOCUMENT_DID_CHANGE)(partial(Server._changed, self))
         feature(types.TEXT_DOCUMENT_DID_SAVE)(partial(Server._saved, self))
         feature(types.TEXT_DOCUMENT_DID_CLOSE)(partial(Server._closed, self))
+        feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)(partial(Server._notebook_opened, self))
+        feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)(partial(Server._notebook_changed, self))
+        feature(types.NOTEBOOK_DOCUMENT_DID_SAVE)(partial(Server._notebook_saved, self))
+        feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)(partial(Server._notebook_closed, self))
         feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(partial(Server._changed_on_disk, self))
         feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(partial(Server._changed_on_disk, self))
         feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)(partial(Server._changed_folders, self))
@@ -112,29 +124,72 @@ class Server:
         item = params.text_document
         path = path_of(item)
         if path is not None:
-            self._documents[item.uri] = Document(item.uri, path, item.version, item.text)
-            self._look_at_disk()
-            self._schedule(item.uri, 0)
+            self._open(whole(item.uri, path, item.version, item.text))
 
     def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        uri = params.text_document.uri
+        uri, version = params.text_document.uri, params.text_document.version
         document = self._documents.get(uri)
-        if document is None:
-            return
-        text = self.protocol.workspace.get_text_document(uri).source
-        self._documents[uri] = replace(document, version=params.text_document.version, text=text, is_edited=True)
-        self._schedule(uri, DEBOUNCE_S)
-        self._schedule_others(uri)
+        if document is not None:
+            text = self.protocol.workspace.get_text_document(uri).source
+            self._change(whole(uri, document.path, version, text, is_edited=True))
 
     def _saved(self, params: types.DidSaveTextDocumentParams) -> None:
-        uri = params.text_document.uri
+        self._save(params.text_document.uri)
+
+    def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
+        self._close(params.text_document.uri)
+
+    def _notebook_opened(self, params: types.DidOpenNotebookDocumentParams) -> None:
+        uri = params.notebook_document.uri
+        path = to_fs_path(uri)
+        if path is not None:
+            self._cells[uri] = {item.uri: item for item in params.cell_text_documents}
+            cells = params.notebook_document.cells
+            self._open(as_document(uri, os.path.abspath(path), cells, self._cells[uri], is_edited=False))
+
+    def _notebook_changed(self, params: types.DidChangeNotebookDocumentParams) -> None:
+        uri = params.notebook_document.uri
+        document, notebook = self._documents.get(uri), self.protocol.workspace.get_notebook_document(notebook_uri=uri)
+        if document is None or notebook is None:
+            return
+        texts, change = self._cells[uri], params.change.cells
+        if change is not None and change.structure is not None:
+            texts |= {item.uri: item for item in change.structure.did_open or ()}
+        for content in change.text_content or () if change is not None else ():
+            about = content.document
+            if about.uri in texts:
+                encoding = self.protocol.workspace.position_encoding
+                texts[about.uri] = changed(texts[about.uri], about.version, content.changes, encoding)
+        self._change(as_document(uri, document.path, notebook.cells, texts, is_edited=True))
+
+    def _notebook_saved(self, params: types.DidSaveNotebookDocumentParams) -> None:
+        self._save(params.notebook_document.uri)
+
+    def _notebook_closed(self, params: types.DidCloseNotebookDocumentParams) -> None:
+        self._cells.pop(params.notebook_document.uri, None)
+        self._close(params.notebook_document.uri)
+
+    def _open(self, document: Document) -> None:
+        self._documents[document.uri] = document
+        self._owners |= {part.uri: document.uri for part in document.parts}
+        self._look_at_disk()
+        self._schedule(document.uri, 0)
+
+    def _change(self, document: Document) -> None:
+        before = self._documents[document.uri]
+        self._documents[document.uri] = document
+        self._clear({part.uri for part in before.parts} - {part.uri for part in document.parts})
+        self._owners |= {part.uri: document.uri for part in document.parts}
+        self._schedule(document.uri, DEBOUNCE_S)
+        self._schedule_others(document.uri)
+
+    def _save(self, uri: str) -> None:
         if uri in self._documents:
             self._documents[uri] = replace(self._documents[uri], is_edited=False)
             self._look_at_disk()
             self._schedule(uri, 0)
 
-    def _closed(self, params: types.DidCloseTextDocumentParams) -> None:
-        uri = params.text_document.uri
+    def _close(self, uri: str) -> None:
         document = self._documents.pop(uri, None)
         if document is None:
             return
@@ -144,9 +199,14 @@ class Server:
         folder = self._folder(document)
         if folder is not None:
             self._worker.submit(folder.close, document.path)
-        self._shown.pop(uri, None)
-        self._publish(uri, [], None)
+        self._clear({part.uri for part in document.parts})
         self._schedule_others(uri)
+
+    def _clear(self, parts: Iterable[str]) -> None:
+        for uri in parts:
+            self._shown.pop(uri, None)
+            self._owners.pop(uri, None)
+            self._publish(uri, [], None)
 
     def _changed_on_disk(self, params: object) -> None:
         self._look_at_disk()
@@ -187,15 +247,22 @@ class Server:
         if self._documents.get(uri) is not document:
             return
         self._say_problem(document)
-        found: list[types.Diagnostic] = []
+        found: dict[str, list[types.Diagnostic]] = {}
         if outcome is not None:
             checked, docs_url = outcome
             if document.is_edited and any(finding.rule == INVALID_SYNTAX for finding in checked.findings):
                 return  # somebody is typing: what was shown before moves along with the text
-            found = diagnostics(checked, self._positions(checked), docs_url)
-        if self._shown.get(uri) != (document.version, found):
-            self._shown[uri] = document.version, found
-            self._publish(uri, found, document.version)
+            source = checked.source if checked.source is not None else Source(checked.path, b"")
+            for part in document.parts:
+                found[part.uri] = [
+                    diagnostic(finding, positions_of(part, source, self.protocol.workspace.position_encoding), docs_url)
+                    for finding in findings_in(part, checked)
+                ]
+        for part in document.parts:
+            shown = part.version, found.get(part.uri, [])
+            if self._shown.get(part.uri) != shown:
+                self._shown[part.uri] = shown
+                self._publish(part.uri, shown[1], part.version)
 
     def _publish(self, uri: str, found: list[types.Diagnostic], version: int | None) -> None:
         self.protocol.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
@@ -241,10 +308,6 @@ class Server:
         uris = [folder.uri for folder in workspace.folders.values()] or [workspace.root_uri]
         return [path for uri in uris if uri is not None and (path := to_fs_path(uri)) is not None]
 
-    def _positions(self, checked: Checked) -> Positions:
-        source = checked.source if checked.source is not None else Source(checked.path, b"")
-        return Positions(source, self.protocol.workspace.position_encoding)
-
     # -- what the editor is told -------------------------------------------------------------------------------------
 
     def _say_problem(self, document: Document) -> None:
@@ -262,7 +325,7 @@ class Server:
     # -- what the editor asks ----------------------------------------------------------------------------------------
 
     async def _code_actions(self, params: types.CodeActionParams) -> list[types.CodeAction] | None:
-        document = self._documents.get(params.text_document.uri)
+        document = self._document(params.text_document)
         if document is None:
             return None
         only = params.context.only
@@ -278,12 +341,13 @@ class Server:
         return found
 
     def _quick_fixes(self, document: Document, folder: Folder, params: types.CodeActionParams) -> list[types.CodeAction]:
-        text, findings = self._text(document, folder)
-        if text is None:
+        checked, text = folder.check(document.path), self._text(document, folder)
+        if checked is None or text is None:
             return []
-        concerned = actions.concerned(findings, text, params)
+        part, positions = _asked(text, params.text_document)
+        concerned = actions.concerned(findings_in(part, checked), positions, params)
         assumed = folder.assumed(document.path)
-        return list(actions.quick_fixes(concerned, text, assumed, partial(folder.fixed, document.path)))
+        return list(actions.quick_fixes(concerned, text, positions, assumed, partial(folder.fixed, document.path)))
 
     async def _resolved(self, action: types.CodeAction) -> types.CodeAction:
         document = self._documents.get(str(action.data))
@@ -291,46 +355,54 @@ class Server:
             return action
 
         def edit(folder: Folder) -> types.WorkspaceEdit | None:
-            text, _ = self._text(document, folder)
-            after = folder.fixed_all(document.path)
+            text, after = self._text(document, folder), folder.fixed_all(document.path)
             return text.edit(after) if text is not None and after is not None else None
 
         action.edit = await self._with_folder(document, edit)
         return action
 
     async def _hover(self, params: types.HoverParams) -> types.Hover | None:
-        document = self._documents.get(params.text_document.uri)
-        checked = await self._with_folder(document, lambda folder: folder.check(document.path)) if document else None
-        if checked is None or checked.source is None:
+        document = self._document(params.text_document)
+        if document is None:
             return None
-        positions = self._positions(checked)
-        found = hover(checked.source, checked.findings, positions.offset(params.position), self._rules)
-        if found is None:
-            return None
-        start, end, text = found
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), positions.range(start, end))
 
-    def _text(self, document: Document, folder: Folder) -> tuple[actions.Text | None, list[Finding]]:
-        """The text of a document with its findings; no text where nothing can be changed."""
+        def find(folder: Folder) -> types.Hover | None:
+            checked, text = folder.check(document.path), self._text(document, folder)
+            if checked is None or text is None:
+                return None
+            part, positions = _asked(text, params.text_document)
+            found = hover(text.source, findings_in(part, checked), positions.offset(params.position), self._rules)
+            if found is None:
+                return None
+            start, end, page = found
+            return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, page), positions.range(start, end))
+
+        return await self._with_folder(document, find)
+
+    def _document(self, named: types.TextDocumentIdentifier) -> Document | None:
+        """The document that a text is, or is a part of."""
+        return self._documents.get(self._owners.get(named.uri, named.uri))
+
+    def _text(self, document: Document, folder: Folder) -> actions.Text | None:
+        """The text of a document with its parts; None where nothing can be said of it."""
         checked = folder.check(document.path)
         if checked is None or checked.source is None:
-            return None, []
+            return None
+        encoding = self.protocol.workspace.position_encoding
+        places = {part: positions_of(part, checked.source, encoding) for part in document.parts}
         is_versioned = bool(get_capability(self.protocol.client_capabilities, "workspace.workspace_edit.document_changes"))
-        text = actions.Text(
-            document.uri,
-            document.version,
-            checked.source,
-            self._positions(checked),
-            folder.docs_url(document.path),
-            is_versioned,
-        )
-        return text, checked.findings
+        return actions.Text(checked.source, places, folder.docs_url(document.path), is_versioned)
 
     @property
     def _resolves_edits(self) -> bool:
         """Whether the editor asks for the edit of an action when somebody chooses it."""
         support = get_capability(self.protocol.client_capabilities, "text_document.code_action.resolve_support")
         return support is not None and "edit" in support.properties
+
+
+def _asked(text: actions.Text, named: types.TextDocumentIdentifier) -> tuple[Part, Positions]:
+    """The part of a text that an editor asks about."""
+    return next((part, positions) for part, positions in text.places.items() if part.uri == named.uri)
 
 
 def serve() -> None:
