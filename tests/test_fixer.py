@@ -15,6 +15,7 @@ from conftest import BAD, GOOD, Project, in_process
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perflint.fix import rewrite
 from perflint.fix.fixer import WriteError, add_imports, apply_edits, fix_text, write
 from perflint.fix.rewrite import add_keyword, delete_statement, wrap_statement
 from perflint.rule.finding import Applicability, Edit, Finding, Fix, Import, Permission, Severity
@@ -108,6 +109,22 @@ def test_a_keyword_is_added_in_the_style_of_the_call(before: str, after: str) ->
     call = ast.parse(before, mode="eval").body
     assert isinstance(call, ast.Call)
     assert apply_edits(source.body, [add_keyword(source, call, "k", "1")]).decode() == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f()", "f( )", "f ()", "f(a)", "f(a )", "f((a))", "f(((a)) )", "f(a,b)", "f(a,  b)", "f(a , b)", "f((a), (b))", "f(*a)",
+        "f(a, **b)", "f(a, )", "f(a,)", "f(x=1)", "f(x = (1) )", "f(a)(b)", "f((x for x in y), 1)", "f('é', b)", "g.f(a).h(b)",
+        "f(lambda: (1))", "f(')')", "f(a, ')')", "f((a, b), c)", "f(c, (a, b))", "f((a := 1))", "f( (a) , (b))", "f(a,\tb)",
+    ],
+)  # fmt: skip
+def test_an_argument_that_is_added_without_libcst_is_written_as_libcst_would(text: str) -> None:
+    source = Source.decode("a.py", text.encode())
+    call = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+    in_line = rewrite._added_in_line(source, call, "k=1")
+    assert in_line in (None, rewrite._added(source, call, "k", "1"))
+    assert in_line is not None or text in ("f(a , b)", "f(a, )", "f(a,)", "f( (a) , (b))", "f(a,\tb)")
 
 
 # -- what a fix must hold ------------------------------------------------------------------------------------------------

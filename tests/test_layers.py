@@ -137,6 +137,16 @@ def test_help_loads_the_command_line_and_nothing_else(arguments: list[str], tmp_
     assert not loaded & {"libcst", "rich", "pathspec", "packaging", "importlib.metadata", "multiprocessing", "email", "json"}
 
 
+def test_findings_with_fixes_of_plain_calls_load_no_libcst(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom torch.utils.data import DataLoader\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+        "for x in DataLoader(data, pin_memory=True):\n    loss = model(x.to('cuda')).sum()\n    loss.backward()\n"
+    )
+    loaded = modules_after("check", "--isolated", "--no-cache", "--exit-zero", "train.py", folder=tmp_path)
+    assert "perflint_rules.blocking_h2d_in_loop" in loaded
+    assert "libcst" not in loaded
+
+
 def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "plain.py").write_text("x = 1\n")

@@ -94,12 +94,50 @@ def add_keyword(source: Source, call: ast.Call, name: str, value: str) -> Edit:
         CannotRewrite: the call has the keyword already, or a bare generator expression as its argument.
 
     """
-    import libcst as cst
-
     if any(k.arg == name for k in call.keywords):
         raise CannotRewrite(f"`{name}` is given already")
     if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords:
         raise CannotRewrite("the call's only argument is a generator expression")
+    return _added_in_line(source, call, f"{name}={value}") or _added(source, call, name, value)
+
+
+def _added_in_line(source: Source, call: ast.Call, argument: str) -> Edit | None:
+    """A further argument of a call that stands on one line, as nearly all do; None where LibCST has to look.
+
+    LibCST would write the same, but to import it takes longer than to check a file.
+    """
+    start, end = span(source, call)
+    text = source.body[start:end]
+    if b"\n" in text or b"\r" in text or "\n" in argument:
+        return None
+    if _debugs(source, end):
+        raise CannotRewrite("an f-string prints the expression's own text")
+    given = sorted((*call.args, *call.keywords), key=lambda a: a.col_offset)
+    places = [(a.col_offset, a.end_col_offset or a.col_offset) for a in given]
+    if not given:
+        return Edit(start, end, f"{text[:-1].decode()}{argument})") if text.rstrip(b") ").endswith(b"(") else None
+    first = call.col_offset
+    rest = _CLOSED.fullmatch(text, places[-1][1] - first)
+    if rest is None:
+        return None
+    comma = b", "
+    if len(given) > 1:
+        between = _COMMA.fullmatch(text, places[-2][1] - first, places[-1][0] - first)
+        if between is None:
+            return None
+        comma = between[1]
+    kept, closing = text[: rest.start(1)], text[rest.start(1) :]
+    return Edit(start, end, f"{kept.decode()}{comma.decode()}{argument}{closing.decode()}")
+
+
+_CLOSED = re.compile(rb"(?: *\))*?( *\))")
+"""What follows the last argument of a call: the ends of its parentheses, and that of the call."""
+_COMMA = re.compile(rb"(?: *\))*(, *)(?:\( *)*")
+
+
+def _added(source: Source, call: ast.Call, name: str, value: str) -> Edit:
+    import libcst as cst
+
     tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     parsed = cst.parse_expression(f"({value}\n)" if "\n" in value else value)
     bare = parsed.with_changes(lpar=[], rpar=[]) if "\n" in value else parsed
