@@ -254,9 +254,12 @@ def test_a_profile_puts_milliseconds_beside_findings(project: Project, monkeypat
 
 def test_a_large_report_is_cut_and_says_so(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perflint.report.html.MOST_FLAWS", 2)
-    project.write({"train.py": TRAIN, "steps.py": STEPS})
+    monkeypatch.setattr("perflint.report.html.MOST_LOOPS", 1)
+    project.write({"train.py": TRAIN, "again.py": TRAIN, "steps.py": STEPS})
     text = page_of(project, monkeypatch)
     assert len(re.findall('class="flaw"', text)) == 2
+    assert len(re.findall('class="loop"', text)) == 1
+    assert "1 loop more" in read(text).text
     assert re.search(r"\d+ findings more, which `perflint check` prints", read(text).text)
 
 

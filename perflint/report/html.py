@@ -27,6 +27,7 @@ from perflint.source.words import counted
 
 MOST_FLAWS = 1500
 """So many are listed: a browser is to open the page at once. All of them are counted."""
+MOST_LOOPS = 80
 MOST_FOLDERS = 30
 MOST_PLACES = 12
 """So many places of one flaw are shown with their change."""
@@ -181,8 +182,11 @@ def _loops(result: Result, places: _Places) -> Iterator[str]:
         '<p class="soft">Drawn from the code, in its order and not to scale. Removing the last wait of a step is what counts: '
         "the step gains at most what the CPU and the GPU can then do at the same time.</p>"
     )
-    for checked, budget in sorted(loops, key=lambda loop: -loop[1].written):
+    loops.sort(key=lambda loop: -loop[1].written)
+    for checked, budget in loops[:MOST_LOOPS]:
         yield from _loop(checked, budget, places)
+    if len(loops) > MOST_LOOPS:
+        yield f"<p>{counted(len(loops) - MOST_LOOPS, 'loop')} more, with fewer waits.</p>"
     yield "</section>"
 
 
