@@ -27,7 +27,7 @@ TICK_NS = 20_000_000
 
 def report(result: Result) -> str:
     """All that a report can say, with the facts left out that only `check` prints."""
-    budgets = [str(budget) for checked in result.checked for budget in checked.budgets]
+    budgets = [f"{budget} {budget.timeline}" for checked in result.checked for budget in checked.budgets]
     return "\n".join([*data.as_json(result), *text.full(result, Terminal()), *budgets])
 
 
