@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -538,7 +539,14 @@ def test_a_fix_is_judged_by_what_it_leaves_of_its_cell(cell: str, before: str, a
     start = source.body.index(before.encode(), source.body.index(b"\n"))
     fix = Fix(Applicability.SAFE, "", (Edit(start, start + len(before.encode()), after),))
     finding = Finding("rule", Severity.WARNING, "group", "", start, start + 1, fix)
-    (judged,) = in_any_order(source, [finding], lambda path, text: [finding])
+    in_cell = start - source.body.index(b"\n") - 1  # alone, the cell has nothing above it here
+    alone = replace(
+        finding,
+        start=in_cell,
+        end=in_cell + 1,
+        fix=replace(fix, edits=(replace(fix.edits[0], start=in_cell, end=in_cell + len(before.encode())),)),
+    )
+    (judged,) = in_any_order(source, [finding], lambda path, text: [alone])
     assert (judged.fix.applicability.value if judged.fix is not None else None) == level
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perflint.rule.finding import Applicability, Edit, Finding, Fix
@@ -43,6 +44,24 @@ def in_any_order(source: Source, findings: Sequence[Finding], check: CheckText) 
         yield notebook.in_words(notebook.judged(finding, finding.fix) if finding.fix is not None else finding)
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """The expressions that a cell shows, and the bytes of its last statement."""
+
+    text: str
+    start: int
+    end: int
+
+    def stays_the_same(self, edit: Edit) -> bool:
+        """Whether an edit, by its place alone, leaves the cell's last statement the last, and what of it is shown."""
+        return edit.end < self.start or (not self.text and self.start < edit.start and edit.end < self.end)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The names in the expressions."""
+        return frozenset(_WORD.findall(self.text))
+
+
 class _Notebook:
     """The cells of one notebook, each parsed, and looked at by itself, when it is asked about."""
 
@@ -50,7 +69,8 @@ class _Notebook:
         assert source.cells is not None
         self.source, self.cells = source, source.cells
         self._check = check
-        self._found: dict[int, list[Finding]] = {}
+        self._found: dict[Head, dict[tuple[object, ...], list[frozenset[Kind]]]] = {}
+        self._shown: dict[Head, _Shown] = {}
 
     def in_words(self, finding: Finding) -> Finding:
         """A finding that names lines as they count within their cells."""
@@ -92,55 +112,83 @@ class _Notebook:
 
     def _changes_display(self, head: Head, fix: Fix) -> bool:
         """Whether a fix changes a cell's last line, whose value a notebook shows, or a line with names of that one."""
-        text = self.source.body[head.start : head.end]
         edits = [edit for edit in fix.edits if self.cells.at(edit.start) == head]
-        after = text
-        for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-            after = after[: edit.start - head.start] + edit.content.encode() + after[edit.end - head.start :]
-        shows_all = b"ast_node_interactivity" in self.source.body
-        shown = _displayed(text.decode(), every=shows_all)
+        if head not in self._shown:
+            self._shown[head] = self._shown_by(head)
+        shown = self._shown[head]
+        if not all(map(shown.stays_the_same, edits)):
+            after = self.source.body[head.start : head.end]
+            for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+                after = after[: edit.start - head.start] + edit.content.encode() + after[edit.end - head.start :]
+            if shown.text != self._displayed(after.decode()):
+                return True
         rows = {self.source.row_at(at) for edit in edits for at in (edit.start, max(edit.end - 1, edit.start))}
-        edited = {word for row in rows for word in _WORD.findall(self.source.line(row))}
-        return shown != _displayed(after.decode(), every=shows_all) or not edited.isdisjoint(_WORD.findall(shown))
+        return any(not shown.words.isdisjoint(_WORD.findall(self.source.line(row))) for row in rows) if shown.words else False
+
+    def _shown_by(self, head: Head) -> _Shown:
+        text = self._displayed(self.source.text(head.start, head.end))
+        if self._shows_all or not self._trees[head].body:
+            return _Shown(text, head.start, head.start)
+        last = self._trees[head].body[-1]
+        end = self.source.offset(head.row + (last.end_lineno or last.lineno), last.end_col_offset or 0)
+        return _Shown(text, self.source.offset(head.row + last.lineno, last.col_offset), end)
+
+    @cached_property
+    def _shows_all(self) -> bool:
+        return b"ast_node_interactivity" in self.source.body
+
+    def _displayed(self, text: str) -> str:
+        """The expressions whose values a cell shows: its last statement if that is one, or all; empty if there are none."""
+        body = _parsed(text).body
+        if not self._shows_all:
+            body = [] if _NOT_SHOWN.search(text) else body[-1:]
+        return "\n".join(ast.unparse(statement) for statement in body if isinstance(statement, ast.Expr))
 
     # -- a cell by itself --------------------------------------------------------------------------------------------
 
     def _is_found_apart(self, head: Head, finding: Finding, fix: Fix) -> bool:
         """Whether the same fix is made, with no more assumptions, where nothing is known of the other cells."""
-        if head.number not in self._found:
-            self._found[head.number] = self._check(f"{self.source.path}/{head.number}.py", self._alone(head))
-        place = (finding.rule, finding.start, finding.end, fix.edits, fix.imports)
-        same = (
-            other.fix
-            for other in self._found[head.number]
-            if other.fix is not None and (other.rule, other.start, other.end, other.fix.edits, other.fix.imports) == place
-        )
-        assumed = {*fix.assumptions}
-        return any(other.applicability is not Applicability.UNSAFE and assumed.issuperset(other.assumptions) for other in same)
+        if head not in self._found:
+            text, moved = self._alone(head)
+            found = self._found[head] = {}
+            for other in self._check(f"{self.source.path}/{head.number}.py", text):
+                if other.fix is not None and other.fix.applicability is not Applicability.UNSAFE:
+                    found.setdefault(_made(other, other.fix, moved), []).append(frozenset(other.fix.assumptions))
+        return any(assumed.issubset(fix.assumptions) for assumed in self._found[head].get(_made(finding, fix), ()))
 
-    def _alone(self, head: Head) -> bytes:
-        """The text with the other cells blank but for their imports, and unknown code behind it; each byte keeps its place."""
-        body = self.source.body
-        pieces: list[bytes] = []
-        last = 0
-        for start, end in sorted([*self._imports_but_of(head), (head.start, head.end)]):
-            pieces += [_blank(body[last:start]), body[start:end]]
-            last = end
+    def _alone(self, head: Head) -> tuple[bytes, int]:
+        """A cell with the imports of the others above it and unknown code behind it; how many bytes it has moved back."""
+        above = b"".join(line for other, line in self._imports if other != head)
         own = self._bound[head]
-        others = {name for other, names in self._bound.items() if other != head for name in names.values | names.definitions}
-        imported = {name for names in self._bound.values() for name in names.imports}
-        again = " = ".join(sorted(own.values | (others & (own.definitions | imported))))
+        elsewhere = {name for name in own.definitions | self._imported if self._times[name] > own.binds(name)}
+        again = " = ".join(sorted(own.values | elsewhere))
         handed = ", ".join(sorted(own.values | own.definitions))
-        tail = f"\n{_OTHER_CELLS}({handed})\n" + (f"{again} = {_OTHER_CELLS}()\n" if again else "")
-        return b"".join([*pieces, _blank(body[last:]), tail.encode()])
+        tail = f"{_OTHER_CELLS}({handed})\n" + (f"{again} = {_OTHER_CELLS}()\n" if again else "")
+        return above + self.source.body[head.start : head.end] + tail.encode(), head.start - len(above)
 
-    def _imports_but_of(self, head: Head) -> Iterator[tuple[int, int]]:
-        for other, tree in self._trees.items():
-            for statement in tree.body if other != head else ():
-                if isinstance(statement, (ast.Import, ast.ImportFrom)) and not statement.col_offset:
-                    last = statement.end_lineno or statement.lineno
-                    end = self.source.offset(other.row + last, statement.end_col_offset or 0)
-                    yield self.source.offset(other.row + statement.lineno, 0), end
+    @cached_property
+    def _imports(self) -> list[tuple[Head, bytes]]:
+        """The import statements at the top level of the cells, a line or more each."""
+        return [
+            (head, f"{self._text(head, statement)}\n".encode())
+            for head, tree in self._trees.items()
+            for statement in tree.body
+            if isinstance(statement, (ast.Import, ast.ImportFrom))
+        ]
+
+    def _text(self, head: Head, statement: ast.stmt) -> str:
+        start = self.source.offset(head.row + statement.lineno, statement.col_offset)
+        end = self.source.offset(head.row + (statement.end_lineno or statement.lineno), statement.end_col_offset or 0)
+        return self.source.text(start, end)
+
+    @cached_property
+    def _times(self) -> Counter[str]:
+        """In how many cells each name is bound otherwise than by an import."""
+        return Counter(name for names in self._bound.values() for name in names.values | names.definitions)
+
+    @cached_property
+    def _imported(self) -> frozenset[str]:
+        return frozenset(name for names in self._bound.values() for name in names.imports)
 
     @cached_property
     def _trees(self) -> dict[Head, ast.Module]:
@@ -178,6 +226,10 @@ class _Names:
             pending += ast.iter_child_nodes(node)
         self.imports.discard("*")
 
+    def binds(self, name: str) -> bool:
+        """Whether the cell binds a name otherwise than by an import."""
+        return name in self.values or name in self.definitions
+
 
 def _parsed(text: str) -> ast.Module:
     try:
@@ -186,13 +238,7 @@ def _parsed(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _displayed(text: str, *, every: bool) -> str:
-    """The expressions whose values a cell shows: its last statement if that is one, or all; empty if there are none."""
-    body = _parsed(text).body
-    if not every and _NOT_SHOWN.search(text):
-        return ""
-    return "\n".join(ast.unparse(statement) for statement in (body if every else body[-1:]) if isinstance(statement, ast.Expr))
-
-
-def _blank(text: bytes) -> bytes:
-    return re.sub(rb"[^\r\n]", b"#", text)  # white space in long runs takes searches very long
+def _made(finding: Finding, fix: Fix, moved: int = 0) -> tuple[object, ...]:
+    """What a finding would have done where, if it stood so many bytes further down."""
+    edits = tuple((edit.start + moved, edit.end + moved, edit.content) for edit in fix.edits)
+    return finding.rule, finding.start + moved, finding.end + moved, edits, fix.imports

@@ -57,8 +57,12 @@ def as_python(source: str) -> str:
         magic = _CELL_MAGIC.match(source.lstrip())
         return hidden(source, "" if magic is not None and magic[1] in _OTHER_LANGUAGES else _UNKNOWN_CELL)
     done = [f"pass  {HIDDEN}{line}" if line.strip() else line for line in lines[:head]]
+    text = source.encode()
+    at = len("\n".join(lines[:head]).encode()) + bool(head)
     while len(done) < len(lines):
-        done += _logical_line(lines, len(done))
+        following = _logical_line(lines, len(done), text, at)
+        at += sum(len(line.encode()) + 1 for line in lines[len(done) : len(done) + len(following)])
+        done += following
     return "\n".join(done)
 
 
@@ -75,8 +79,8 @@ def _cell_magics(lines: list[str]) -> int | None:
     return at
 
 
-def _logical_line(lines: list[str], row: int) -> list[str]:
-    """A line that begins a statement, and those that it goes on in."""
+def _logical_line(lines: list[str], row: int, text: bytes, at: int) -> list[str]:
+    """A line that begins a statement, which `text` has at `at`, and those that it goes on in."""
     line = lines[row]
     runs = _instead(line)
     if runs is not None:
@@ -84,18 +88,18 @@ def _logical_line(lines: list[str], row: int) -> list[str]:
         while lines[row + len(done) - 1].rstrip("\r").endswith("\\") and row + len(done) < len(lines):
             done.append(HIDDEN + lines[row + len(done)])
         return done
-    text = "\n".join(lines[row:]).encode()
-    depth, covered, count = 0, 0, len(lines) - row
-    for token in _TOKEN.finditer(text):
+    depth, covered, end = 0, at, len(text)
+    for token in _TOKEN.finditer(text, at):
         kind = token.group()
         if kind == b"\n" and depth <= 0:
-            count = text.count(b"\n", 0, token.start()) + 1
-            text = text[: token.start()]
+            end = token.start()
             break
         depth += (kind in (b"(", b"[", b"{")) - (kind in (b")", b"]", b"}"))
         covered = token.end() if kind[:1] in (b"#", b'"', b"'") else covered
-    stripped = text.rstrip()
-    if stripped.endswith(b"?") and covered < len(stripped):
+    own = text[at:end]
+    count = own.count(b"\n") + 1
+    stripped = own.rstrip()
+    if stripped.endswith(b"?") and covered < at + len(stripped):
         first = f"{line[: len(line) - len(line.lstrip())]}pass  {HIDDEN}{line}"
         return [first, *(HIDDEN + other for other in lines[row + 1 : row + count])]
     return lines[row : row + count]

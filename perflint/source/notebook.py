@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 from perflint.source.cells import CannotWriteBack, Cell, Problem, joined, parted, restored
@@ -23,6 +23,7 @@ _OLDEST = 3
 
 _TOKEN = re.compile(rb'[ \t\r\n]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([{}\[\]:,])|[^\s{}\[\]:,"]+)', re.S)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_LINE_END = ("\\n", "\\u000a", "\\u000A")
 _PIECE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.|[^\\]", re.S)
 
 
@@ -119,45 +120,59 @@ class Notebook:
 
         between: what stands behind each string but the last.
         """
-        elements: list[tuple[bytes, int | None]] = []
-        for same, i, end_i, j, end_j in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-            if same == "equal":
-                elements += [(self.data[tokens[k].start : tokens[k].end], k) for k in range(i, end_i)]
-            else:
-                elements += [(self._escaped(line), i + k if i + k < end_i else None) for k, line in enumerate(after[j:end_j])]
         pieces: list[bytes] = []
-        for element, place in elements:
-            pieces += [element, between[place] if place is not None and place < len(between) else between[0]]
+        for line, place in zip(after, _places(before, after), strict=True):
+            if place is not None and before[place] == line:
+                pieces.append(self.data[tokens[place].start : tokens[place].end])
+            else:
+                pieces.append(self._escaped(line))
+            pieces.append(between[place] if place is not None and place < len(between) else between[0])
         return b"".join(pieces[:-1])
 
     def _with_pieces(self, tokens: Sequence[Token], source: str) -> bytes:
         """Strings that hold several lines: the lines that are the same keep their characters as they are written."""
         lines: list[list[tuple[int, str]]] = [[]]  # of each line the characters as they are written, and in which string
-        for place, token in enumerate(tokens):
+        for index, token in enumerate(tokens):
             for piece in _PIECE.findall(self.data[token.start + 1 : token.end - 1].decode()):
-                lines[-1].append((place, piece))
-                if _text(piece) == "\n":
+                lines[-1].append((index, piece))
+                if piece in _LINE_END:
                     lines.append([])
         lines = [line for line in lines if line]
         before, after = [_text("".join(piece for _, piece in line)) for line in lines], _LINE.findall(source)
-        strings = ["" for _ in tokens]
-        place = 0
-        for same, i, end_i, j, end_j in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-            if same == "equal":
-                for place, pieces in groupby((piece for line in lines[i:end_i] for piece in line), lambda piece: piece[0]):
-                    strings[place] += "".join(piece for _, piece in pieces)
+        strings: list[list[str]] = [[] for _ in tokens]
+        string = 0
+        for line, place in zip(after, _places(before, after), strict=True):
+            if place is not None and before[place] == line:
+                for string, piece in lines[place]:
+                    strings[string].append(piece)
             else:
-                place = lines[i][0][0] if i < end_i else place
-                strings[place] += self._escaped("".join(after[j:end_j])).decode()[1:-1]
+                string = lines[place][0][0] if place is not None else string
+                strings[string].append(self._escaped(line).decode()[1:-1])
         written: list[bytes] = []
-        for place, token in enumerate(tokens):
-            following = tokens[place + 1].start if place + 1 < len(tokens) else token.end
-            written += [f'"{strings[place]}"'.encode(), self.data[token.end : following]]
+        for index, token in enumerate(tokens):
+            following = tokens[index + 1].start if index + 1 < len(tokens) else token.end
+            written += [f'"{"".join(strings[index])}"'.encode(), self.data[token.end : following]]
         return b"".join(written)
 
     def _escaped(self, text: str) -> bytes:
         """A JSON string in the manner of the file: with escapes for what is not ASCII where nothing else is in it."""
         return json.dumps(text, ensure_ascii=self.data.isascii()).encode()
+
+
+def _places(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
+    """For each line of a text the one of an earlier text whose place it takes, which may be the same; in order."""
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    places: list[int | None] = [*range(head)]
+    middle = SequenceMatcher(None, before[head : len(before) - tail], after[head : len(after) - tail])
+    for _, i, end_i, j, end_j in middle.get_opcodes():
+        places += [head + i + k if i + k < end_i else None for k in range(end_j - j)]
+    return [*places, *range(len(before) - tail, len(before))]
+
+
+def _common(lines: Sequence[str], others: Sequence[str]) -> int:
+    """How many lines are the same before the first that differ."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, others, strict=False)))
 
 
 def _text(escaped: str) -> str:
