@@ -48,7 +48,9 @@ GLOBAL_HOOKS = (
     "register_module_full_backward_pre_hook",
     "register_module_backward_hook",
 )
-TENSOR_HOOKS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
+TENSOR_HOOKS = tuple(
+    getattr(Tensor, name) for name in ("register_hook", "register_post_accumulate_grad_hook") if hasattr(Tensor, name)
+)
 LOOKS_AT_GRADIENTS = {
     "autograd",
     "backward",
@@ -240,10 +242,10 @@ class Assumptions:
 
             return note
 
-        for name in MODULE_HOOKS:
-            _before(Module, name, on_hook(name))
-        for name in GLOBAL_HOOKS:
-            _before(torch.nn.modules.module, name, on_hook(name))
+        for owner, names in ((Module, MODULE_HOOKS), (torch.nn.modules.module, GLOBAL_HOOKS)):
+            for name in names:
+                if hasattr(owner, name):  # some are younger than the oldest torch that scripts run with
+                    _before(owner, name, on_hook(name))
 
     def _watch_modules(self) -> None:
         def on_lazy(module: object, *_: Any, **__: Any) -> None:
