@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -14,6 +15,7 @@ from conftest import BAD, FIXTURES, GOOD, Project, in_process, in_subprocess
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perflint.project.files import MAX_FILE_BYTES, MAX_NOTEBOOK_BYTES
 from perflint.rule.finding import Applicability, Edit, Finding, Fix, Severity
 from perflint.run.any_order import in_any_order
 from perflint.source.cells import CannotWriteBack, joined, restored
@@ -739,3 +741,13 @@ def test_the_fixes_of_a_notebook_are_verified_and_its_lines_profiled(project: Pr
     done = in_subprocess("check", "--profile", "profile.json", "--profile-threshold", "0", "a.ipynb", cwd=project.root)
     assert b"a.ipynb:cell 3:6 train" in done.stdout
     assert b"ms per step" in done.stdout
+
+
+def test_a_notebook_may_be_larger_than_a_python_file_but_not_of_any_size(project: Project) -> None:
+    path = written(project, "import torch", FLAW)
+    content = json.loads(path.read_bytes())
+    content["cells"][0]["outputs"] = [{"output_type": "display_data", "data": {"image/png": "A" * MAX_FILE_BYTES}}]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert [f["cell"] for f in project.findings()] == [2]
+    os.truncate(path, MAX_NOTEBOOK_BYTES + 1)
+    assert [f["message"] for f in project.findings()] == ["the file is larger than 64 MiB; leave it out with `exclude`"]
