@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from perflint.facts.values import (
     UNKNOWN,
@@ -18,6 +19,9 @@ from perflint.facts.values import (
 )
 from perflint.source.words import any_layout
 
+NAMES_REMEMBERED = 10_000
+"""Of so many names the answer is kept: each is asked for again and again."""
+
 _CANONICAL = (
     (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),
     (re.compile(r"^torch\.nn\.modules(?:\.\w+)*\.(\w+)$"), r"torch.nn.\1"),
@@ -32,6 +36,7 @@ _CANONICAL = (
 )
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def canonical(qualname: str) -> str:
     """One spelling for the names under which torch offers the same thing."""
     for pattern, spelling in _CANONICAL:
@@ -67,11 +72,13 @@ _ABOUT = re.compile(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwar
 """`model_class`, `optimizer_name`: something about the thing, not the thing."""
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def hinted(name: str) -> Value:
     """An open value: what programmers usually mean by a name. Never a proof."""
     return UNKNOWN if _DOES.match(name) else _meant(name)
 
 
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def _meant(name: str) -> Value:
     for pattern, alternative in _HINTS:
         if pattern.search(name) and (alternative == _DEVICE or not _ABOUT.search(name)):
