@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import threading
@@ -65,6 +66,8 @@ def make(workspace: Workspace, python: str | None, *, may_run: bool) -> MCPServe
                     return tool(*args, **kwargs)
             except Refused as reason:
                 raise ToolError(str(reason)) from None
+            finally:
+                gc.collect()  # what a run leaves behind takes memory, and Python would wait for a million new objects
 
         return call
 

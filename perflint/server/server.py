@@ -7,6 +7,7 @@ What a newer text has superseded is not begun, or its outcome is dropped.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import threading
@@ -40,6 +41,13 @@ DEBOUNCE_S = 0.05
 IDLE_S = 0.5
 """So long after a change the other open texts are checked, which may rest on the changed one."""
 
+REST_S = 2.0
+"""So long after the last check of several the memory of what they have left behind is freed, which halts everything."""
+
+CHECKS_PER_REST = 10
+MOST_CHECKS = 200
+"""So many checks leave behind what takes memory, some MiB each; after the second number nobody waits for a rest."""
+
 STACK_BYTES = 16 * 1024 * 1024
 """Of the working thread: parsers recurse on the stack, and threads get 512 KiB on some systems."""
 
@@ -68,6 +76,8 @@ class Server:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._folders: dict[tuple[str, bool], Folder] = {}
         self._shown: dict[str, tuple[int | None, list[types.Diagnostic]]] = {}
+        self._checks = 0
+        self._rest: asyncio.Task[None] | None = None
         self._outdated: set[Folder] = set()
         """Folders of which something may have changed on disk."""
         self._said: dict[str, str | None] = {}
@@ -246,6 +256,7 @@ class Server:
         outcome = await self._with_folder(document, check)
         if self._documents.get(uri) is not document:
             return
+        self._rest_later()
         self._say_problem(document)
         found: dict[str, list[types.Diagnostic]] = {}
         if outcome is not None:
@@ -263,6 +274,19 @@ class Server:
             if self._shown.get(part.uri) != shown:
                 self._shown[part.uri] = shown
                 self._publish(part.uri, shown[1], part.version)
+
+    def _rest_later(self) -> None:
+        self._checks += 1
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._checks >= CHECKS_PER_REST:
+            self._rest = asyncio.ensure_future(self._collect(0 if self._checks >= MOST_CHECKS else REST_S))
+
+    async def _collect(self, delay_s: float) -> None:
+        """Free what old facts have left behind; Python would wait for a million new objects, and then not free all of it."""
+        await asyncio.sleep(delay_s)
+        self._checks = 0
+        await asyncio.get_running_loop().run_in_executor(self._worker, gc.collect)
 
     def _publish(self, uri: str, found: list[types.Diagnostic], version: int | None) -> None:
         self.protocol.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
