@@ -208,9 +208,9 @@ class _Finder:
         """Whether the place is traced in each call, and the program does not capture what happens there."""
         project, path = self._inference.project, self._scope.module.source.path
         switch = _SWITCHES.get(found.row.kind) if found.row.captured else None
-        if switch is not None and project.program_may_hold(path, switch):
+        if switch is not None and project.program_holds(path, switch):
             return False
-        if found.row.kind == "message" and project.program_may_hold(path, _REORDERS):
+        if found.row.kind == "message" and project.program_holds(path, _REORDERS):
             return False
         if not self._compiled.is_traced(self._scope, found.node):
             return False

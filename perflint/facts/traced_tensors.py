@@ -10,9 +10,10 @@ import ast
 from typing import Final
 
 from perflint.facts import operations
+from perflint.facts.calls import is_module_name
 from perflint.facts.flow import Definition, flow_of
 from perflint.facts.inference import Inference
-from perflint.facts.operations import Result
+from perflint.facts.operations import TORCH_PACKAGES, Result
 from perflint.facts.values import Alternative, Batch, External, Literal, Number, Object, Output, Tensor, Value
 from perflint.source.syntax import Scope
 from perflint.source.words import words
@@ -25,6 +26,13 @@ _SHARED_METHODS: Final = words(
     """
 )
 """Methods that modules, containers, texts or batches of other libraries have, too: they show no tensor."""
+_OF_LISTS: Final = words(
+    """
+    as_tensor asarray atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors cartesian_prod cat chain_matmul column_stack
+    concat concatenate dstack einsum from_numpy frombuffer hstack meshgrid row_stack scalar_tensor stack tensor vstack
+    """
+)
+"""Functions of torch whose first argument is, or may be, something else than a tensor."""
 _SAME_TENSOR: Final = words("T mT data grad real imag H mH")
 MAX_HOPS: Final = 12
 _COMPUTED: Final = (ast.BinOp, ast.UnaryOp, ast.Compare)
@@ -166,11 +174,23 @@ class TracedTensors:
             if isinstance(attribute, ast.Subscript) and attribute.value is mention:
                 if isinstance(attribute.slice, (ast.Compare, ast.UnaryOp)) and self._mentions(attribute.slice, name):
                     return True  # `x[x > 0]`
+            if isinstance(attribute, ast.Call) and attribute.args[:1] == [mention] and self._takes_tensor(attribute.func):
+                return True
             if isinstance(mention, ast.Name) and isinstance(attribute, ast.Attribute) and attribute.value is mention:
                 row = operations.method(attribute.attr)
                 called = isinstance(self._flow.parent.get(attribute), ast.Call)
                 if called and row is not None and row.name not in _SHARED_METHODS and row.telling:
                     return True
+        return False
+
+    def _takes_tensor(self, callee: ast.expr) -> bool:
+        """Whether the first argument of a call is a tensor: what is called is a layer of torch, or a function of tensors."""
+        match self._inference.value(self._scope, callee).single:
+            case Object(qualname):
+                return qualname.startswith("torch.nn.") and is_module_name(qualname) and "." not in qualname[9:]
+            case External(qualname) if qualname.rpartition(".")[0] in TORCH_PACKAGES:
+                row = operations.function(qualname)
+                return row is not None and not row.factory and row.name not in _OF_LISTS and not row.writes
         return False
 
     def _mentions(self, node: ast.AST, name: str) -> bool:

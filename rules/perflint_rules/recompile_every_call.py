@@ -86,7 +86,7 @@ _DEPTH = 3
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each counter and each list that is different at the next call."""
-    if code.compiled_by is None or code.facts.project.program_may_hold(code.source.path, _DYNAMIC):
+    if code.compiled_by is None or code.facts.project.program_holds(code.source.path, _DYNAMIC):
         return
     again = "so torch compiles the function again at each call, and gives up after eight"
     for statement, path in _counted(code):

@@ -192,6 +192,25 @@ def test_places(name: str) -> None:
     assert [found.row.name for found in program.facts.graph_breaks(program.scope("f"))] == expected
 
 
+PARAMETERS = {
+    "a method of tensors": ("x.unsqueeze(0)", True),
+    "a layer gets it": ("layer(x)", True),
+    "a function of torch gets it": ("F.softmax(x, 0)", True),
+    "indexed by a comparison with itself": ("x[x > 0]", True),
+    "a function of a list": ("torch.cat(x)", False),
+    "made a tensor": ("torch.tensor(x)", False),
+    "a method that others have": ("x.to('cpu')", False),
+    "a number": ("layer(k) * x", False),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_how_a_parameter_is_used_says_what_it_is(name: str) -> None:
+    use, is_tensor = PARAMETERS[name]
+    program = Program(f"{PRELUDE}@torch.compile\ndef f(x, k):\n    y = {use}\n    if x > 0: return y\n")
+    assert ("if t" in {found.row.name for found in program.facts.graph_breaks(program.scope("f"))}) is is_tensor
+
+
 def test_code_that_is_not_compiled_breaks_nothing() -> None:
     program = Program(f"{PRELUDE}\n{function('x.sum().item()')}")
     assert program.facts.graph_breaks(program.scope("f")) == []
