@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.rule.finding import Edit
@@ -112,7 +112,8 @@ def _added_in_line(source: Source, call: ast.Call, argument: str) -> Edit | None
         return None
     if _debugs(source, end):
         raise CannotRewrite("an f-string prints the expression's own text")
-    given = sorted((*call.args, *call.keywords), key=lambda a: a.col_offset)
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    given = sorted(arguments, key=lambda a: a.col_offset)
     places = [(a.col_offset, a.end_col_offset or a.col_offset) for a in given]
     if not given:
         return Edit(start, end, f"{text[:-1].decode()}{argument})") if text.rstrip(b") ").endswith(b"(") else None
@@ -315,7 +316,7 @@ def replace_statement(source: Source, statement: ast.stmt, content: str) -> Edit
 
 def move_before(
     source: Source, statement: ast.stmt, target: ast.stmt, siblings: list[ast.stmt], about: re.Pattern[str]
-) -> list[Edit]:
+) -> Iterator[Edit]:
     """Move a statement, its lines unchanged, in front of another one of the same block and of the comments above that.
 
     The comment behind the statement goes with it; the comment lines above it do if they are about it, as a pattern says.
@@ -337,7 +338,8 @@ def move_before(
     if first > 1 and not source.line(first - 1).strip() and line_end < len(source.body) and not source.line(following).strip():
         line_end = source.starts[following] if following < len(source.starts) else line_end
     at = source.starts[_comments_above(source, target_row) - 1]
-    return [Edit(at, at, text), Edit(start, line_end, "")]
+    yield Edit(at, at, text)
+    yield Edit(start, line_end, "")
 
 
 def _comments_above(source: Source, row: int) -> int:
