@@ -1,8 +1,8 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
 from perflint.facts import operations
+from perflint.facts.arguments import argument, dtype_of, transfer_target
 from perflint.facts.callers import CallSite
-from perflint.facts.calls import argument, dtype_of, is_module_name, is_optimizer_name, transfer_target
 from perflint.facts.classes import find_method
 from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
@@ -64,6 +64,7 @@ from perflint.facts.loops import (
 )
 from perflint.facts.names import NETWORK_CALL
 from perflint.facts.networks import is_known_function
+from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.operations import Road
 from perflint.facts.proofs import (
     free_name,

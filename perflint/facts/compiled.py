@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from perflint.facts import classes
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.decorators import decorator_qualname, hands_on
 from perflint.facts.flow import Flow, flow_of, path_of
 from perflint.facts.held_modules import modules

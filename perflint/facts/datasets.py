@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perflint.facts import classes
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.values import External

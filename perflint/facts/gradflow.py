@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts import operations
-from perflint.facts.calls import HOST_ATTRIBUTES
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of, path_of
 from perflint.facts.operations import Result
+from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final
 
 from perflint.facts import classes
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.compiled import DISABLING, Compiled
 from perflint.facts.flow import flow_of, path_of
 from perflint.facts.graph_breaks_table import BREAKS

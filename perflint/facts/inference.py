@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from perflint.facts import calls, classes, operations
+from perflint.facts import calls, classes, object_methods, operations, tensor_methods
 from perflint.facts.callers import Callers
 from perflint.facts.decorators import hands_on, is_plain_class
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
@@ -388,14 +388,18 @@ class Inference:
             case Instance() | ClassRef():
                 return classes.attribute(self, base, name, depth)
             case Object("argparse.Namespace"):
-                return calls.namespace_attribute(self, base, name, depth)
+                return object_methods.namespace_attribute(self, base, name, depth)
             case Tensor():
-                return calls.tensor_attribute(base, name)
+                return tensor_methods.tensor_attribute(base, name)
             case Batch() | Output():
-                known = calls.tensor_attribute(Tensor(base.place), name) if name in calls.HOST_ATTRIBUTES else UNKNOWN
+                known = (
+                    tensor_methods.tensor_attribute(Tensor(base.place), name)
+                    if name in tensor_methods.HOST_ATTRIBUTES
+                    else UNKNOWN
+                )
                 return known if known.alternatives else one(base)
             case Object():
-                return calls.object_attribute(base, name)
+                return object_methods.object_attribute(base, name)
             case Elements(element, kind) if kind == "namedtuple":
                 return element
         return UNKNOWN
@@ -465,7 +469,7 @@ class Inference:
             return join(
                 [
                     *(self._method(a, method, node, frame) for a in receiver.alternatives),
-                    *([calls.method_of_unknown(self, receiver, method, node, frame)] if receiver.open else []),
+                    *([tensor_methods.method_of_unknown(self, receiver, method, node, frame)] if receiver.open else []),
                 ]
             )
         return self.known(node.func, frame).map(lambda callee: self.apply(callee, node, frame))
@@ -483,9 +487,9 @@ class Inference:
                 if not held.open or (held.alternatives and operations.method(name) is None):
                     return held.map(lambda callee: self.apply(callee, node, frame))
                 if classes.is_module(self, receiver.cls):
-                    return calls.module_method(self, receiver, name, node, frame)
+                    return object_methods.module_method(self, receiver, name, node, frame)
                 return UNKNOWN
-        return calls.method(self, receiver, name, node, frame)
+        return object_methods.method(self, receiver, name, node, frame)
 
     def apply(self, callee: Alternative, node: ast.Call, frame: Frame) -> Value:
         """What calling an alternative returns."""
@@ -499,7 +503,7 @@ class Inference:
             case External(qualname):
                 return calls.external(self, qualname, node, frame)
             case Object():
-                return calls.call_object(self, callee, node, frame)
+                return object_methods.call_object(self, callee, node, frame)
             case Output():
                 return one(callee)
         return UNKNOWN

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.facts import classes
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Loop, flow_of, path_of
 from perflint.facts.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value

@@ -16,9 +16,9 @@ from enum import Enum
 from perflint.facts import classes, operations
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.callers import CallSite
-from perflint.facts.calls import is_module_name, is_optimizer_name
 from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
 from perflint.facts.inference import Inference
+from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.project.trace import Memo

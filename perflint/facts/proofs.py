@@ -9,7 +9,7 @@ import ast
 import contextlib
 from collections.abc import Iterable
 
-from perflint.facts.calls import transfer_target
+from perflint.facts.arguments import transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of, path_of
 from perflint.facts.hidden import hidden_runs

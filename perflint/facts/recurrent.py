@@ -9,7 +9,7 @@ from typing import Final
 
 from perflint.facts import values
 from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.values import Alternative, Object, Tensor

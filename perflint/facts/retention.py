@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from perflint.facts import operations
-from perflint.facts.calls import argument
+from perflint.facts.arguments import argument
 from perflint.facts.classes import ancestors, find_method, is_module
 from perflint.facts.decorators import caches, decorator_name, is_plain
 from perflint.facts.facts import Facts

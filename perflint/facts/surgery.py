@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Final
 
 from perflint.facts import classes, operations
-from perflint.facts.calls import is_module_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.networks import SAME_WITHOUT_GRAPH, is_known_function
+from perflint.facts.object_methods import is_module_name
 from perflint.facts.values import (
     Alternative,
     ClassRef,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint.facts import operations
 from perflint.facts.api_tables import ALIASING_MODULES, LEGACY_TENSOR_CLASSES
-from perflint.facts.calls import argument, transfer_target, works_in_place
+from perflint.facts.arguments import argument, transfer_target, works_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, flow_of
 from perflint.facts.operations import Memory

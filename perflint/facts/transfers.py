@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.facts.calls import argument, transfer_target
+from perflint.facts.arguments import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import is_neural_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from perflint.facts.calls import argument, transfer_target
+from perflint.facts.arguments import argument, transfer_target
 from perflint.facts.flow import flow_of, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module

@@ -10,13 +10,14 @@ from functools import cache
 from typing import Final
 
 from perflint.facts import operations
-from perflint.facts.calls import HOST_ATTRIBUTES, argument
+from perflint.facts.arguments import argument
 from perflint.facts.flow import Definition, Flow, flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module
 from perflint.facts.names import canonical
 from perflint.facts.operations import Operation, Road, Wait
 from perflint.facts.reads import HostRead, ReadKind, device_value, value_on_device
+from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
 from perflint.facts.values import (
     Batch,
