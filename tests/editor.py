@@ -151,14 +151,15 @@ async def editing(
     versions: bool = True,
     encodings: Sequence[types.PositionEncodingKind] | None = None,
     here: Path | None = None,
+    packs: Path | None = None,
 ) -> AsyncIterator[Editor]:
     """An editor that has started `perflint server`.
 
     resolves: whether it asks for edits only when somebody chooses an action; watches: whether it watches files; versions:
-    whether it takes edits of a version of a document.
+    whether it takes edits of a version of a document. packs: a folder with rule packs.
     """
     editor = Editor()
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment = dict(os.environ) if packs is None else {**os.environ, "PYTHONPATH": str(packs)}
     await editor.client.start_io(sys.executable, "-m", "perflint", "server", cwd=here or folders[0], env=environment)
     resolve = types.ClientCodeActionResolveOptions(properties=["edit"]) if resolves else None
     capabilities = types.ClientCapabilities(

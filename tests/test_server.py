@@ -415,6 +415,46 @@ def test_files_that_come_and_go_are_noticed(project: Project) -> None:
     act(scenario)
 
 
+FAILS = '''"""A rule with a bug."""
+
+from perflint.api import Severity, rule
+
+
+@rule(category="own", severity=Severity.WARNING, needs=[("explode",)])
+def check(code):
+    raise ValueError("a bug")
+    yield
+'''
+
+
+def test_a_rule_that_fails_is_said_once_and_ends_nothing(tmp_path: Path) -> None:
+    work, packs = tmp_path / "work", tmp_path / "packs"
+    for name, text in {
+        "own_rules/__init__.py": "",
+        "own_rules/always_fails.py": FAILS,
+        "own_rules-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: own-rules\nVersion: 1\n",
+        "own_rules-1.dist-info/entry_points.txt": "[perflint.rules]\nown = own_rules\n",
+    }.items():
+        (packs / name).parent.mkdir(parents=True, exist_ok=True)
+        (packs / name).write_text(text)
+    work.mkdir()
+
+    async def scenario() -> None:
+        async with editing(work, packs=packs) as editor:
+            uri = editor.open(work / "a.py", BAD)
+            assert await editor.rules(uri) == [RULE]
+            for version in (2, 3):
+                editor.change(uri, f"{BAD}explode = {version}\n", version)
+                assert await editor.actions(uri, EVERYWHERE, ["quickfix"]) == []
+            (message,) = await editor.until(lambda: editor.messages)
+            assert "the rule always-fails failed" in message
+            editor.change(uri, GOOD, 4)
+            assert await editor.rules(uri, 4) == []
+            assert len(editor.messages) == 1
+
+    act(scenario)
+
+
 def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
