@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
-import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
@@ -54,20 +52,16 @@ def make(workspace: Workspace, python: str | None, *, may_run: bool) -> MCPServe
         "perflint", instructions=INSTRUCTIONS, version=version("perflint-torch"), log_level="WARNING"
     )
     rules = {rule.name: rule for rule in workspace.rules}
-    one_at_a_time = threading.Lock()
 
     def served(tool: Callable[Given, Answer]) -> Callable[Given, Answer]:
-        """A tool that says what it refuses, and does not run beside another one."""
+        """A tool that says what it refuses."""
 
         @functools.wraps(tool)
         def call(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
             try:
-                with one_at_a_time:
-                    return tool(*args, **kwargs)
+                return tool(*args, **kwargs)
             except Refused as reason:
                 raise ToolError(str(reason)) from None
-            finally:
-                gc.collect()  # what a run leaves behind takes memory, and Python would wait for a million new objects
 
         return call
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from perflint.fix.diff import patch
@@ -35,6 +38,7 @@ class Workspace:
     def __init__(self, root: str, rules: Sequence[Rule]) -> None:
         self.root = os.path.realpath(root)
         self.rules = rules
+        self._one_at_a_time = threading.Lock()
         os.chdir(self.root)
         confine(self.root)
 
@@ -55,13 +59,11 @@ class Workspace:
     def check(self, paths: Sequence[str], select: Sequence[str], least: Severity, limit: int) -> dict[str, Any]:
         """The findings in files and folders, the worst first, with all that is needed to apply each fix."""
         asked = [self.path(name) for name in paths]
-        try:
+        with self._run():
             run = Run(self.rules, None, {"select": tuple(select)} if select else {})
             result = run.check(run.find(asked))
             if any(run.configurations.of(os.path.dirname(os.path.abspath(c.path))).baseline for c in result.checked):
                 Baselines(run, asked).narrow(result)
-        except (ConfigError, PathError, ValueError) as error:
-            raise Refused(str(error)) from None
         ranks = list(Severity)
         found = [pair for pair in result.findings if ranks.index(pair[1].severity) <= ranks.index(least)]
         found.sort(key=lambda pair: pair[1].order)
@@ -79,15 +81,13 @@ class Workspace:
         """What fixing files and folders changes, as a patch; with `apply` the files are written."""
         asked = [self.path(name) for name in paths]
         overrides: dict[str, Any] = {"unsafe_fixes": unsafe, "assume": tuple(assume)}
-        try:
+        with self._run():
             require_known(assume, "assume")
             run = Run(self.rules, None, overrides | ({"select": tuple(select)} if select else {}))
             found = run.find(asked)
             for line in contradictions(found.files, assume):
                 raise Refused(line)
             result = run.fix(found, unsafe=unsafe, write_files=apply)
-        except (ConfigError, PathError, ValueError) as error:
-            raise Refused(str(error)) from None
         return {
             "root": self.root,
             "applied": apply,
@@ -103,6 +103,17 @@ class Workspace:
             "patch": b"".join(line for fixed in result.fixed for line in patch(fixed)).decode("utf-8", "replace"),
             "left": _left(result),
         }
+
+    @contextmanager
+    def _run(self) -> Iterator[None]:
+        """One run at a time, which refuses what it cannot do, and leaves no memory behind."""
+        with self._one_at_a_time:
+            try:
+                yield
+            except (ConfigError, PathError, ValueError) as error:
+                raise Refused(str(error)) from None
+            finally:
+                gc.collect()  # Python would wait for a million new objects
 
 
 def _left(result: Result) -> dict[str, int]:
