@@ -10,9 +10,9 @@ import ast
 from typing import Final
 
 from perflint.facts import operations
-from perflint.facts.calls import is_module_name
 from perflint.facts.flow import Definition, flow_of
 from perflint.facts.inference import Inference
+from perflint.facts.object_methods import is_module_name
 from perflint.facts.operations import TORCH_PACKAGES, Result
 from perflint.facts.values import Alternative, Batch, External, Literal, Number, Object, Output, Tensor, Value
 from perflint.source.syntax import Scope
