@@ -383,6 +383,7 @@ a < t < b                                   truth | 0 < x.sum() < 1
 assert t, message                           assertion | assert (x < 9).all(), f"{x.shape}"
 class                                       outside | class Inner: pass
 disabled()                                  explicit | disabled(x)
+if t: raise                                 check | if torch.isnan(x).any(): raise ValueError("nan")
 if t                                        truth | x.sum() > 0 and x.mean() > 0
 list[t]                                     number captured | [1, 2, 3][i]
 t in list                                   truth | 1 if x.sum() in [1, 2] else 2

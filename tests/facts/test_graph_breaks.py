@@ -160,6 +160,7 @@ def test_each_row_means_something() -> None:
 
 PLACES = {
     "a condition": ("if x.sum() > 0: x = x + 1", ["if t"]),
+    "a check": ("if x.isnan().any():\n    raise ValueError('nan')", ["if t: raise"]),
     "each operand": ("if x.sum() > 0 and x.mean() > 0: x = x + 1", ["if t", "if t"]),
     "a condition by a name": ("bad = torch.isnan(x).any()\nif bad: x = x + 1", ["if t"]),
     "a maximum": ("if x.abs().max() > 3: x = x / 2", ["if t"]),
