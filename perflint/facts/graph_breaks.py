@@ -28,8 +28,8 @@ CURES: Final = {
     "assertion": "the condition is read on the host; give `assert` a constant message, or use `torch._assert_async`",
     "backward": "a backward pass is run; compile the forward pass and the loss, and call this outside",
     "build": "an object is made that torch cannot trace; make it once, outside of the compiled function",
-    "check": "Python asks whether a condition on tensors holds, to raise an error; use `torch._assert_async`, or `assert` with a "
-    "constant message",
+    "check": "Python asks whether a condition on tensors holds, to raise an error; use `torch._assert_async`, or `assert` with "
+    "a constant message",
     "clock": "the clock is read; measure around the compiled function",
     "copy": "an object is copied; copy it outside of the compiled function, or `clone` its tensors",
     "debug": "a debugging switch is set; set it outside of the compiled function",
