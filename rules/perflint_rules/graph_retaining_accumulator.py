@@ -138,14 +138,12 @@ def _is_retained(code: Code) -> bool:
 def _starts_as_number(code: Code, kept: ast.Name) -> bool:
     """Whether a total begins as a number, or a list as an empty one."""
     first = [d for d in code.flow.definitions_of(kept.id) if d.kind != "augmented" and d.value is not None]
-    begins = [d.value for d in first if d.value is not None and not _mentions(d.value, kept.id)]
+    begins = [
+        d.value for d in first if d.value is not None and kept.id not in {getattr(n, "id", None) for n in ast.walk(d.value)}
+    ]
     return bool(begins) and all(
         (isinstance(v, ast.List) and not v.elts) or code.value(v).must(lambda a: isinstance(a, Literal)) for v in begins
     )
-
-
-def _mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
 def _detached(code: Code, loss: ast.Name) -> Iterator[Edit]:
