@@ -19,7 +19,7 @@ from perflint.source.words import NO_MEMBER, any_layout
 class Fear:
     """A reason why what the source shows may not be all that runs.
 
-    pattern: what the text of a file holds then. before: what is looked for first, where the pattern is slow to search.
+    pattern: what the text of a file holds then. before: what else such a text holds, where the pattern is slow to search.
     """
 
     kind: Kind
@@ -82,8 +82,9 @@ ASKS_FOR_GRADIENTS: Final = Fear(
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
     any_layout(
-        rb"\bas_subclass\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode|\bmake_fx\b|_python_dispatch"
-        rb"|\bclass [A-Za-z_]\w* \([^()]*\bTensor [,)]|\bset_default_device\b|torch \. overrides|DeviceContext"
+        rb"as_subclass(?<!\was_subclass)\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
+        rb"|make_fx(?<!\wmake_fx)\b|_python_dispatch|class(?<!\wclass) [A-Za-z_]\w* \([^()]*\bTensor [,)]"
+        rb"|set_default_device(?<!\wset_default_device)\b|torch \. overrides|DeviceContext"
     ),
     "the program has tensors of a class of its own, or looks at each operation",
 )
@@ -96,10 +97,17 @@ BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
     any_layout(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
     "the program runs code, or finds functions, by their names",
+    any_layout(
+        rb"(?:exec(?<![\w.]exec)|eval(?<![\w.]eval)|globals(?<![\w.]globals)|__import__) \(|builtins \. (?:exec|eval)|runpy"
+        rb"|sys \. modules\b"
+    ),
 )
 SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
-    any_layout(rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \(|[^_\w]StreamContext \("),
+    any_layout(
+        rb"cuda(?<!\wcuda) \. (?:stream|Stream|set_stream) \(|torch(?<!\wtorch) \. Stream \("
+        rb"|StreamContext(?<!\wStreamContext) \("
+    ),
     "the program works with several streams, and another one may read before the copy is done",
 )
 AUTOCAST: Final = Fear(
@@ -156,7 +164,5 @@ OTHER_NETWORK: Final = (*RUNS_WITHIN, WRAPPED, COMPUTED_WEIGHTS, LAZY, ASKS_FOR_
 def feared(project: Project, path: str, *fears: Fear) -> Iterator[Obligation]:
     """What the program of a file may hold of some fears: an obligation each."""
     for fear in fears:
-        if fear.before is not None and not project.program_may_hold(path, fear.before):
-            continue
-        if project.program_may_hold(path, fear.pattern):
+        if project.program_may_hold(path, fear.pattern, fear.before):
             yield Obligation(fear.kind, fear.words)
