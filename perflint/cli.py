@@ -121,6 +121,11 @@ class _OfScript(click.Command):
 )
 @click.option("--update-baseline", is_flag=True, help="Write the present findings to the baseline instead of reporting them.")
 @click.option("--diff-base", metavar="REV", help="Report findings at lines only that have changed since git's commit REV.")
+@click.option(
+    "--min-cost",
+    type=click.Choice(["per-parameter", "per-sample", "per-step", "per-interval", "per-epoch"]),
+    help="Report findings only whose code is known to run at least this often.",
+)
 @click.option("--add-ignores", is_flag=True, help="Add a suppression comment for each finding instead of reporting it.")
 @click.option("--profile", metavar="FILE", help="Rank findings by a record of `perflint profile`; hide what costs nothing.")
 @click.option(

@@ -43,6 +43,7 @@ class Invocation:
         add_ignores: bool = False,
         update_baseline: bool = False,
         diff_base: str | None = None,
+        min_cost: str | None = None,
         interactive: bool = False,
         fail_on: str = "any",
         profile: str | None = None,
@@ -52,6 +53,7 @@ class Invocation:
         self.fixing = fixing or options["diff"]
         self.add_ignores, self.fail_on = add_ignores, fail_on
         self.update_baseline, self.diff_base, self.interactive = update_baseline, diff_base, interactive
+        self.min_cost = min_cost
         self.paths = paths or (".",)
         self.options = options
         self.watched: Watched | None = None
@@ -63,6 +65,8 @@ class Invocation:
             raise click.UsageError("--interactive shows changes and asks; it goes with neither --diff nor standard input")
         if update_baseline and (self.fixing or self._reads_stdin or add_ignores or diff_base or options["no_baseline"]):
             raise click.UsageError("--update-baseline writes all findings of PATHS, and goes with no option that changes these")
+        if min_cost and (self.fixing or update_baseline or add_ignores):
+            raise click.UsageError("--min-cost chooses what is reported; it goes with nothing that changes files")
         if diff_base and (self.fixing or self._reads_stdin):
             raise click.UsageError("--diff-base compares what is reported; it goes with neither fixing nor standard input")
 
@@ -261,7 +265,7 @@ class Invocation:
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def _narrow(self, run: Run, result: Result) -> None:
-        """Leave the findings out that a baseline knows, and those at lines that have not changed."""
+        """Leave the findings out that a baseline knows, those that run too seldom, and those at lines that have not changed."""
         from perflint.project.config import ConfigError
 
         self.notes = []
@@ -269,6 +273,10 @@ class Invocation:
             from perflint.report.baseline import Baselines
 
             self.notes += Baselines(run, self._asked).narrow(result).lines(fixing=self.fixing)
+        if self.min_cost is not None:
+            from perflint.report.rates import narrow as narrow_to_rate
+
+            self.notes += narrow_to_rate(result, self.min_cost)
         if self.diff_base is not None:
             from perflint.project.git import GitError
             from perflint.report.changes import narrow
