@@ -50,6 +50,7 @@ from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.graph_free import function_without_graph, statement_without_graph
 from perflint.facts.graphless import may_record
 from perflint.facts.hidden import hidden_runs
+from perflint.facts.kept_graphs import graph_noticed
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.loops import (
     Heat,
@@ -252,6 +253,7 @@ __all__ = [
     "function_without_graph",
     "gradients_untouched",
     "graph_ends",
+    "graph_noticed",
     "hands_to_network",
     "hidden_graphs",
     "hidden_runs",

@@ -620,7 +620,68 @@ def evaluate(model, loader):
 print(evaluate(nn.Linear(3, 2), DataLoader(TensorDataset(inputs, targets), batch_size=2)))
 """
 
+LOSSES_ADDED = """def train(model, loader, optimizer{parameter}):
+    {start}
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        {add}
+    {look}
+
+
+model = nn.Linear(3, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), optimizer{given})
+print(KEPT)
+"""
+LOSS_LISTS = {
+    "other name of the list": ("history = losses = []", "print(history)"),
+    "attribute of the same list": ("model.history = losses = []", "print(model.history[0].requires_grad)"),
+    "list that a call gets when it is made": ("KEPT.append(losses := [])", ""),
+    "list in a global variable": ("global losses; losses = []", "print(losses[0].requires_grad)"),
+    "str that is passed": ("losses = []", "print(', '.join(map(str, losses)))"),
+    "print in a partial": ("losses = []", "functools.partial(print, losses)()"),
+    "identity": ("losses = []", "print(losses[-1] is loss)"),
+    "identity in a comparison of lists": (
+        "losses = []",
+        "loss.data.fill_(float('nan')); print(losses == losses[:-1] + [loss])",
+    ),
+    "identity in a set": ("losses = []; seen = set()", "seen.add(loss); print(losses[-1] in seen)"),
+    "number of the object": ("losses = []", "print(id(losses[-1]) == id(loss))"),
+    "attribute of a tensor": ("losses = []", "loss.tag = 1; print(hasattr(losses[-1], 'tag'))"),
+    "error of numpy": (
+        "losses = []",
+        "try:\n        print(losses[0].numpy())\n    except RuntimeError as error:\n        print(error)",
+    ),
+    "error of a copy": (
+        "import copy; losses = []",
+        "try:\n        print(copy.deepcopy(losses))\n    except RuntimeError as error:\n        print(type(error))",
+    ),
+    "variables of the function": ("losses = []", "print(locals()['losses'][0].requires_grad)"),
+    "text that is evaluated": ("losses = []", "print(eval('losses[0].requires_grad'))"),
+    "other memory": ("losses = []", "loss.data = torch.tensor(3.0); print(losses[-1].item())"),
+}
+"""Ways to notice that what was kept of each step is another tensor, or has no graph."""
+
 TRAPS = {
+    **{
+        f"losses in a list: {name}": LOSSES_ADDED.format(
+            parameter="", given="", start=start, add="losses.append(loss)", look=look
+        )
+        for name, (start, look) in LOSS_LISTS.items()
+    },
+    "losses added to an argument": LOSSES_ADDED.format(
+        parameter=", total=None",
+        given=", KEPT[0]",
+        start="total = 0.0 if total is None else total",
+        add="total += loss",
+        look="return total",
+    ).replace("train(model, DataL", "KEPT.append(torch.zeros(()))\ntrain(model, DataL"),
+    "losses added to an argument that is not given": LOSSES_ADDED.format(
+        parameter=", total=None", given=", KEPT[0]", start="if total is None: total = 0.0", add="total += loss", look=""
+    ).replace("train(model, DataL", "KEPT.append(torch.zeros(()))\ntrain(model, DataL"),
     **{f"{within} in an evaluation": within_evaluation(code) for within, code in RUNS_WITHIN.items()},
     **{f"forward pass: {code}": FORWARD_HELP + EVALUATE.replace("{}", code) for code in IN_FORWARD},
     **{

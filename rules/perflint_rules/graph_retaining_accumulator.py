@@ -38,15 +38,19 @@ When the backward pass comes later or runs through the sum, with `retain_graph=T
 `.item()` and `.detach()`.
 
 ## Fix safety
-Safe for a total that starts at a literal number, where every use of it drops the graph: comparisons, `float`, `.item()`.
-Unsafe when it is returned, printed, a variable of the module, or given to code that is not known: `requires_grad` and the
-text of a printed tensor change.
+Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
+known to see numbers and lengths alone: arithmetic with numbers and tensors, comparisons with `<`, a written-out format,
+`torch.stack`, `sum`, `len`, `.item()`. Unsafe for every other use: `requires_grad`, the text of a printed tensor, its identity,
+its attributes and the errors that its graph raises change.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    BUILT_FROM_TEXT,
+    LOOKS_AT_FRAMES,
+    OWN_TENSORS,
     Code,
     Cost,
     Edit,
@@ -59,6 +63,8 @@ from perflint.api import (
     Severity,
     any_layout,
     graph_ends,
+    graph_noticed,
+    inspects_itself,
     is_differentiated,
     replace,
     rule,
@@ -86,7 +92,10 @@ def check(code: Code) -> Iterator[Finding]:
         ends = graph_ends(code.facts, code.scope, loss)
         if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
             continue
-        missing = [Obligation(Kind.GRADIENT, end.note) for end in ends if end.use is not GradUse.BACKWARD]
+        missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
+        missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
+        if inspects_itself(code.flow):
+            missing.append(Obligation(Kind.NAMES, "the function looks at its own variables"))
         if not _starts_as_number(code, kept):
             missing.append(Obligation(Kind.VALUE, f"`{kept.id}` may be a tensor to begin with"))
         if code.scope.is_module:
