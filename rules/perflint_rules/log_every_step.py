@@ -39,7 +39,8 @@ def train(model, loader, optimizer, criterion):
 ```
 
 ## When it stays silent
-Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, and for `set_postfix(..., refresh=False)`.
+Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
+`set_postfix(..., refresh=False)`.
 
 ## Fix safety
 There is no fix: what is shown, and how often, is for you to say.
@@ -58,6 +59,7 @@ _PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one 
 _OWN = words("log logkv logkv_mean record log_loss_dict")
 _WHO = re.compile(r"rank|wandb|writer|tensorboard|logger|is_main|is_master", re.I)
 _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
+_LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 
 
 @rule(
@@ -101,10 +103,12 @@ def _logs(code: Code, call: ast.Call, name: str) -> bool:
     if name in _WRITERS:
         return True
     if name in _OWN and ast.unparse(call.func) != "self.log" and any(code.may_be_on_device(given) for given in _given(call)):
-        return True
-    return name in ("log", "log_metric", "log_metrics") and code.value(call.func).may(
-        lambda a: isinstance(a, External) and a.qualname in _SERVICES
-    )
+        return not _is_one_of(code, call, _LOGARITHMS)
+    return name in ("log", "log_metric", "log_metrics") and _is_one_of(code, call, _SERVICES)
+
+
+def _is_one_of(code: Code, call: ast.Call, functions: frozenset[str]) -> bool:
+    return code.value(call.func).may(lambda a: isinstance(a, External) and a.qualname in functions)
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:
