@@ -7,6 +7,7 @@ import ast
 from perflint.facts.frames import Frame, Inferring
 from perflint.facts.values import (
     NOTHING,
+    Alternative,
     Batch,
     External,
     Output,
@@ -14,6 +15,7 @@ from perflint.facts.values import (
     Tensor,
     Value,
     device_place,
+    one,
     place_of,
 )
 
@@ -44,6 +46,10 @@ def dtype_of(value: Value) -> str:
     return ""
 
 
+def _is_dtype(alternative: Alternative) -> bool:
+    return bool(dtype_of(one(alternative)))
+
+
 def places(inference: Inferring, node: ast.expr, frame: Frame) -> list[Place]:
     return [place_of(a) for a in inference.infer(node, frame).alternatives if isinstance(a, (Tensor, Batch, Output))]
 
@@ -55,7 +61,7 @@ def transfer_target(inference: Inferring, node: ast.Call, frame: Frame) -> Value
         other = argument(node, 0, "other")
         return NOTHING if other is None else inference.infer(other, frame)
     value = inference.infer(device, frame)
-    if dtype_of(value) or is_dtype_expression(device):
+    if value.must(_is_dtype) or is_dtype_expression(device):
         return NOTHING
     return value
 
