@@ -11,7 +11,7 @@ from perflint.facts.flow import Definition, Flow, Loop, path_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.uses import Step, Walk, Way
-from perflint.facts.values import Elements, Number, Sequence, Tensor, Text, Value
+from perflint.facts.values import Alternative, Elements, External, Number, Sequence, Tensor, Text, Value
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 
@@ -95,6 +95,10 @@ class _Fate(Walk[Sink]):
                 yield from [Sink.CONTROL] if isinstance(step.value, ast.BoolOp) else []
             case Way.TESTED | Way.COMPARED:
                 yield step.result or Sink.CONTROL
+            case Way.CONTAINED if _is_key(step):
+                yield Sink.NEEDED
+            case Way.METHOD if step.name == "backward":
+                yield Sink.NEEDED
             case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
                 yield from filter(None, [step.result])
             case Way.BOUND:
@@ -112,7 +116,10 @@ class _Fate(Walk[Sink]):
                 yield from self._returned()
             case Way.ARGUMENT:
                 assert isinstance(step.node, ast.Call)
-                yield self._argument(step.node, step.value) or step.node
+                sink = self._argument(step.node, step.value)
+                yield sink or step.node
+                if sink is Sink.METRIC:
+                    yield step.node  # a score may be a part of the loss
             case Way.CAPTURED if step.name and step.name not in self.flow.inner_names:
                 return  # whether functions look at a module's variable is not asked
             case _:
@@ -163,6 +170,8 @@ class _Fate(Walk[Sink]):
             return Sink.NEEDED
         if name in _METER_CALLS:
             return Sink.METER
+        if name in _ARITHMETIC_CALLS and self._value(call.func).may(_is_in_a_library_of_numbers):
+            return None
         if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
             return Sink.LOG if name not in ("format", "str", "repr") else None
         if name in _ARITHMETIC_CALLS:
@@ -193,6 +202,20 @@ class _Fate(Walk[Sink]):
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():
             yield from _Fate(self._sinks, call.scope, self._depth - 1, self.seen).ends(call.node)
+
+
+def _is_key(step: Step) -> bool:
+    """Whether a value is the key of a dict, which is looked up by it."""
+    match step.node:
+        case ast.Dict(keys=keys):
+            return any(key is step.value for key in keys)
+        case ast.DictComp(key=key):
+            return key is step.value
+    return False
+
+
+def _is_in_a_library_of_numbers(alternative: Alternative) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.partition(".")[0] in ("torch", "numpy", "math")
 
 
 def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
