@@ -53,7 +53,7 @@ MAX_MENTIONS = 16
 
 
 _MAY_BE_FOUND = any_layout(
-    rb"(?:eval(?<![\w.]eval)|exec(?<![\w.]exec)|globals(?<![\w.]globals)) \(|__dict__ \[|sys \. modules\b"
+    rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|__dict__ \[|sys \. modules\b"
 )
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
 _FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")

@@ -12,7 +12,7 @@ from typing import Final
 
 from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.words import NO_MEMBER, any_layout
+from perflint.source.words import NO_MEMBER, any_layout, whole
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ PATCHED: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
         rb"\. (?:forward|zero_grad|__call__|__class__|__code__|_call_impl) =(?!=)"
-        rb"|['\"](?:forward|zero_grad|__call__|__class__)['\"]"
-        rb"|\b(?:mock|monkeypatch|MethodType)\b|\. __get__ \("
+        rb"|'(?:forward|zero_grad|__call__|__class__)['\"]|\"(?:forward|zero_grad|__call__|__class__)['\"]"
+        rb"|\. __get__ \(|" + whole("mock", "monkeypatch", "MethodType")
     ),
     "the program puts methods of its own in the place of others",
 )
@@ -49,33 +49,36 @@ SET_BY_NAME: Final = Fear(
         rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
+    any_layout(
+        rb"setattr(?<!\wsetattr) \(|delattr(?<!\wdelattr) \(|vars(?<!\wvars) \(|__setattr__ \(|__delattr__ \(|__dict__"
+        rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
+    ),
 )
 WRAPPED: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
-        rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|\bDDP\b|fully_shard"
-        rb"|\bfsdp\w*|_compile\b|torch \. compile|\. compile \("
-        rb"|torch \. jit|\bjit \.|import jit\b|[fF]abric\b|\baccelerate\b|\bAccelerator \(|deepspeed"
-        rb"|\b_?dynamo\b|import compile\b|\btensorrt\b|horovod"
+        rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|fully_shard"
+        rb"|fsdp(?<!\wfsdp)|_compile\b|torch \. compile|\. compile \("
+        rb"|torch \. jit|jit(?<!\wjit) \.|import jit\b|fabric\b|Fabric\b|Accelerator(?<!\wAccelerator) \(|deepspeed"
+        rb"|import compile\b|horovod|" + whole("DDP", "accelerate", "dynamo", "_dynamo", "tensorrt")
     ),
     "the program wraps or compiles a model",
 )
 COMPUTED_WEIGHTS: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
-        rb"weight_norm|spectral_norm|parametriz\w+|\bprun(?:e|ing)\b|torch \. (?:ao|quantization)\b"
-        rb"|quantize_\w*|_fx\b|\bqat\b|_qat\b|QuantStub"
-        rb"|\w*LoRA\w*|\blora\w*|\w*_lora\b|\bLora\w*|\bLORA\w*"
-        rb"|\bpeft\b|bitsandbytes|functional_call|\bfunctorch\b|stack_module_state|torch \. fx\b|symbolic_trace|torchao"
-        rb"|\badapters?\b|swap_tensors|swap_module"
+        rb"weight_norm|spectral_norm|parametriz\w|torch \. (?:ao|quantization)\b|quantize_|_fx\b|_qat\b|QuantStub"
+        rb"|LoRA|lora(?<!\wlora)|_lora\b|Lora(?<!\wLora)|LORA(?<!\wLORA)"
+        rb"|bitsandbytes|functional_call|stack_module_state|torch \. fx\b|symbolic_trace|torchao|swap_tensors|swap_module"
+        rb"|" + whole("prune", "pruning", "qat", "peft", "functorch", "adapter", "adapters")
     ),
     "the program computes weights, or puts other layers in the place of those that are built",
 )
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
-        rb"autograd \. functional|forward_ad|\b(?:jacobian|hessian|jacrev|jacfwd|vjp|jvp|hvp|vhp|make_dual|dual_level)\b"
-        rb"|torch \. func\b|functorch"
+        rb"autograd \. functional|forward_ad|torch \. func\b|functorch|"
+        + whole("jacobian", "hessian", "jacrev", "jacfwd", "vjp", "jvp", "hvp", "vhp", "make_dual", "dual_level")
     ),
     "the program differentiates by other means than `backward()`",
 )
@@ -90,7 +93,7 @@ OWN_TENSORS: Final = Fear(
 )
 LAZY: Final = Fear(
     Kind.NO_LAZY_MODULES,
-    any_layout(rb"\bLazy[A-Z]\w*"),
+    any_layout(rb"Lazy(?<!\wLazy)[A-Z]"),
     "the program has layers that make their parameters when they run first",
 )
 BUILT_FROM_TEXT: Final = Fear(
@@ -98,8 +101,8 @@ BUILT_FROM_TEXT: Final = Fear(
     any_layout(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
     "the program runs code, or finds functions, by their names",
     any_layout(
-        rb"(?:exec(?<![\w.]exec)|eval(?<![\w.]eval)|globals(?<![\w.]globals)|__import__) \(|builtins \. (?:exec|eval)|runpy"
-        rb"|sys \. modules\b"
+        rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
+        rb"|runpy|sys \. modules\b"
     ),
 )
 SIDE_STREAM: Final = Fear(
@@ -112,7 +115,10 @@ SIDE_STREAM: Final = Fear(
 )
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
-    any_layout(rb"autocast|precision|\bamp\b|\bAccelerator \(|\bFabric \(|\b[fb][pf]?16\b"),
+    any_layout(
+        rb"autocast|precision|Accelerator(?<!\wAccelerator) \(|Fabric(?<!\wFabric) \(|"
+        + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
+    ),
     "the program may use mixed precision",
 )
 INFERENCE_SWITCHED: Final = Fear(
@@ -144,13 +150,17 @@ CATCHES: Final = Fear(
 )
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
-    any_layout(rb"\bgc \.|\bget_objects \(|memory_allocated|memory_stats|memory_snapshot|max_memory|\bweakref\b|tracemalloc"),
+    any_layout(
+        rb"gc(?<!\wgc) \.|get_objects(?<!\wget_objects) \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
+        rb"|tracemalloc|" + whole("weakref")
+    ),
     "the program looks at which objects are alive",
 )
 LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
     any_layout(
-        rb"\bf_locals\b|\bf_back\b|_getframe\b|\bsettrace\b|setprofile|currentframe|inspect \. stack|\binspect \. trace\b"
+        rb"_getframe\b|setprofile|currentframe|inspect \. stack|inspect(?<!\winspect) \. trace\b|"
+        + whole("f_locals", "f_back", "settrace")
     ),
     "the program looks at the variables of functions that run",
 )

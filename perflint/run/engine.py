@@ -191,14 +191,13 @@ class _Wanted:
             if any(rule.steps for rule in rules) and never_runs_each_step(scope):
                 rules = [rule for rule in rules if not rule.steps]
             return rules
-        text = scope.text
-        rules = [rule for rule in self._rules if self._gates[rule.name].passes(text)]
-        return [rule for rule in rules if self._near or not rule.steps or EVALUATION.passes(text)]
+        needles = Needles(scope.text)
+        rules = [rule for rule in self._rules if needles.texts(self._gates[rule.name])]
+        return [rule for rule in rules if self._near or not rule.steps or needles.texts(EVALUATION)]
 
 
 def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
-    for scope in _scopes(module, wanted):
-        rules = wanted.by(scope)
+    for scope, rules in _scopes(module, wanted):
         session.counters.scopes_checked += bool(rules)
         for rule in rules:
             try:
@@ -233,14 +232,15 @@ def _named(scope: Scope) -> str:
     return "the module's own code" if scope.is_module else f"`{scope.qualname}`"
 
 
-def _scopes(module: Module, wanted: _Wanted) -> Iterator[Scope]:
-    """The scopes of a file that some rule may want: its own code, its functions, the functions inside those."""
+def _scopes(module: Module, wanted: _Wanted) -> Iterator[tuple[Scope, list[Rule]]]:
+    """The scopes of a file that some rules may want, with these: its own code, its functions, the functions inside those."""
     pending = [module.top, *module.functions()]
     while pending:
         scope = pending.pop(0)
-        if not wanted.by(scope):
+        rules = wanted.by(scope)
+        if not rules:
             continue
-        yield scope
+        yield scope, rules
         if not scope.may_hold_functions:
             continue
         try:

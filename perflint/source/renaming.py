@@ -24,8 +24,9 @@ def _renamed(body: bytes, names: frozenset[str]) -> frozenset[str]:
         if name not in body:
             continue
         patterns = [rb"%b(?<!\w%b) as (\w+)" % (name, name)]
-        if _may_be_given(name, body):
-            patterns.append(rb"\b(\w+) = (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])" % name)
+        given = rb"= (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])" % name
+        if _may_be_given(name, body) and any_layout(given).search(body):
+            patterns.append(rb"\b(\w+) " + given)
         for pattern in patterns:
             for match in any_layout(pattern).finditer(body):
                 other = match[1].decode()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, whole
 
 _IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
@@ -16,7 +16,7 @@ BACKWARD = any_layout(rb"backward \(")
 _LOADER = re.compile(rb"oader[\s\\():,.]")
 _BY_NAME = any_layout(rb"\b(?:import_module|__import__|run_path|run_module|spec_from_file_location|SourceFileLoader) \(")
 _IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module", "spec_from_file_location", "SourceFileLoader"))
-_CHANGED_PATH = any_layout(rb"sys \. path\b|\baddsitedir\b|from sys import path\b")
+_CHANGED_PATH = any_layout(rb"sys \. path\b|from sys import path\b|" + whole("addsitedir"))
 _PLACE = re.compile(r"[\w./\\-]+")
 
 

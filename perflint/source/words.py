@@ -41,6 +41,11 @@ def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
     return re.compile(pattern.replace(b" ", BETWEEN), flags)
 
 
+def whole(*names: str) -> bytes:
+    """The part of a pattern that finds some identifiers: each begins with a literal, for which a search jumps."""
+    return b"|".join(rb"%b(?<!\w%b)\b" % (name, name) for name in map(str.encode, names))
+
+
 @cache
 def call_pattern(*names: str) -> re.Pattern[bytes]:
     """What finds the calls of some names in a text, whatever stands before the parenthesis."""
