@@ -31,8 +31,8 @@ def work():
 ```
 
 ## When it stays silent
-Above the import, under a condition, in files that start other processes (which do see the variable), and for variables that
-are read later (`CUDA_VISIBLE_DEVICES`, `NCCL_*`).
+Above the import, under a condition, for numbers of threads beside a call of `torch.set_num_threads`, in files that start
+other processes (which do see the variable), and for variables that are read later (`CUDA_VISIBLE_DEVICES`, `NCCL_*`).
 
 ## Fix safety
 There is no fix: worker processes that are spawned do see the variable.
@@ -46,6 +46,7 @@ from perflint.api import Code, Finding, Severity, flow_of, is_conditional, rule,
 
 _READ_AT_LOAD = words("OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS KMP_AFFINITY KMP_BLOCKTIME GOMP_CPU_AFFINITY")
 _OTHERS = re.compile(rb"\b(?:subprocess|multiprocessing|spawn|Popen|fork|ray|joblib|execv\w*)\b")
+_THREADS = words("OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS")
 _LOADS = words("torch numpy")
 
 
@@ -57,10 +58,11 @@ def check(code: Code) -> Iterator[Finding]:
     flow, imported = code.flow, flow_of(code.scope.module.top)
     loaded = [d for d in imported.definitions if d.kind == "import" and _loads(imported.parent[d.node], d.node)]
     first = min((d.order for d in loaded), default=None)
+    sets_threads = any(code.calls("set_num_threads"))
     for store in flow.stores:
         match store:
             case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))) if (
-                name in _READ_AT_LOAD
+                name in _READ_AT_LOAD and not (sets_threads and name in _THREADS)
             ):
                 later = not code.scope.is_module or (first is not None and flow.order[store] > first)
                 if first is not None and later and not is_conditional(code.scope, store):
