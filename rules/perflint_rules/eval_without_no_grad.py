@@ -143,12 +143,12 @@ def check(code: Code) -> Iterator[Finding]:
     for call in forwards:
         if records_nothing(code.facts, scope, call):
             continue
+        if isinstance(code.flow.parent.get(call), ast.Expr) and (not evaluation or code.flow.loop(call) is None):
+            continue  # a warm-up call is none of our business
         if evaluation:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
                 continue
-        elif isinstance(code.flow.parent.get(call), ast.Expr):
-            continue  # a warm-up call is none of our business
         ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
