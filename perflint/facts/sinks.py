@@ -197,7 +197,7 @@ class _Fate(Walk[Sink]):
         return value.may_be(Number) and not value.may_be(Tensor)
 
     def _returned(self) -> Iterator[Sink]:
-        calls = self._sinks.loops.hot_calls(self.scope)
+        calls = self._sinks.loops.hot_calls(self.scope) or self._sinks.inference.callers.sites(self.scope).sites
         if not calls or self._depth <= 0:
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():

@@ -106,6 +106,7 @@ _CURES = {
     Sink.METER: "give the meter a detached tensor and read it when it is shown",
     Sink.METRIC: "compute the metric on the device, or after the loop",
     Sink.LOG: "log every N steps, or one step late",
+    Sink.RETURN: "return the tensor, and read it where the number is needed",
 }
 
 
