@@ -9,11 +9,13 @@ from perflint.api import (
     INFERENCE_SWITCHED,
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
+    Alternative,
     Block,
     CannotRewrite,
     Code,
     Definition,
     Edit,
+    Flow,
     HostRead,
     Import,
     Kind,
@@ -294,6 +296,8 @@ class GuardedTotal(Total):
         starts = tracked - self._own()
         if not starts or not all(isinstance(d.value, ast.Constant) and type(d.value.value) in (int, float) for d in starts):
             raise CannotRewrite("the total has no literal start")
+        if not all(d.kind == "assign" and _is_only_name(flow, d.node) for d in starts):
+            raise CannotRewrite("the start is given to something else, too")
         if any(d.index for d in starts) or any(self.is_inside(d.node) for d in {*flow.definitions_of(self.name)} - tracked):
             raise CannotRewrite("the loop may leave something else in the total")
         uses = self.uses()
@@ -346,11 +350,16 @@ class Listed(Kept):
         return [use for d in self._start() for use in self.flow.uses[d] if use is not self.target]
 
     def unproven(self) -> Iterator[Obligation | None]:
+        if not self.is_differentiated and not any(self.value.must(kind) for kind in (_is_float, _is_integer, _is_bool)):
+            tensor = ast.unparse(self.read.tensor)
+            yield Obligation(Kind.VALUE, f"`{tensor}` may be a float in one step and an integer in another")
         yield Obligation(Kind.MEMORY_TO_SPARE, "the list keeps one tensor on the device for each step until the loop ends")
 
     def parts(self) -> Iterator[Edit | Import]:
         match list(self._start()):
             case [Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name() as start)]:
+                if not _is_only_name(self.flow, start):
+                    raise CannotRewrite("the list has another name")
                 if self.flow.loop(start) is not self.flow.loop(self.after):
                     raise CannotRewrite("the list is not new in each run of the loop")
             case _:
@@ -460,6 +469,29 @@ class Named(Kept):
             number += f" if {torch}.is_tensor({self.name}) else {self.name}"
         for statement in guarded:
             yield insert_before(self.code.source, statement, f"{self.name} = {number}")
+
+
+def _is_float(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and "float" in alternative.dtype
+
+
+def _is_integer(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.dtype == "int64"
+
+
+def _is_bool(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.dtype == "bool"
+
+
+def _is_only_name(flow: Flow, node: ast.AST) -> bool:
+    """Whether nothing else is bound to what a name is assigned: no `self.history = losses = []`."""
+    parent = flow.parent.get(node)
+    if isinstance(parent, (ast.Tuple, ast.List)):
+        node, parent = parent, flow.parent.get(parent)
+    match parent:
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            return target is node
+    return False
 
 
 def _is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:
