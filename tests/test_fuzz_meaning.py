@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
+from fuzz import meaning
 from fuzz.meaning import changes, outcome, safely_fixed, smallest
 from fuzz.training_programs import program
 
@@ -665,7 +667,51 @@ LOSS_LISTS = {
 }
 """Ways to notice that what was kept of each step is another tensor, or has no graph."""
 
+ALIASED = {
+    "other name of the list": ("history = outs = []", "outs.append(out)", "history[0].sum().backward()"),
+    "attribute of the same list": ("KEPT.outs = outs = []", "outs.append(out)", ""),
+    "list that is taken from another one": ("outs = STORE.setdefault('outs', [])", "outs.append(out)", ""),
+    "list that a loop takes": ("for outs in (KEPT.outs,): pass", "outs.append(out)", ""),
+    "error of numpy": (
+        "import numpy as np; outs = []",
+        "outs.append(out.sum())",
+        "try:\n        print(np.mean(outs))\n    except RuntimeError as error:\n        print(error)",
+    ),
+    "error of a size": (
+        "",
+        "try:\n            print(out.resize_(1))\n        except RuntimeError as error:\n            print(error)",
+        "",
+    ),
+}
+"""Other ways by which somebody sees the results of an evaluation: where they are kept, and the errors that graphs raise."""
+
+
+def evaluated(start: str, add: str, look: str) -> str:
+    return (
+        "class Results:\n    outs = []\n\n\nKEPT, STORE = Results(), {}\n\n\ndef evaluate(model, batches):\n    model.eval()\n"
+        f"    {start}\n    for x in batches:\n        out = model(x)\n        {add}\n    {look}\n\n\n"
+        "evaluate(nn.Linear(3, 2).to(device), [part.to(device) for part in inputs.split(2)])\n"
+        "print(KEPT.outs and KEPT.outs[0].requires_grad, STORE and STORE['outs'][0].requires_grad)\n"
+    )
+
+
+LISTED = {
+    "other name of the list": ("history = losses = []", "loss", "print(history)"),
+    "attribute of the same list": ("model.history = losses = []", "loss", "print(model.history)"),
+    "floats and integers": ("losses = []", "((y > 0).sum() if losses else loss)", "print(losses)"),
+}
+ORDINARY = {
+    "attribute that a call sets": evaluated("", "setattr(KEPT, 'outs', [out])", ""),
+    **{
+        f"reads in a list: {name}": LOSSES_ADDED.format(
+            parameter="", given="", start=start, add=f"losses.append({read}.item())", look=look
+        ).replace("model(x), y", "model(x.to(device)), y.to(device)")
+        for name, (start, read, look) in LISTED.items()
+    },
+}
+
 TRAPS = {
+    **{f"results of an evaluation: {name}": evaluated(*parts) for name, parts in ALIASED.items()},
     **{
         f"losses in a list: {name}": LOSSES_ADDED.format(
             parameter="", given="", start=start, add="losses.append(loss)", look=look
@@ -901,6 +947,12 @@ HELPERS = {
     ),
 }
 """What another file of the program holds."""
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_trap_for_fixes_with_assumptions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": HEAD + ORDINARY[name]})[0] == []
 
 
 @pytest.mark.parametrize("name", TRAPS)

@@ -9,11 +9,11 @@ from enum import Enum
 
 from perflint.facts import operations
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.flow import Definition, Flow, flow_of, path_of
 from perflint.facts.operations import Result
 from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uses import Step, Walk, Way
-from perflint.facts.values import External, FunctionRef, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.facts.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -43,6 +43,9 @@ _FREE_CALLS = words(
 )
 
 _COLLECTING = frozenset(("append", "extend", "insert", "appendleft", "add"))
+_CONTAINERS = ("builtins.list", "builtins.dict", "builtins.set", "builtins.tuple", "collections.", "torch.", "numpy.")
+"""The beginnings of what gives new containers and tensors."""
+
 _SHOWS_GRAPH = {
     "print": "it is printed",
     "str": "it is printed",
@@ -190,7 +193,7 @@ class _Graph(Walk[GradEnd]):
             return
         if isinstance(call.func, ast.Attribute) and name in _COLLECTING and not targets:
             yield from self._collected(call, call.func.value)
-        elif not targets and self._value(call).must(lambda a: isinstance(a, (Number, Literal, Text)) or _is_array(a)):
+        elif not targets and self._value(call).must(_is_of_the_host):
             return
         elif self._result_carries(call, name, bool(targets)):
             yield call
@@ -205,7 +208,7 @@ class _Graph(Walk[GradEnd]):
         """Whether a call gives an argument to nobody but its result. followed: what it runs is looked at."""
         callee = self._value(call.func)
         if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
-            return True
+            return not self._value(call).must(_is_nothing)
         if followed and self.depth > 0:
             return False
         if callee.may_be(Object):
@@ -239,13 +242,17 @@ class _Graph(Walk[GradEnd]):
 
     def _is_made_here(self, definition: Definition) -> bool:
         """Whether a container has no other name that somebody else may look at it by: it is no attribute, item or alias."""
+        if definition.kind == "augmented":
+            return True
+        if definition.kind != "assign" or not _takes_all(self.flow, definition.node):
+            return False
         match definition.value:
-            case ast.Attribute() | ast.Subscript() | ast.Name() | ast.IfExp() | ast.BoolOp():
-                return definition.kind == "augmented"
-            case ast.Call(func=func):
-                callee = self._value(func)
-                return not callee.may_be(FunctionRef) and not callee.may(lambda a: a == External("builtins.getattr"))
-        return definition.kind in ("assign", "walrus", "augmented", "for", "with")
+            case ast.Attribute() | ast.Subscript() | ast.Name() | ast.IfExp() | ast.BoolOp() | ast.NamedExpr() | ast.Await():
+                return False
+            case ast.Call(func=func) as call:
+                made = self._value(call).must(lambda a: isinstance(a, Tensor) or _is_array(a))
+                return made or self._value(func).must(lambda a: isinstance(a, ClassRef) or _makes_containers(a))
+        return True
 
     def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
         """What functions of the project do with an argument, whichever parameter takes it."""
@@ -275,6 +282,31 @@ class _Graph(Walk[GradEnd]):
 
 def _shown_whole(node: ast.AST) -> bool:
     return isinstance(node, ast.FormattedValue) and node.format_spec is None
+
+
+def _takes_all(flow: Flow, name: ast.AST) -> bool:
+    """Whether an assignment binds a name alone, or names one by one: no `self.history = outputs = []`."""
+    parent = flow.parent.get(name)
+    if isinstance(parent, (ast.Tuple, ast.List)):
+        name, parent = parent, flow.parent.get(parent)
+    match parent:
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            return target is name
+    return False
+
+
+def _makes_containers(alternative: object) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.startswith(_CONTAINERS)
+
+
+def _is_of_the_host(alternative: object) -> bool:
+    """Whether a result is a number, a text or an array; what gives nothing back does something else with its arguments."""
+    known = isinstance(alternative, (Number, Literal, Text)) or _is_array(alternative)
+    return known and not _is_nothing(alternative)
+
+
+def _is_nothing(alternative: object) -> bool:
+    return isinstance(alternative, Literal) and alternative.value is None
 
 
 def _is_array(alternative: object) -> bool:
