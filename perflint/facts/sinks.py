@@ -97,8 +97,6 @@ class _Fate(Walk[Sink]):
                 yield step.result or Sink.CONTROL
             case Way.CONTAINED if _is_key(step):
                 yield Sink.NEEDED
-            case Way.METHOD if step.name == "backward":
-                yield Sink.NEEDED
             case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
                 yield from filter(None, [step.result])
             case Way.BOUND:
@@ -119,7 +117,7 @@ class _Fate(Walk[Sink]):
                 sink = self._argument(step.node, step.value)
                 yield sink or step.node
                 if sink is Sink.METRIC:
-                    yield step.node  # a score may be a part of the loss
+                    yield step.node  # the step may go on with the score
             case Way.CAPTURED if step.name and step.name not in self.flow.inner_names:
                 return  # whether functions look at a module's variable is not asked
             case _:
