@@ -700,7 +700,46 @@ LISTED = {
     "attribute of the same list": ("model.history = losses = []", "loss", "print(model.history)"),
     "floats and integers": ("losses = []", "((y > 0).sum() if losses else loss)", "print(losses)"),
 }
+SHOWS = "print(net.weight.grad is None)"
+UNCALLED = {
+    "metaclass: attribute": (
+        "class Meta(type):\n    def __getattr__(self, name):\n        {}\n\n\nclass K(metaclass=Meta): pass",
+        "K.a",
+    ),
+    "metaclass: operator": (
+        "class Meta(type):\n    def __len__(self):\n        {}\n        return 1\n\n\nclass K(metaclass=Meta): pass",
+        "len(K)",
+    ),
+    "class with an item": ("class K:\n    def __class_getitem__(cls, key):\n        {}", "K[1]"),
+    "descriptor that is read": ("class D:\n    def __get__(self, *owner):\n        {}\n\n\nclass K:\n    a = D()", "K.a"),
+    "descriptor that is set": (
+        "class D:\n    def __set__(self, *value):\n        {}\n\n\nclass K:\n    a = D()\n\n\nk = K()",
+        "k.a = 1",
+    ),
+    "file that is printed to": (
+        "class File:\n    def write(self, text):\n        {}\n\n\nfile = File()",
+        "print(1, file=file)",
+    ),
+    "object that goes": (
+        "class K:\n    def __del__(self):\n        {}\n\n\nobjects = [K() for _ in range(4)]",
+        "objects.pop()",
+    ),
+    "warning": (
+        "import warnings\nwarnings.simplefilter('always')\nwarnings.showwarning = lambda *given: {}",
+        "warnings.warn('a')",
+    ),
+}
+"""Code that runs where nothing seems to call it."""
+
 ORDINARY = {
+    **{
+        f"{name} before gradients are cleared": f"{code.format(SHOWS)}\n\n\nnet = nn.Linear(3, 2).to(device)\n"
+        + STEP.format(
+            run,
+            "train(net, DataLoader(TensorDataset(inputs, targets), batch_size=2), torch.optim.SGD(net.parameters(), lr=0.1))",
+        )
+        for name, (code, run) in UNCALLED.items()
+    },
     "attribute that a call sets": evaluated("", "setattr(KEPT, 'outs', [out])", ""),
     **{
         f"reads in a list: {name}": LOSSES_ADDED.format(

@@ -164,6 +164,15 @@ LOOKS_AT_FRAMES: Final = Fear(
     ),
     "the program looks at the variables of functions that run",
 )
+RUNS_UNCALLED: Final = Fear(
+    Kind.UNKNOWN_CODE,
+    any_layout(
+        rb"def __(?:del|get|set|delete|class_getitem|instancecheck|subclasscheck)__ \(|\bmetaclass =(?!=)"
+        rb"|\b(?:stdout|stderr|showwarning|displayhook) =(?!=)|\b(?:setprofile|addaudithook|addHandler)\b|gc \. callbacks|"
+        + whole("settrace")
+    ),
+    "the program has code that runs where nothing calls it: descriptors, metaclasses, finalizers, handlers of output",
+)
 
 RUNS_WITHIN: Final = (HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT, OWN_TENSORS)
 """What may run within a network's own operations, whatever its source says."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perflint.facts import operations
 from perflint.facts.classes import find_method
 from perflint.facts.facts import Facts
+from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of, path_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer
@@ -75,6 +76,7 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
             yield Obligation(Kind.CONTROL_FLOW, f"`{ast.unparse(call.func)}` stands in between")
         elif works_with_gradients(facts, scope, call):
             yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}` may run a backward pass or read gradients")
+    yield from feared(facts.project, scope.module.source.path, RUNS_UNCALLED)
     if any(isinstance(node, ast.ClassDef) for node in between):
         yield Obligation(Kind.GRADIENT, "a class is defined in between, and its body may read gradients")
     for function in dict.fromkeys(hidden_runs(facts, scope, between)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from perflint.facts import classes
 from perflint.facts.calls import iterating_runs
@@ -50,7 +50,11 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
                 if isinstance(alternative, FunctionRef):
                     yield alternative.scope
                 elif isinstance(alternative, Instance):
-                    yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
+                    parent = flow.parent.get(node)
+                    if _is_given_away(facts, scope, node, flow.parent):
+                        yield from _methods(facts, alternative.cls)
+                    else:
+                        yield from _operators(facts, alternative.cls, node, parent)
 
 
 def _loading(facts: Facts, scope: Scope, call: ast.Call, depth: int = 3) -> Iterator[Scope]:
@@ -71,6 +75,14 @@ def _loaded(facts: Facts, value: Value, depth: int) -> Iterator[Scope]:
             case Sequence(items=items) if depth:
                 for item in items:
                     yield from _loaded(facts, item, depth - 1)
+
+
+def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether an object is an argument of code that cannot be looked at, which may call any of its methods."""
+    call = parents.get(node)
+    if isinstance(call, ast.keyword):
+        call = parents.get(call)
+    return isinstance(call, ast.Call) and call.func is not node and not facts.loops.targets(scope, call)
 
 
 def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None) -> Iterator[Scope]:
