@@ -29,8 +29,8 @@ for step, (x, y) in enumerate(loader):
 ```
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, once per epoch, and for reads that only feed a total, which item-every-step
-reports and mends.
+Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint, and for reads that
+only feed a total, which item-every-step reports and mends.
 
 ## Fix safety
 There is no fix: norms that are joined are rounded in another order.
@@ -57,10 +57,13 @@ from perflint_rules.kept_reads import kept
 def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""
     seen: set[ast.AST] = set()
+    saves = any(code.calls_to("torch.save"))
     for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
         loop = code.flow.loop(read.node)
         if loop is None or loop.node in seen or not code.is_hot(read.node) or _is_told_elsewhere(code, read):
             continue
+        if saves and read.kind is ReadKind.COPY:
+            continue  # the file holds each of them
         if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             seen.add(loop.node)
             message = (
