@@ -21,7 +21,7 @@ torch.utils.deterministic.fill_uninitialized_memory = False
 ```
 
 ## When it stays silent
-When the program names `fill_uninitialized_memory`, and where the value is no literal.
+When the program names `fill_uninitialized_memory`, where the value is no literal, and in test suites.
 
 ## Fix safety
 There is no fix: a program that reads what it did not write is then no longer the same in each run.
@@ -31,7 +31,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, argument, rule
+from perflint.api import Code, Cost, Finding, Severity, argument, is_test, rule
 
 _SWITCH = "torch.use_deterministic_algorithms"
 _CHOSEN = re.compile(rb"fill_uninitialized_memory")
@@ -40,6 +40,8 @@ _CHOSEN = re.compile(rb"fill_uninitialized_memory")
 @rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=[_SWITCH])
 def check(code: Code) -> Iterator[Finding]:
     """Report each switch to deterministic algorithms that leaves the filling on."""
+    if is_test(code.scope):
+        return
     for call in code.calls_to(_SWITCH):
         mode = argument(call, 0, "mode")
         if isinstance(mode, ast.Constant) and mode.value is True:

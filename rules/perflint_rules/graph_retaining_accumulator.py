@@ -35,7 +35,7 @@ print(f"{float(total):.3f}")
 
 ## When it stays silent
 When the backward pass comes later or runs through the sum, with `retain_graph=True`, without autograd, and for totals of
-`.item()` and `.detach()`.
+`.item()` and `.detach()`, and in test suites.
 
 ## Fix safety
 Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
@@ -66,6 +66,7 @@ from perflint.api import (
     graph_noticed,
     inspects_itself,
     is_differentiated,
+    is_test,
     replace,
     rule,
 )
@@ -83,6 +84,8 @@ _ADDS = any_layout(rb"\+= |\+ |append \(")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loss that is added up, or kept, with its graph."""
+    if is_test(code.scope):
+        return
     for loss, kept in _accumulated(code):
         loop = code.step_loop(loss)
         if loop is None or code.step_loops().get(loop) is not LoopKind.TRAIN or code.grad_is_off(loss):
