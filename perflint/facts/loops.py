@@ -472,6 +472,8 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
         for n in ast.walk(block.node.test)
         if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is) and isinstance(n.comparators[0], ast.Constant)
     }
+    if not tested:
+        return False
     assigned = {path_of(t) for s in block.node.body for n in ast.walk(s) if isinstance(n, ast.Assign) for t in n.targets}
     if block.loop is None:  # a local variable is kept for no other time
         return any(path is not None and (not path.isidentifier() or path in flow.outer_names) for path in tested & assigned)

@@ -277,9 +277,12 @@ def one(alternative: Alternative) -> Value:
 
 def join(values: Iterable[Value]) -> Value:
     """The union: what holds after branches meet. Too many alternatives become an open value."""
+    joined = list(values)
+    if len(joined) == 1 and len(joined[0].alternatives) <= MAX_ALTERNATIVES:
+        return joined[0]
     alternatives: dict[Alternative, None] = {}
     opened = False
-    for value in values:
+    for value in joined:
         alternatives.update(dict.fromkeys(value.alternatives))
         opened |= value.open
     if len(alternatives) > MAX_ALTERNATIVES:

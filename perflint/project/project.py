@@ -14,14 +14,14 @@ from perflint.project.trace import Question
 from perflint.source.gate import Gate
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import BACKWARD
-from perflint.source.words import any_layout, call_pattern
+from perflint.source.words import any_layout, call_pattern, whole
 
 MAX_IMPORTERS = 30
 """What the rest of the project does with the contents of a file that more files import than this is not looked for: the values
 in question stay open."""
 
 _ACCELERATOR = any_layout(
-    rb"\bcuda\b|\. to \( (?:\w+ \. )*\w*(?:dev|gpu)\w*\b|[aA]ccelerator|\bfabric\b|\bmps\b|\bxla\b|\bnpu\b"
+    rb"\. to \( (?:\w+ \. )*\w*(?:dev|gpu)|accelerator|Accelerator|" + whole("cuda", "fabric", "mps", "xla", "npu")
 )
 
 _STORED_ATTRIBUTE = any_layout(rb"\.(?<!\bself\.)(?<![\s\\]\.) (\w+) =(?!=)")
