@@ -18,7 +18,7 @@ outer = torch.outer(torch.ones(2), torch.ones(3))
 ```
 
 ## When it stays silent
-For functions of one's own, and for methods of tensors.
+For functions of one's own, for methods of tensors, and where `hasattr` has asked which of the names there is.
 
 ## Fix safety
 Safe for names that are two for one function (`torch.ger` is `torch.outer`), in programs without a tensor class of their own.
@@ -28,7 +28,7 @@ Without a fix where arguments or results differ.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import OWN_TENSORS, CannotRewrite, Code, Cost, Edit, Finding, Import, Severity, replace, rule
+from perflint.api import OWN_TENSORS, CannotRewrite, Code, Cost, Edit, Finding, Import, Severity, path_of, replace, rule
 
 _REPLACED = {
     "torch.symeig": "torch.linalg.eigh",
@@ -54,13 +54,20 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each call by an old name."""
     for call in code.calls_to(*_RENAMED, *_REPLACED):
         for old in (*_RENAMED, *_REPLACED):
-            if code.is_external(call.func, old):
+            if code.is_external(call.func, old) and not _is_a_fallback(code, call):
                 new = _REPLACED.get(old) or f"torch.{_RENAMED[old]}"
                 missing = [*code.feared(OWN_TENSORS)] if old in _RENAMED else []
                 fix = (
                     code.fix(f"call `{new}`", _renamed(code, call, _RENAMED[old]), unless=missing) if old in _RENAMED else None
                 )
                 yield code.finding(call.func, f"`{old}` is deprecated or gone; use `{new}`", fix, missing)
+
+
+def _is_a_fallback(code: Code, call: ast.Call) -> bool:
+    """Whether a condition around a call asks for the names that a version of torch has."""
+    tests = (getattr(block.node, "test", None) for block in code.flow.block[call].ancestry())
+    asked = (node for test in tests if test is not None for node in ast.walk(test))
+    return any(isinstance(node, ast.Call) and path_of(node.func) == "hasattr" for node in asked)
 
 
 def _renamed(code: Code, call: ast.Call, new: str) -> Iterator[Edit | Import]:
