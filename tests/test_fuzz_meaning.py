@@ -731,6 +731,15 @@ UNCALLED = {
 }
 """Code that runs where nothing seems to call it."""
 
+PATCHES = {
+    "torch.Tensor.detach = lambda tensor: torch.zeros(())": "torch.Tensor.detach = whole",
+    "setattr(torch.Tensor, 'item', lambda tensor: 3.0)": "torch.Tensor.item = whole",
+    "for name in ('item',): setattr(torch.Tensor, name, lambda tensor: 3.0)": "torch.Tensor.item = whole",
+    "type(inputs).double = lambda tensor: torch.zeros(())": "torch.Tensor.double = whole",
+    "from torch import Tensor as T; T.double = lambda tensor: torch.zeros(())": "torch.Tensor.double = whole",
+}
+"""Other methods of tensors, and what puts the first ones back."""
+
 ORDINARY = {
     **{
         f"{name} before gradients are cleared": f"{code.format(SHOWS)}\n\n\nnet = nn.Linear(3, 2).to(device)\n"
@@ -750,6 +759,14 @@ ORDINARY = {
 }
 
 TRAPS = {
+    **{
+        f"total of reads: {patch}": f"whole = {undo.partition(' ')[0]}\n{patch}\n"
+        + LOSSES_ADDED.format(
+            parameter="", given="", start="total = 0.0", add="total += loss.item()", look="print(total)"
+        ).replace("model(x), y", "model(x.to(device)), y.to(device)")
+        + undo
+        for patch, undo in PATCHES.items()
+    },
     **{f"results of an evaluation: {name}": evaluated(*parts) for name, parts in ALIASED.items()},
     **{
         f"losses in a list: {name}": LOSSES_ADDED.format(

@@ -88,8 +88,10 @@ OWN_TENSORS: Final = Fear(
         rb"as_subclass(?<!\was_subclass)\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
         rb"|make_fx(?<!\wmake_fx)\b|_python_dispatch|class(?<!\wclass) [A-Za-z_]\w* \([^()]*\bTensor [,)]"
         rb"|set_default_device(?<!\wset_default_device)\b|torch \. overrides|DeviceContext"
+        rb"|Tensor(?<!\wTensor) \. \w+ =(?!=)|Tensor(?<!\wTensor) as \w|attr \( (?:torch \. )?Tensor\b"
+        rb"|type(?<!\wtype) \([^()]*\) \. \w+ =(?!=)"
     ),
-    "the program has tensors of a class of its own, or looks at each operation",
+    "the program has tensors of a class of its own, other methods of tensors, or looks at each operation",
 )
 LAZY: Final = Fear(
     Kind.NO_LAZY_MODULES,
