@@ -57,8 +57,7 @@ _MAY_BE_FOUND = any_layout(
 )
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
 _FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
-_MAY_GET = any_layout(rb"getattr(?<![\w.]getattr) \( \w+ ,")
-_GETATTR = any_layout(NO_MEMBER + rb"getattr \( (\w+) ,")
+_GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +190,7 @@ class Callers:
     def _takes_from_modules(self, file: str) -> bool:
         """Whether a file may take functions out of modules by names that it makes up: `getattr(nets, name)`."""
         project = self._inference.project
-        if not project.holds(file, _MAY_GET):
+        if not project.holds(file, _GETATTR):
             return False
 
         def takes() -> bool:
