@@ -41,4 +41,6 @@ class Progress:
             self._said = now
             minutes = round((now - self._began) / 60)
             failed = f", {self._failed} failed" if self._failed else ""
-            self._terminal.write_line(f"{minutes} min: {self._done} of {self._session.testscollected} tests{failed}")
+            total = self._session.testscollected  # 0 where workers collect them
+            known = f" of {total}" if total else ""
+            self._terminal.write_line(f"{minutes} min: {self._done}{known} tests{failed}")

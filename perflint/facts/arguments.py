@@ -51,6 +51,7 @@ def _is_dtype(alternative: Alternative) -> bool:
 
 
 def places(inference: Inferring, node: ast.expr, frame: Frame) -> list[Place]:
+    """Where the tensors are that an expression may give."""
     return [place_of(a) for a in inference.infer(node, frame).alternatives if isinstance(a, (Tensor, Batch, Output))]
 
 
@@ -67,6 +68,7 @@ def transfer_target(inference: Inferring, node: ast.Call, frame: Frame) -> Value
 
 
 def is_dtype_expression(node: ast.expr) -> bool:
+    """Whether an expression is spelled like a type of elements: `torch.float32`."""
     match node:
         case ast.Attribute(attr=attr):
             return attr == "dtype" or attr in _FLOAT_DTYPES or attr.startswith(("int", "uint", "bool", "float"))
@@ -84,6 +86,7 @@ def works_in_place(call: ast.Call) -> bool:
 
 
 def device_keyword(inference: Inferring, node: ast.Call, frame: Frame) -> Place | None:
+    """The place that `device=` of a call names; None without it."""
     device = argument(node, None, "device")
     return device_place(inference.infer(device, frame)) if device is not None else None
 

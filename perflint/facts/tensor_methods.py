@@ -69,12 +69,14 @@ def _is_guessed_on_host(alternative: Alternative) -> bool:
 
 
 def tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
+    """What a method of a tensor gives."""
     if name.startswith("_") and operations.method(name) is None:
         return UNKNOWN
     return operated(inference, receiver, operations.method(name) or unknown_operation(name), node, frame)
 
 
 def unknown_operation(name: str) -> Operation:
+    """The row of an operation that the table does not have: its result may be its receiver, of any type."""
     return Operation(name, memory=Memory.ALIAS, dtype="")
 
 
