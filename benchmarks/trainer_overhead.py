@@ -369,7 +369,8 @@ def main() -> int:
         tasks[task_name] = {"steps": task.steps, "loops": rows}
     if options.json is not None:
         record = {
-            "command": " ".join(["python benchmarks/trainer_overhead.py", *sys.argv[1:]]),
+            "command": f"python benchmarks/trainer_overhead.py --rounds {options.rounds}"
+            + (options.only and f" --only {options.only}"),
             "commit": commit(),
             "machine": machine(),
             "versions": versions("torch", "accelerate", "lightning", "pytorch-ignite", "torchtnt", "transformers", "tqdm"),
