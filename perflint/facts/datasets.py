@@ -88,8 +88,8 @@ def _is_kept(facts: Facts, scope: Scope, node: ast.Attribute) -> bool:
     flow = flow_of(scope)
     if flow.reaching.get(node) or flow.definitions_of(path_of(node) or ""):
         return False
-    owner = scope.owner
-    return owner is None or not any(m.name in ITEM_METHODS for m in owner.methods_assigning(node.attr))
+    per_item = [m for m in scope.owner.methods_assigning(node.attr) if m.name in ITEM_METHODS] if scope.owner else []
+    return not any(isinstance(s, ast.Attribute) and s.attr == node.attr for m in per_item for s in flow_of(m).stores)
 
 
 def _is_same_name(facts: Facts, scope: Scope, node: ast.Name, depth: int) -> bool:

@@ -28,7 +28,7 @@ from perflint.facts.values import (
     Tensor,
     Value,
 )
-from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
 
 
@@ -49,7 +49,7 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
         words = "an autocast region around it may remember weights that it converts here, and train with them"
         missing.append(Obligation(Kind.NO_AUTOCAST, words))
     missing += [reason for node in inside.nodes for reason in _shares_samples(facts, scope, node)]
-    if not missing:
+    if not is_refuted(missing):
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
         missing += filter(None, [kept_by(facts, scope, seeing, inside.nodes)])
     if suspends(flow_of(scope)):

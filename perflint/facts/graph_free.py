@@ -17,7 +17,7 @@ from perflint.facts.proofs import suspends
 from perflint.facts.retention import kept_by
 from perflint.facts.surgery import surgery
 from perflint.facts.values import External
-from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
 
@@ -42,13 +42,8 @@ def function_without_graph(
     missing += _other_graphs(facts, scope, forward)
     missing += [_REMEMBERED] if facts.grad_mode.may_be_called_in_autocast(scope) else []
     flow = flow_of(scope)
-    missing += [] if _is_refuted(missing) else hidden_graphs(facts, scope)
-    return missing if _is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, flow.calls, flow.order)])]
-
-
-def _is_refuted(missing: list[Obligation]) -> bool:
-    """Whether a proof has failed for good: something is missing that nobody could declare."""
-    return any(not obligation.kind.is_declarable for obligation in missing)
+    missing += [] if is_refuted(missing) else hidden_graphs(facts, scope)
+    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, flow.calls, flow.order)])]
 
 
 def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> list[Obligation]:
@@ -56,10 +51,10 @@ def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> li
     statement = flow_of(scope).statement(forward)
     missing = [*_forward_without_graph(facts, scope, forward), *filter(None, [_not_alone(scope, forward)])]
     missing += [_REMEMBERED] if facts.grad_mode.may_autocast(scope, forward) else []
-    missing += [] if _is_refuted(missing) else hidden_graphs(facts, scope, statement)
+    missing += [] if is_refuted(missing) else hidden_graphs(facts, scope, statement)
     nodes = [*ast.walk(statement)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    return missing if _is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, calls, nodes)])]
+    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, calls, nodes)])]
 
 
 def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:

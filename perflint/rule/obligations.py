@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -112,3 +113,8 @@ class Obligation:
 
     def __str__(self) -> str:
         return self.words
+
+
+def is_refuted(missing: Iterable[Obligation]) -> bool:
+    """Whether a proof has failed for good: something is missing that nobody could declare."""
+    return any(not obligation.kind.is_declarable for obligation in missing)

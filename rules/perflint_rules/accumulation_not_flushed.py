@@ -45,7 +45,7 @@ from perflint.api import Code, Finding, Flow, Loop, Severity, any_layout, is_opt
 @rule(
     category="optimizer",
     severity=Severity.INFO,
-    needs=[(any_layout(rb"%[^\n]*== 0"),), (".step(",), ("backward(",), ("enumerate(",)],
+    needs=[(any_layout(rb"%[^=]{1,80}== 0"),), (".step(",), ("backward(",), ("enumerate(",)],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

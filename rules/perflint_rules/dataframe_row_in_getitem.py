@@ -36,13 +36,12 @@ There is no fix: a row of columns of several types has the widest of them, and `
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Severity, any_layout, is_conditional, rule, runs_per_item
 
-_WORK = re.compile(
-    rb"\b(?:open|imread|load\w*|read\w*|decode\w*|tokeni[sz]e\w*|encode_plus|get_image|transforms?|augment\w*)\s*\("
+_WORK = any_layout(
+    rb"\b(?:open|imread|load\w*|read\w*|decode\w*|tokeni[sz]e\w*|encode_plus|get_image|transforms?|augment\w*) \("
 )
 _ROW = any_layout(rb"\. i?loc \[")
 

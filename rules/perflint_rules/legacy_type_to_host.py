@@ -52,7 +52,7 @@ _STAYS = Obligation(Kind.VALUE, "the result stays on the device, where somebody 
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[(any_layout(rb"\. type \( ['\"]?[\w.\s]*Tensor"),)],
+    needs=[(any_layout(rb"\. type \( ['\"]?[\w.\s\\]*Tensor"),)],
     fixes=True,
     steps=True,
 )

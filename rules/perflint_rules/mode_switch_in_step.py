@@ -36,6 +36,7 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Loop, LoopKind, Severity, call_pattern, called_from, is_neural_module, rule
 
+_EVAL = call_pattern("eval")
 _SWITCHES = call_pattern("eval", "evaluate", "validate", "test")
 
 
@@ -70,6 +71,6 @@ def _may_switch(code: Code, loop: Loop) -> bool:
         if _SWITCHES.search(code.text(call).encode()):
             return True
         for target in code.facts.loops.targets(code.scope, call):
-            if any(b"eval(" in scope.text for scope in called_from(code.facts, target, 2)):
+            if any(_EVAL.search(scope.text) for scope in called_from(code.facts, target, 2)):
                 return True
     return False

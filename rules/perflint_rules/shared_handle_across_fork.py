@@ -46,7 +46,21 @@ There is no fix: when the file is opened is for you to say.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Dataset, External, Finding, LoaderCall, Severity, flow_of, path_of, rule, words
+from perflint.api import (
+    DATA_LOADER,
+    Code,
+    Dataset,
+    External,
+    Finding,
+    LoaderCall,
+    Scope,
+    Severity,
+    any_layout,
+    flow_of,
+    path_of,
+    rule,
+    words,
+)
 
 _OPENS = words("builtins.open io.open h5py.File zipfile.ZipFile tarfile.open netCDF4.Dataset tables.open_file")
 
@@ -75,10 +89,16 @@ def _shared(code: Code, loader: LoaderCall, dataset: Dataset) -> Iterator[str]:
             continue
         values = [d.value for d in flow_of(init).definitions_at(store) if d.value is not None and not d.index]
         opened = [v for v in values if isinstance(v, ast.Call) and _opens(code.at(init), v)]
-        if opened and len(dataset.cls.methods_assigning(store.attr)) == 1:
-            word = f"{name}".encode()
-            if any(word in scope.text for scope in loader.sample_code()):
+        if opened and _assigns(dataset, store.attr) == [init]:
+            read = any_layout(name.encode().replace(b".", rb" \. ") + rb"\b")
+            if any(read.search(scope.text) for scope in loader.sample_code()):
                 yield name
+
+
+def _assigns(dataset: Dataset, attribute: str) -> list[Scope]:
+    """The methods of a dataset that assign an attribute."""
+    candidates = dataset.cls.methods_assigning(attribute)
+    return [m for m in candidates if any(isinstance(s, ast.Attribute) and s.attr == attribute for s in flow_of(m).stores)]
 
 
 def _opens(code: Code, call: ast.Call) -> bool:
