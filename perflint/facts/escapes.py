@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Definition, Region, flow_of
 from perflint.facts.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
+from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer
 from perflint.facts.proofs import suspends
 from perflint.facts.retention import kept_by
@@ -29,7 +31,7 @@ from perflint.facts.values import (
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation, is_refuted
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Scope, SyntaxProblem
 
 
 def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: bool) -> list[Obligation] | None:
@@ -52,9 +54,37 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
     if not is_refuted(missing):
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
         missing += filter(None, [kept_by(facts, scope, seeing, inside.nodes)])
+        missing += _switched_on(facts, scope, inside)
     if suspends(flow_of(scope)):
         missing.append(Obligation(Kind.CONTROL_FLOW, "the function yields or awaits"))
     return missing
+
+
+_MAX_FUNCTIONS = 60
+"""A region that may run more functions than this is not looked through."""
+_SWITCHES_ON = re.compile(rb"enable_grad|set_grad_enabled")
+
+
+def _switched_on(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation]:
+    """Functions that may run in a region and switch autograd on, which has no effect under `inference_mode`."""
+    seen: set[Scope] = set()
+    pending = [(scope, inside.calls, inside.nodes)]
+    while pending:
+        current, calls, nodes = pending.pop()
+        called = (function for call in calls for function in facts.loops.targets(current, call))
+        for function in dict.fromkeys((*hidden_runs(facts, current, nodes), *called)):
+            if function in seen:
+                continue
+            seen.add(function)
+            if _SWITCHES_ON.search(function.text) or len(seen) > _MAX_FUNCTIONS:
+                yield Obligation(Kind.GRADIENT, f"`{function.name}` may run inside, and switch autograd on, in vain then")
+                return
+            try:
+                flow = flow_of(function)
+            except SyntaxProblem:
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{function.name}` cannot be parsed")
+                return
+            pending.append((function, flow.calls, [*flow.order]))
 
 
 def _bound(facts: Facts, scope: Scope, definition: Definition) -> Value:
