@@ -49,7 +49,8 @@ _NO_MODULE = words(
 )
 """Methods that run no module, whatever they belong to, beside those of tensors."""
 
-_TRAINING_CALLS = frozenset(("backward", "manual_backward", "step"))
+_BACKWARD_CALLS = ("backward", "manual_backward")
+_TRAINING_CALLS = frozenset((*_BACKWARD_CALLS, "step"))
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
@@ -299,18 +300,21 @@ class Loops:
             return []
         if not self._inference.project.near_training(scope.module.source.path):
             return []
-        return self._hot.get(
-            (scope, depth),
-            lambda: [site for site in self._inference.callers.sites(scope).sites if self._is_hot(site, depth)],
-        )
+        return self._hot.get((scope, depth), lambda: self._find_hot_calls(scope, depth))
 
-    def _is_hot(self, site: CallSite, depth: int) -> bool:
+    def _find_hot_calls(self, scope: Scope, depth: int) -> list[CallSite]:
+        sites = self._inference.callers.sites(scope).sites
+        trains = bool(sites) and self._acts_inside(scope, 1)[0]
+        return [site for site in sites if self._is_hot(site, depth, trains)]
+
+    def _is_hot(self, site: CallSite, depth: int, trains: bool) -> bool:
+        """Whether a call runs each step. trains: what it runs makes a backward pass, so no guard makes it rare."""
         if self.step_loop(site.scope, site.node) is not None:
             return True
         if self.around(site.scope, site.node) is not None:
-            return False
+            return trains
         flow = flow_of(site.scope)
-        if any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
+        if not trains and any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
             return False
         return bool(self.hot_calls(site.scope, depth - 1))
 
@@ -441,7 +445,10 @@ _RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
 
 
 def is_guard(flow: Flow, block: Block) -> bool:
-    """Whether a block runs only now and then: every N steps, on the first step, after an exception."""
+    """Whether a block runs only now and then: every N steps, on the first step, after an exception.
+
+    A block that runs a backward pass is a step of training itself, however seldom: the update of a policy, say.
+    """
     known = flow.guards.get(block)
     if known is None:
         known = flow.guards[block] = _is_guard(flow, block)
@@ -458,7 +465,7 @@ def _is_guard(flow: Flow, block: Block) -> bool:
     if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
         return False
     if is_periodic(flow, block.node.test, negated=block.kind == "else"):
-        return True
+        return not any(flow.within(call, block) for name in _BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
     return block.kind == "then" and _fills_cache(flow, block)
 
 

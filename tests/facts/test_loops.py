@@ -61,6 +61,7 @@ GUARDS = {
     "before break": ("    if c:\n        a  #?\n        break", False),
     "operand": ("    i % 10 == 0 and a  #?", False),
     "inner loop": ("    for k in y:\n        a  #?", True),
+    "a seldom step": ("    if i % 2 == 0:\n        actor(x).mean().backward()\n        a  #?", True),
 }
 
 
@@ -81,6 +82,7 @@ def each(x): return deeper(x)
 def deeper(x): return x
 def rarely(x): pass
 def never(x): pass
+def seldom(x): model(x).mean().backward()
 class Net(nn.Module):
     def forward(self, x): return self.part(x)
     def part(self, x): return x
@@ -88,12 +90,13 @@ class Net(nn.Module):
 for i, x in enumerate(loader):
     model(each(x)).sum().backward()
     if i % 100 == 0: rarely(x)
+    if i % 2 == 0: seldom(x)
 never(1)
 """
     )
     heat = {scope.qualname: scope and program.facts.loops.heat(scope) for scope in program.scopes()}
     assert {name: value and value.name for name, value in heat.items()} == {
-        "": None, "each": "STEP", "deeper": "STEP", "rarely": None, "never": None,
+        "": None, "each": "STEP", "deeper": "STEP", "rarely": None, "never": None, "seldom": "STEP",
         "Net.forward": "FORWARD", "Net.part": "FORWARD", "Net.build": None,
     }  # fmt: skip
 
