@@ -7,6 +7,7 @@ from perflint.facts.classes import find_method
 from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
 from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.definitions import Block, Definition, Loop, path_of
 from perflint.facts.differentiated import calls_behind, is_differentiated
 from perflint.facts.effectless import without_effect
 from perflint.facts.errors import error_is_survived
@@ -42,7 +43,7 @@ from perflint.facts.fears import (
     Fear,
     feared,
 )
-from perflint.facts.flow import Block, Definition, Flow, Loop, Region, flow_of, path_of
+from perflint.facts.flow import Flow, Region, flow_of
 from perflint.facts.forward import calls_network, hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone

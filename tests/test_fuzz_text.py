@@ -14,7 +14,7 @@ from conftest import in_process
 
 from fuzz.text import Tally, checked, examined, failures, fixed, named, tried, unlike_safety
 from fuzz.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources, spread_out
-from perflint.facts import flow
+from perflint.facts.statement_pass import StatementPass
 from perflint.rule.finding import Applicability
 from perflint.source.source import Source
 from perflint.source.syntax import Module
@@ -70,7 +70,7 @@ def test_what_goes_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cost_of_nested_loops_is_not_exponential(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
-    iteration = flow._Pass.iteration
+    iteration = StatementPass.iteration
 
     def counted(*arguments: object, **more: object) -> object:
         nonlocal count
@@ -78,7 +78,7 @@ def test_the_cost_of_nested_loops_is_not_exponential(monkeypatch: pytest.MonkeyP
         assert count < 1000
         return iteration(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(flow._Pass, "iteration", counted)
+    monkeypatch.setattr(StatementPass, "iteration", counted)
     lines = ["import torch", "def train(model, loader):"]
     lines += [" " * k + f"for x{k} in x{k - 1}, loader:" for k in range(1, 19)]
     lines += [" " * 19 + "x0 = model(x18.cuda()); x0.backward(); print(x0.item())"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from perflint.cli import cli
-from perflint.facts import flow, solver
+from perflint.facts import expression_pass, solver
 from perflint.fix.diff import patch, without_controls
 from perflint.project.ignores import ignore_spec
 from perflint.report.text import printable
@@ -265,7 +265,7 @@ def test_programs_stay_far_below_the_bounds() -> None:
     """A tenth of each is enough for the whole programs among the fixtures."""
     tenth = pytest.MonkeyPatch()
     tenth.setattr(solver, "MAX_QUESTIONS", solver.MAX_QUESTIONS // 10)
-    tenth.setattr(flow, "MAX_REACHING", flow.MAX_REACHING // 10)
+    tenth.setattr(expression_pass, "MAX_REACHING", expression_pass.MAX_REACHING // 10)
     try:
         result = in_process("check", "--isolated", "--output-format", "json", str(ROOT / "fixtures" / "programs"))
     finally:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.decorators import hands_on
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.frames import Inferring
 from perflint.facts.values import (
     UNKNOWN,

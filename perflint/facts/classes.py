@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from perflint.facts.api_tables import LOADER_CLASSES, MODULE_BASES
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import hinted
 from perflint.facts.values import (

@@ -18,7 +18,8 @@ from typing import Final
 from perflint.facts import classes
 from perflint.facts.arguments import argument
 from perflint.facts.decorators import decorator_qualname, hands_on
-from perflint.facts.flow import Flow, flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.held_modules import modules
 from perflint.facts.inference import Inference
 from perflint.facts.names import canonical

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from perflint.facts.flow import Definition, flow_of
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import flow_of
 from perflint.source.syntax import Scope
 
 _READING = frozenset(("index", "count", "copy", "sort", "reverse", "clear", "pop"))

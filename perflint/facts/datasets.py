@@ -8,8 +8,9 @@ from typing import Final
 
 from perflint.facts import classes
 from perflint.facts.arguments import argument
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.values import External
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Final
 
-from perflint.facts.flow import path_of
+from perflint.facts.definitions import path_of
 from perflint.facts.names import canonical
 from perflint.facts.values import External, Value
 from perflint.source.syntax import Class, Module, Scope

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.loops import is_scaler
 from perflint.facts.values import Alternative, Instance, Object
 from perflint.source.syntax import Scope

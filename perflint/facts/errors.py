@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.gradients import USES_GRADIENTS
 from perflint.facts.values import External, Object
 from perflint.source.syntax import Scope

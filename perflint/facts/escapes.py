@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Region, flow_of
+from perflint.facts.flow import Region, flow_of
 from perflint.facts.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer

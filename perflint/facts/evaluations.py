@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from perflint.facts.callers import CallSite
+from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.gradflow import GradEnd, GradUse, graph_ends
 from perflint.facts.loops import is_neural_module, may_run_module
 from perflint.facts.names import NETWORK_CALL

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from perflint.facts.flow import Definition, Flow
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import Flow
 from perflint.facts.solver import Solver
 from perflint.facts.values import Alternative, FunctionRef, Place, Value
 from perflint.project.project import Project

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts import operations
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.operations import Result
 from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uses import Step, Walk, Way

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from perflint.facts import operations
 from perflint.facts.classes import find_method
+from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
 from perflint.facts.fears import RUNS_UNCALLED, feared
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer
 from perflint.facts.networks import is_known_function

@@ -12,7 +12,8 @@ from typing import Final
 from perflint.facts import classes
 from perflint.facts.arguments import argument
 from perflint.facts.compiled import DISABLING, Compiled
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.graph_breaks_table import BREAKS
 from perflint.facts.inference import Inference
 from perflint.facts.loops import is_guard

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable
 
 from perflint.facts import classes, operations
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.operations import Memory, Result
 from perflint.facts.values import (
     Elements,

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from perflint.facts.flow import Definition, flow_of, path_of
+from perflint.facts.definitions import Definition, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import (
     Alternative,

@@ -16,7 +16,8 @@ from typing import Final
 from perflint.facts import calls, classes, object_methods, operations, tensor_methods
 from perflint.facts.callers import Callers
 from perflint.facts.decorators import hands_on, is_plain_class
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.definitions import Definition, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.frames import MAX_DEPTH, Frame
 from perflint.facts.names import canonical, hinted, hinted_call
 from perflint.facts.solver import Solver

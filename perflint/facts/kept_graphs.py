@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import External, Literal, Number, Tensor
 from perflint.rule.obligations import Kind, Obligation

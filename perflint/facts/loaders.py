@@ -12,8 +12,9 @@ from functools import cached_property
 
 from perflint.facts import classes
 from perflint.facts.arguments import argument
+from perflint.facts.definitions import Loop, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Loop, flow_of, path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 

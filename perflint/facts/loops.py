@@ -16,7 +16,8 @@ from enum import Enum
 from perflint.facts import classes, operations
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.callers import CallSite
-from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
+from perflint.facts.definitions import Block, Loop, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.solver import Solver

@@ -13,8 +13,9 @@ from typing import Final
 
 from perflint.facts import classes, operations
 from perflint.facts.decorators import is_plain, is_plain_class
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.graphless import differs_without_graph, may_record
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.values import (

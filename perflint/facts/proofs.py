@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Iterable
 
 from perflint.facts.arguments import transfer_target
+from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.values import (
     Place,

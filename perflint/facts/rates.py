@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from perflint.facts.definitions import Block, Loop, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Block, Flow, Loop, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.loops import is_guard
 from perflint.rule.finding import Rate
 from perflint.source.syntax import Scope

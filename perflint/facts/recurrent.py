@@ -10,8 +10,9 @@ from typing import Final
 from perflint.facts import values
 from perflint.facts.api_tables import RNN_CELL_CLASSES, RNN_CLASSES
 from perflint.facts.arguments import argument
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.values import Alternative, Object, Tensor
 from perflint.source.gate import Gate, Word
 from perflint.source.syntax import Scope

@@ -13,9 +13,10 @@ from perflint.facts import operations
 from perflint.facts.arguments import argument
 from perflint.facts.classes import ancestors, find_method, is_module
 from perflint.facts.decorators import caches, decorator_name, is_plain
+from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.fears import OTHER_NETWORK, feared
-from perflint.facts.flow import Definition, Flow, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.networks import COMPUTES_NOTHING, Network, is_known_function
 from perflint.facts.surgery import surgery

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition
 from perflint.facts.reads import device_value
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import External, Object

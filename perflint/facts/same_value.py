@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from perflint.facts.flow import Definition, Flow
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import Flow
 
 
 def single_definition(flow: Flow, *uses: ast.expr) -> Definition | None:

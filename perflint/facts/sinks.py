@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 
-from perflint.facts.flow import Definition, Flow, Loop, path_of
+from perflint.facts.definitions import Definition, Loop, path_of
+from perflint.facts.flow import Flow
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops
 from perflint.facts.uses import Step, Walk, Way

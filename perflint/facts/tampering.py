@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from perflint.facts import operations
 from perflint.facts.api_tables import ALIASING_MODULES, LEGACY_TENSOR_CLASSES
 from perflint.facts.arguments import argument, transfer_target, works_in_place
+from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Definition, flow_of
+from perflint.facts.flow import flow_of
 from perflint.facts.operations import Memory
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import (

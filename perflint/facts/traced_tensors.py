@@ -10,7 +10,8 @@ import ast
 from typing import Final
 
 from perflint.facts import operations
-from perflint.facts.flow import Definition, flow_of
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.object_methods import is_module_name
 from perflint.facts.operations import TORCH_PACKAGES, Result

@@ -6,7 +6,8 @@ import ast
 import re
 
 from perflint.facts.arguments import argument, transfer_target
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module
 from perflint.facts.values import NOTHING, Batch, Output, Place, Tensor, Value, device_place, place_of

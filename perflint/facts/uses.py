@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
-from perflint.facts.flow import Definition, Flow, flow_of
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import Flow, flow_of
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
 

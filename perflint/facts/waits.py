@@ -11,7 +11,8 @@ from typing import Final
 
 from perflint.facts import operations
 from perflint.facts.arguments import argument
-from perflint.facts.flow import Definition, Flow, flow_of
+from perflint.facts.definitions import Definition
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module
 from perflint.facts.names import canonical

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from perflint.facts.compiled import Root
+from perflint.facts.definitions import Definition, Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.fears import Fear, feared
-from perflint.facts.flow import Definition, Flow, Loop, flow_of, path_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.loaders import DATA_LOADER, LoaderCall

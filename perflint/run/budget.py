@@ -15,8 +15,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from perflint.facts.definitions import Block, Loop
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Block, Flow, Loop, flow_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.loops import LoopKind, is_guard
 from perflint.facts.operations import Road
 from perflint.facts.waits import HostWait

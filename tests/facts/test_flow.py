@@ -7,7 +7,8 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.flow import flow_of, path_of
+from perflint.facts.definitions import path_of
+from perflint.facts.flow import flow_of
 
 REACHING = {
     "straight line": ("x = 1; x = 2\nx  #?", [2]),
