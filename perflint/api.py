@@ -50,22 +50,12 @@ from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leave
 from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.graph_free import function_without_graph, statement_without_graph
 from perflint.facts.graphless import may_record
+from perflint.facts.guards import is_guard, once_then_leaves
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.kept_graphs import graph_noticed
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
-from perflint.facts.loops import (
-    Heat,
-    LoopKind,
-    is_guard,
-    is_neural_module,
-    is_optimizer,
-    is_scaler,
-    may_run_module,
-    once_then_leaves,
-    written_rounds,
-)
+from perflint.facts.loops import Heat, LoopKind, is_neural_module, is_optimizer, is_scaler, may_run_module, written_rounds
 from perflint.facts.names import NETWORK_CALL
-from perflint.facts.networks import is_known_function
 from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.operations import Road
 from perflint.facts.proofs import (
@@ -121,7 +111,8 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
-from perflint.facts.waits import MASKED
+from perflint.facts.waiting_places import MASKED
+from perflint.facts.without_graph import is_known_function
 from perflint.fix.rewrite import (
     CannotRewrite,
     add_keyword,

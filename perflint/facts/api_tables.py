@@ -1,4 +1,4 @@
-"""Names of classes of torch and of what stands around it; what operations do is in `operations_table`."""
+"""Names of classes of torch and of what stands around it; what operations do is in the tables of operations."""
 
 from __future__ import annotations
 

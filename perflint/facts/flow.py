@@ -23,11 +23,11 @@ class Flow(Notes):
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
         self.guards: dict[Block, bool] = {}
-        """Which blocks run only now and then; filled by `loops.is_guard`."""
+        """Which blocks run only now and then; filled by `guards.is_guard`."""
         self.skips: dict[ast.stmt, ast.If | None] = {}
-        """For the first statement of a list: the guard that skips the rest of it; filled by `loops.skipped_by_guard`."""
+        """For the first statement of a list: the guard that skips the rest of it; filled by `guards.skipped_by_guard`."""
         self.waiting: list[tuple[ast.expr, frozenset[Road]]] | None = None
-        """Where the host may wait for the device, and by which roads; filled by `waits.places`."""
+        """Where the host may wait for the device, and by which roads; filled by `waiting_places.places`."""
         self._siblings: dict[ast.stmt, list[ast.stmt]] = {}
         self._definitions_at: dict[ast.AST, list[Definition]] | None = None
         self._definitions_from: dict[ast.expr, list[Definition]] | None = None

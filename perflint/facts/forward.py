@@ -14,8 +14,9 @@ from perflint.facts.flow import flow_of
 from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer, may_run_module
-from perflint.facts.networks import ASKS, COMPUTES_NOTHING, LOOKS_AT_GRAPH, Network
+from perflint.facts.networks import ASKS, LOOKS_AT_GRAPH, Network
 from perflint.facts.values import NOTHING, ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
+from perflint.facts.without_graph import COMPUTES_NOTHING
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words

@@ -13,7 +13,6 @@ from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer
-from perflint.facts.networks import is_known_function
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -29,6 +28,7 @@ from perflint.facts.values import (
     Tensor,
     Text,
 )
+from perflint.facts.without_graph import is_known_function
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words

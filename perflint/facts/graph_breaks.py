@@ -15,8 +15,8 @@ from perflint.facts.compiled import DISABLING, Compiled
 from perflint.facts.definitions import path_of
 from perflint.facts.flow import flow_of
 from perflint.facts.graph_breaks_table import BREAKS
+from perflint.facts.guards import is_guard
 from perflint.facts.inference import Inference
-from perflint.facts.loops import is_guard
 from perflint.facts.names import canonical
 from perflint.facts.operations import TORCH_PACKAGES
 from perflint.facts.traced_tensors import TracedTensors

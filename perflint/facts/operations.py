@@ -1,4 +1,13 @@
-"""What the operations of torch, numpy and Python do: one row for each in `operations_table`, looked up by name."""
+"""What the operations of torch, numpy and Python do: one row for each in the tables of operations, looked up by name.
+
+The words of a row, beside its name; what is not said is the first of each group:
+- what it returns: (a tensor) several pair pair-along-dim int ints float bool number list array text none object
+- whose memory that is: (new) view alias itself
+- its type: (same) widest sums any-type to-float to-bool to-int64 ...
+- its dimensions: (any) elementwise reduces scalar loss flattens
+- waits:ROAD, or waits:ROAD*TIMES@WHOSE!UNLESS?ONLY: number format truth copy upload transfer shape device overflow
+- graphless, random, writes, gradients, factory, not-real, ambiguous
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Final
 
-from perflint.facts.operations_table import ELSEWHERE, TENSORS
+from perflint.facts.function_operations import ELSEWHERE, TORCH_FUNCTIONS
+from perflint.facts.tensor_operations import TENSOR_OPERATIONS
 
 
 class Result(Enum):
@@ -210,7 +220,7 @@ _TYPES: Final = _GRAPHLESS_TYPES | {"float16", "bfloat16", "float32", "float64"}
 def _rows() -> dict[str, str]:
     """The rows' words, by name: `m add` is a method of tensors, `t add` a function of torch, `a T` an attribute."""
     rows: dict[str, str] = {}
-    for line in TENSORS.strip().splitlines():
+    for line in [*TENSOR_OPERATIONS.strip().splitlines(), *TORCH_FUNCTIONS.strip().splitlines()]:
         name, forms, *words = line.split(None, 2)
         for form in forms:
             rows["t " + name if form in "tFls" else f"{form} {name}"] = words[0] if words else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from perflint.facts.definitions import Block, Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.loops import is_guard
+from perflint.facts.guards import is_guard
 from perflint.rule.finding import Rate
 from perflint.source.syntax import Scope
 from perflint.source.words import words

@@ -18,7 +18,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.fears import OTHER_NETWORK, feared
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.networks import COMPUTES_NOTHING, Network, is_known_function
+from perflint.facts.layer_containers import origin
+from perflint.facts.networks import Network
 from perflint.facts.surgery import surgery
 from perflint.facts.values import (
     UNKNOWN,
@@ -40,6 +41,7 @@ from perflint.facts.values import (
     Text,
     Value,
 )
+from perflint.facts.without_graph import COMPUTES_NOTHING, is_known_function
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -114,7 +116,7 @@ class _Proof:
         if callee.alternatives and not callee.open:
             for alternative in callee.alternatives:
                 yield from self.runs(alternative, ast.unparse(call.func))
-        elif (container := Network(self.facts, "", set()).origin(scope, flow_of(scope), call.func)) is not None:
+        elif (container := origin(self.inference, scope, flow_of(scope), call.func)) is not None:
             proof = Network(self.facts, ast.unparse(call.func), set(), records=False)
             yield from proof.kinds(proof.held(*container, 6))
             yield from self.reached(proof)

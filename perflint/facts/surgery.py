@@ -14,7 +14,6 @@ from typing import Final
 from perflint.facts import classes, operations
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.networks import SAME_WITHOUT_GRAPH, is_known_function
 from perflint.facts.object_methods import is_module_name
 from perflint.facts.values import (
     Alternative,
@@ -30,6 +29,7 @@ from perflint.facts.values import (
     Text,
     Value,
 )
+from perflint.facts.without_graph import SAME_WITHOUT_GRAPH, is_known_function
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import words

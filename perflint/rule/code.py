@@ -17,14 +17,16 @@ from perflint.facts.fears import Fear, feared
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.frames import MAX_DEPTH
 from perflint.facts.graph_breaks import GraphBreak
+from perflint.facts.guards import is_guard
 from perflint.facts.loaders import DATA_LOADER, LoaderCall
-from perflint.facts.loops import Heat, LoopKind, is_guard
+from perflint.facts.loops import Heat, LoopKind
 from perflint.facts.operations import Road
 from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, device_value
 from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
-from perflint.facts.waits import HostWait, places
+from perflint.facts.waiting_places import places
+from perflint.facts.waits import HostWait
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from perflint.facts.definitions import Block, Loop
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.loops import LoopKind, is_guard
+from perflint.facts.guards import is_guard
+from perflint.facts.loops import LoopKind
 from perflint.facts.operations import Road
 from perflint.facts.waits import HostWait
 from perflint.rule.finding import Applicability, Finding

@@ -18,8 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from perflint.facts import operations  # noqa: E402
 from perflint.facts.api_tables import ALIASING_MODULES  # noqa: E402
+from perflint.facts.function_operations import ELSEWHERE, TORCH_FUNCTIONS  # noqa: E402
 from perflint.facts.operations import Dims, Memory, Operation, Result, Road  # noqa: E402
-from perflint.facts.operations_table import ELSEWHERE, TENSORS  # noqa: E402
+from perflint.facts.tensor_operations import TENSOR_OPERATIONS  # noqa: E402
+
+TABLES = [TENSOR_OPERATIONS.strip().splitlines(), TORCH_FUNCTIONS.strip().splitlines()]
+TENSORS = [line for table in TABLES for line in table]
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 INPUTS = [
@@ -227,7 +231,7 @@ def tensors(value: object) -> Iterator[torch.Tensor]:
 
 
 def rows() -> Iterator[tuple[str, str, Operation]]:
-    for line in TENSORS.strip().splitlines():
+    for line in TENSORS:
         name, forms, *_ = line.split()
         for form in forms:
             found = {"m": operations.method, "a": operations.attribute}.get(form, operations.tensor_function)(name)
@@ -375,15 +379,16 @@ def test_an_operation_does_what_its_row_says(form: str, name: str, row: Operatio
 
 
 def test_each_word_of_the_table_means_something() -> None:
-    for line in [*TENSORS.strip().splitlines(), *ELSEWHERE.strip().splitlines()]:
+    for line in [*TENSORS, *ELSEWHERE.strip().splitlines()]:
         operations._parsed(line.split()[0], (line[44:] if line in ELSEWHERE else line[40:]).split())
     with pytest.raises(ValueError, match="`add` has the word `nonsense`"):
         operations._parsed("add", ["nonsense"])
 
 
 def test_rows_are_sorted_and_none_is_there_twice() -> None:
-    names = [tuple(line.split()[:2]) for line in TENSORS.strip().splitlines()]
-    assert [n.lower() for n, _ in names] == sorted(n.lower() for n, _ in names)
+    for table in TABLES:
+        assert [line.split()[0].lower() for line in table] == sorted(line.split()[0].lower() for line in table)
+    names = [tuple(line.split()[:2]) for line in TENSORS]
     forms = [("t" if form in "tFls" else form, name, line) for line, (name, all_) in enumerate(names) for form in all_]
     assert len({(form, name) for form, name, _ in forms}) == len({(form, name, line) for form, name, line in forms})
 

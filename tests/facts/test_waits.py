@@ -18,7 +18,7 @@ from perflint.facts.flow import flow_of
 from perflint.facts.gradflow import graph_ends
 from perflint.facts.networks import Network
 from perflint.facts.operations import Road
-from perflint.facts.waits import MASKED, places
+from perflint.facts.waiting_places import MASKED, places
 from perflint.project.config import Options
 from perflint.rule.code import Code
 from perflint.rule.registry import all_rules
