@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.bound_arguments import bound_arguments
 from perflint.facts.decorators import hands_on
 from perflint.facts.definitions import path_of
 from perflint.facts.flow import flow_of
@@ -104,7 +105,7 @@ class Callers:
         values = []
         for site in found.sites:
             frame = self._inference.frame(site.scope, (), depth - 1)
-            bound = self._inference.bind(site.function, site.node, frame)
+            bound = bound_arguments(self._inference, site.function, site.node, frame)
             values.append(dict(bound or ()).get(name, UNKNOWN))
         result = join(values)
         if not result.alternatives:

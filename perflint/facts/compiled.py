@@ -24,6 +24,7 @@ from perflint.facts.held_modules import modules
 from perflint.facts.inference import Inference
 from perflint.facts.names import canonical
 from perflint.facts.values import Alternative, ClassRef, External, FunctionRef, Instance
+from perflint.facts.variables import free_name
 from perflint.project.trace import Memo
 from perflint.source.renaming import renamed
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
@@ -256,7 +257,7 @@ class Compiled:
         inner = decorator.func if isinstance(decorator, ast.Call) else decorator
         parts = (path_of(inner) or "").split(".")
         frame_depth = 2
-        only = self._inference.free_name(scope.parent, parts[0], frame_depth).single
+        only = free_name(self._inference, scope.parent, parts[0], frame_depth).single
         return canonical(".".join((only.qualname, *parts[1:]))) if isinstance(only, External) else ""
 
     # -- what a compiled function calls ------------------------------------------------------------------------------

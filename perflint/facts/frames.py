@@ -72,9 +72,6 @@ class Inferring(Protocol):
     def inline(self, function: FunctionRef, node: ast.Call, frame: Frame) -> Value:
         """What a project function returns for the arguments of this call."""
 
-    def bind(self, function: FunctionRef, node: ast.Call, frame: Frame) -> list[tuple[str, Value]] | None:
-        """The parameters of a function as this call binds them; None when the call does not fit."""
-
     def bound(self, method: Scope, receiver: Alternative, depth: int) -> Frame | None:
         """The frame of a method with nothing known but its receiver."""
 

@@ -25,6 +25,7 @@ from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, device_value
 from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
+from perflint.facts.variables import free_name
 from perflint.facts.waiting_places import places
 from perflint.facts.waits import HostWait
 from perflint.fix.rewrite import CannotRewrite
@@ -131,7 +132,7 @@ class Code:
         if self.flow.definitions_of(name):
             return False
         inference = self.facts.inference
-        return inference.free_name(self.scope, name, MAX_DEPTH).must(lambda a: a == External(f"builtins.{name}"))
+        return free_name(inference, self.scope, name, MAX_DEPTH).must(lambda a: a == External(f"builtins.{name}"))
 
     def step_loops(self) -> dict[Loop, LoopKind]:
         """The loops that handle one batch per iteration."""
