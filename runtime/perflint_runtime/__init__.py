@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
     from perflint_runtime.collate import pad_collate as pad_collate
     from perflint_runtime.copies import moved as moved
+    from perflint_runtime.copies import moved_copy as moved_copy
+    from perflint_runtime.copies import moved_copy_to_cuda as moved_copy_to_cuda
     from perflint_runtime.copies import moved_to_cuda as moved_to_cuda
     from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
     from perflint_runtime.csv_rows import CsvRows as CsvRows
@@ -57,7 +59,12 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),
-    "copies": ("moved", "moved_to_cuda"),
+    "copies": (
+        "moved",
+        "moved_copy",
+        "moved_copy_to_cuda",
+        "moved_to_cuda",
+    ),
     "csv_dataset": ("CsvDataset",),
     "csv_rows": ("CsvRows",),
     "export": ("export_safetensors",),
