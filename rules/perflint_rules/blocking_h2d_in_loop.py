@@ -32,8 +32,9 @@ device or the CPU, and the program uses no CUDA stream of its own: only a blocki
 reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method
 `to`): its `to` may not take the keyword; and when the device may be another one: asynchronous copies are safe for CUDA
 only. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program
-runs, and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device; that nobody writes to
-the memory, and that no other stream reads the result, must be proved for it, too.
+runs, and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write
+to the memory, it becomes `moved_copy(x, device)`, which copies the tensor into pinned memory of its own first: that takes the
+CPU some time, but no wait. That no other stream reads the result must be proved for both.
 """
 
 import ast
@@ -110,26 +111,22 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
-        missing = [
-            _not_a_tensor(receiver),
-            _not_cuda(code, call, target),
-            _may_be_on_device(receiver),
-            stays_as_is(code.facts, code.scope, call.func.value),
-            *code.feared(SIDE_STREAM),
-        ]
-        fix = None
-        if code.options.runtime and not any(_open_at_run_time(missing)) and _is_plain_move(call) and any(missing):
-            fix = code.fix("let the runtime look whether the copy needs a wait", _guarded(code, call))
-            missing = []
-        elif not spread and not positional:
-            fix = code.fix(
-                "pass `non_blocking=True`",
-                _non_blocking(code, call),
-                unless=missing,
-            )
+        written = stays_as_is(code.facts, code.scope, call.func.value)
+        looked_at = [_not_a_tensor(receiver), _not_cuda(code, call, target), _may_be_on_device(receiver), written]
+        missing = list(code.feared(SIDE_STREAM))
+        fix, cure = None, "pass `non_blocking=True`"
+        if code.options.runtime and any(looked_at) and call.func.attr != "type":
+            helper = _HELPERS[call.func.attr, written is not None]
+            fix = code.fix(f"use `{helper}` of the runtime", _guarded(code, call, helper), unless=missing)
+        if fix is not None:
+            cure = fix.message
+        else:
+            missing += filter(None, looked_at)
+            if not spread and not positional:
+                fix = code.fix(cure, _non_blocking(code, call), unless=missing)
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
-        message = f"the CPU waits for this copy to the device; pass `non_blocking=True`{hint}"
+        message = f"the CPU waits for this copy to the device; {cure}{hint}"
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
@@ -180,26 +177,25 @@ def _may_be_on_device(receiver: Value) -> Obligation | None:
     return Obligation(Kind.VALUE, "the tensor may be on a device already")
 
 
-def _open_at_run_time(missing: list[Obligation | None]) -> Iterator[Obligation]:
-    """The obligations that nobody can look at when the program runs: who else writes to, or reads, the memory."""
-    looked_at = (Kind.VALUE, Kind.PLAIN_BATCHES, Kind.CUDA_OR_CPU)
-    yield from (obligation for obligation in missing if obligation is not None and obligation.kind not in looked_at)
+_HELPERS = {
+    ("to", False): "moved",
+    ("to", True): "moved_copy",
+    ("cuda", False): "moved_to_cuda",
+    ("cuda", True): "moved_copy_to_cuda",
+}
+"""What the runtime has in the place of a method, by whether somebody may write to the memory."""
 
 
-def _is_plain_move(call: ast.Call) -> bool:
+def _guarded(code: Code, call: ast.Call, helper: str) -> Iterator[Edit | Import]:
     assert isinstance(call.func, ast.Attribute)
-    most, least = (1, 1) if call.func.attr == "to" else (1, 0)
-    plain = not call.keywords and not any(isinstance(a, ast.Starred) for a in call.args)
-    return call.func.attr in ("to", "cuda") and plain and least <= len(call.args) <= most
-
-
-def _guarded(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
-    assert isinstance(call.func, ast.Attribute)
+    receiver = call.func.value
     if "#" in code.text(call):
         raise CannotRewrite("a comment would be lost")
-    helper = "moved" if call.func.attr == "to" else "moved_to_cuda"
+    if isinstance(receiver, (ast.Yield, ast.YieldFrom, ast.GeneratorExp)):
+        raise CannotRewrite("it would need parentheses of its own")
+    given = sorted((*call.args, *call.keywords), key=code.span)
     yield Import("perflint_runtime", helper)
-    yield replace(code.source, call, f"{helper}({', '.join(map(code.text, (call.func.value, *call.args)))})")
+    yield replace(code.source, call, f"{helper}({', '.join(map(code.text, (receiver, *given)))})")
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:

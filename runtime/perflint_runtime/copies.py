@@ -37,13 +37,13 @@ def moved_copy(value: Any, *where: Any, **how: Any) -> Any:
     to the device; the memory is used again when that is done. Whatever else comes, and what is larger than 64 MiB, is
     `value.to(...)`, with the errors that it raises.
     """
-    staged = _staged(value) if _may_be_staged(value) and _is_plainly_to_cuda(where, how) else None
+    staged: Any = _staged(value) if _may_be_staged(value) and _is_plainly_to_cuda(where, how) else None
     return value.to(*where, **how) if staged is None else staged.to(*where, non_blocking=True, **how)
 
 
 def moved_copy_to_cuda(value: Any, *device: Any) -> Any:
     """What `value.cuda(*device)` gives now, without a wait; see `moved_copy`."""
-    staged = _staged(value) if _may_be_staged(value) else None
+    staged: Any = _staged(value) if _may_be_staged(value) else None
     return value.cuda(*device) if staged is None else staged.cuda(*device, non_blocking=True)
 
 
@@ -65,7 +65,9 @@ def _is_plainly_to_cuda(where: tuple[Any, ...], how: dict[str, Any]) -> bool:
 
 def _may_be_staged(value: Any) -> bool:
     """Whether a copy in pinned memory would go to a CUDA device as the tensor itself does."""
-    if not torch.cuda.is_initialized() or not _is_host_tensor(value) or value.layout is not torch.strided:
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
+        return False
+    if not _is_host_tensor(value) or value.layout is not torch.strided:
         return False
     if value.requires_grad or value.is_complex() or value.is_quantized or value.is_neg() or not _is_dense(value):
         return False
