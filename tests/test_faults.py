@@ -18,7 +18,8 @@ if sys.platform == "win32":
     pytest.skip("needs fork and signals", allow_module_level=True)
 
 import perflint.__main__
-from fuzz.faults import FAULTS, FIX, HARMLESS, Tree, injected, interrupted_at, lines_run, old, run, scratch
+from fuzz.fault_runs import FIX, Tree, old, run, scratch
+from fuzz.faults import FAULTS, HARMLESS, injected, interrupted_at, lines_run
 from perflint.fix.fixer import LEFTOVER, WriteError, remove_leftovers, uninterrupted, write
 from perflint.project.files import MAX_FILE_BYTES, read_file
 from perflint.project.project import Project as Known
@@ -99,7 +100,7 @@ def test_the_harness_sees_a_torn_file(monkeypatch: pytest.MonkeyPatch) -> None:
             handle.write(data[20:])
 
     monkeypatch.setattr("perflint.fix.fixer._replace", in_place)
-    monkeypatch.setattr("fuzz.faults.STEPS", {"os.chmod"})
+    monkeypatch.setattr("fuzz.fault_runs.STEPS", {"os.chmod"})
     assert injected("kills at steps", count=2, seed=1)["files torn or lost"] == 2
 
 

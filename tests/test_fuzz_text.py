@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from conftest import in_process
 
-from fuzz.text import Tally, checked, examined, failures, fixed, named, tried, unlike_safety
-from fuzz.texts import CHANGES, NEWER_SYNTAX, Texts, repository_sources, spread_out
+from fuzz.changes_of_code import NEWER_SYNTAX
+from fuzz.changes_of_layout import spread_out
+from fuzz.text import examined, tried
+from fuzz.text_properties import Tally, checked, failures, fixed, named, unlike_safety
+from fuzz.texts import CHANGES, Texts, repository_sources
 from perflint.facts.statement_pass import StatementPass
 from perflint.rule.finding import Applicability
 from perflint.source.source import Source
@@ -49,7 +52,7 @@ def train(model, loader, optimizer):
 
 
 def test_what_goes_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fuzz.text as fuzz
+    import fuzz.text_properties as fuzz
 
     def fixed_badly(**found: bytes) -> set[str]:
         real = fixed(TRAIN, unsafe=True)

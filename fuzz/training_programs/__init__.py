@@ -1,0 +1,16 @@
+"""Small random training programs: what people write around PyTorch, mixed with what breaks a careless fixer's proofs.
+
+`program(seed)` gives the files of one program, `main.py` and often `helpers.py`. A program is a scene or two (a training
+loop, an evaluation, a recurrent network, ...) in which each choice is drawn, with *disturbances* strewn between the
+statements: writes through aliases and views, closures, early exits, exceptions, helpers that keep what they are given.
+Nearly all programs run to their end; those that raise do so on a value, and must raise the same after a fix.
+"""
+
+from __future__ import annotations
+
+from fuzz.training_programs.scenes import Scenes
+
+
+def program(seed: int) -> dict[str, str]:
+    """The files of a random program, by name."""
+    return Scenes(seed).write()
