@@ -49,6 +49,7 @@ _NO_MODULE = words(
 )
 """Methods that run no module, whatever they belong to, beside those of tensors."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
+_ACTS_NEEDLE = re.compile(rb"backward|step|optimi")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
@@ -149,7 +150,7 @@ class Loops:
     def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
         def acts() -> tuple[bool, bool]:
             found: list[tuple[bool, bool]] = []
-            if b"backward" in scope.text or b"step" in scope.text:
+            if _ACTS_NEEDLE.search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
                     found = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
