@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `acc = torch.cat([acc, y])` (and `np.append`, `np.concatenate`, `vstack`, `hstack`) in a loop that looks at `acc` for
-nothing else.
+nothing else, and buffers that are copied to make room: `self.states = torch.cat((new, self.states[:-n]))` in a method.
 
 ## Why it is slow
 Each round copies everything that was collected so far: collecting n pieces copies n * n / 2 of them. 500 pieces on a CPU:
@@ -23,7 +23,10 @@ for x, y in loader:
 outputs = torch.cat(outputs)
 ```
 
+A buffer of fixed size needs no copy either: write new rows where the oldest are (`self.states[self.at] = new`), and count on.
+
 ## When it stays silent
+For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
 guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
 few rounds.
@@ -34,8 +37,9 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
-from perflint.api import Code, Cost, Finding, Heat, Option, Severity, any_layout, keyword, path_of, rule, written_rounds
+from perflint.api import Code, Cost, Finding, Heat, Option, Severity, any_layout, path_of, rule, written_rounds
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
@@ -44,7 +48,6 @@ _CALLS = [
 
 _NAMES = sorted({qualname.rpartition(".")[2] for qualname in _CALLS})
 _JOINS = ("cat(", "concat(", "concatenate(", "stack(", any_layout(rb"= (?:\w+ \. )*append \("))
-_LOOPS = (*keyword("for"), *keyword("while"))
 _MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer rounds are left alone")
 
 
@@ -52,15 +55,18 @@ _MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer
     category="memory",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    needs=[_JOINS, _LOOPS],
+    needs=[_JOINS],
     in_file=[("torch", "numpy")],
     options=[_MIN_ROUNDS],
 )
 def check(code: Code) -> Iterator[Finding]:
-    """Report each join of a variable with itself that a loop repeats."""
+    """Report each join of a variable with itself that a loop repeats, and each buffer that is copied to move its rows."""
     for call in code.calls(*_NAMES):
         statement = code.flow.statement(call)
         loop = code.flow.loop(call)
+        if loop is None and _moves_rows(code, call, statement):
+            message = f"all of `{path_of(statement.targets[0])}` is copied to make room; write where the oldest rows are"
+            yield code.finding(call, message)
         if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
             continue
         grown = path_of(statement.targets[0])
@@ -82,19 +88,57 @@ def _begins_with(call: ast.Call, grown: str) -> bool:
     return len(parts) >= 2 and paths.count(grown) == 1 and grown in (paths[0], paths[-1])
 
 
+def _moves_rows(code: Code, call: ast.Call, statement: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`self.rows = torch.cat((new, self.rows[:-n]))`, `self.rows = torch.cat((self.rows, new))[-self.size:]`."""
+    if (
+        not isinstance(statement, ast.Assign)
+        or len(statement.targets) != 1
+        or not isinstance(statement.targets[0], ast.Attribute)
+    ):
+        return False
+    rows, parts = path_of(statement.targets[0]), getattr(call.args[0] if call.args else None, "elts", [])
+    cut = [part for part in parts if isinstance(part, ast.Subscript) and path_of(part.value) == rows]
+    if isinstance(statement.value, ast.Subscript) and statement.value.value is call:
+        cut = [statement.value] if any(path_of(part) == rows for part in parts) else []
+    elif statement.value is not call:
+        return False
+    if len(call.args) + len(call.keywords) > 1 or len(cut) != 1 or not _takes_many(code, cut[0].slice):
+        return False
+    return code.heat is not Heat.FORWARD and code.is_external(call.func, *_CALLS)
+
+
+def _takes_many(code: Code, index: ast.expr) -> bool:
+    """Whether an index is a slice of rows whose bounds are not written out."""
+    if isinstance(index, ast.Name):
+        built = [d.value for d in code.flow.reaching.get(index, ())]
+        return bool(built) and all(isinstance(b, ast.Call) and path_of(b.func) == "slice" for b in built)
+    bounds = [bound for bound in (index.lower, index.upper) if bound is not None] if isinstance(index, ast.Slice) else []
+    return len(bounds) == 1 and not isinstance(getattr(bounds[0], "operand", bounds[0]), ast.Constant)
+
+
 def _is_needed(code: Code, call: ast.Call, grown: str, statement: ast.stmt) -> bool:
     """Whether the loop looks at the variable elsewhere, binds it anew, or adds to it now and then only."""
     flow = code.flow
     loop = flow.loop(call)
     assert loop is not None
-    for block in flow.block[call].ancestry():
+    around = flow.parent[statement]
+    own = set(map(id, ast.walk(around if _is_first_round(around, grown) else statement)))
+    for block in flow.block[around if _is_first_round(around, grown) else call].ancestry():
         if block is loop.block:
             break
         if block.kind in ("then", "else", "handler"):
             return True
-    own = set(map(id, ast.walk(statement)))
     for node in flow.order:
         if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in own and path_of(node) == grown:
             if flow.within(node, loop.block):
                 return True
     return False
+
+
+def _is_first_round(around: ast.AST, grown: str) -> bool:
+    """`if acc is None: acc = y` with the join in the other branch."""
+    if not isinstance(around, ast.If) or not all(isinstance(s, ast.Assign) for s in (*around.body, *around.orelse)):
+        return False
+    begun, joined = ({path_of(s.targets[0]) for s in arm if isinstance(s, ast.Assign)} for arm in (around.body, around.orelse))
+    tested = {path_of(node) for node in ast.walk(around.test)}
+    return begun == joined and grown in begun and bool(tested & (begun - {None}))
