@@ -22,7 +22,8 @@ model = DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=T
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`.
+When the argument is given, also through `**kwargs`, and for a network whose parameters all get `requires_grad = False` in the same
+function (a teacher).
 
 ## Fix safety
 Unsafe: gradients are views of buckets then, so `p.grad.detach_()` raises, and whoever keeps a gradient beyond the step sees
@@ -32,7 +33,7 @@ the next.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, argument, path_of, rule
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _VIEWS = Obligation(Kind.ALIASING, "gradients become views of buckets, which the next step writes to")
@@ -42,11 +43,34 @@ _VIEWS = Obligation(Kind.ALIASING, "gradients become views of buckets, which the
 def check(code: Code) -> Iterator[Finding]:
     """Report each wrapper that copies gradients into its buckets."""
     for call in code.calls_to(_DDP):
-        if any(k.arg in (None, "gradient_as_bucket_view") for k in call.keywords):
+        if any(k.arg in (None, "gradient_as_bucket_view") for k in call.keywords) or _is_frozen(code, call):
             continue
         message = "each gradient is copied into a bucket and back in every step; pass `gradient_as_bucket_view=True`"
         fix = code.fix("let gradients be views of the buckets", _viewed(code, call), unless=[_VIEWS])
         yield code.finding(call, message, fix, [_VIEWS])
+
+
+def _is_frozen(code: Code, call: ast.Call) -> bool:
+    """Whether the function switches off the gradients of what it wraps."""
+    statement = code.flow.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    networks = {path_of(node) for node in (*targets, *call.args[:1])} - {None}
+    for switch in code.calls("requires_grad_"):
+        if isinstance(switch.func, ast.Attribute) and _is_false(argument(switch, 0, "requires_grad")):
+            if path_of(switch.func.value) in networks:
+                return True
+    for store in code.flow.stores:
+        loop, assigned = code.flow.loop(store), code.flow.statement(store)
+        if isinstance(store, ast.Attribute) and store.attr == "requires_grad" and loop is not None:
+            each = loop.iterated.func if isinstance(loop.iterated, ast.Call) else None
+            if _is_false(getattr(assigned, "value", None)) and isinstance(each, ast.Attribute) and each.attr == "parameters":
+                if path_of(each.value) in networks:
+                    return True
+    return False
+
+
+def _is_false(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
 
 
 def _viewed(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -20,7 +20,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ```
 
 ## When it stays silent
-In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, and for torch below 2.0.
+In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the GPU
+after the optimizer has been built, and for torch below 2.0.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise.
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, path_of, rule
 
 _ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
 _CHOICES = frozenset(("fused", "foreach", "capturable", "differentiable"))
@@ -46,10 +47,19 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls_to(*_ADAMS):
         if any(k.arg is None or k.arg in _CHOICES for k in call.keywords):
             continue
-        if not code.facts.project.uses_accelerator(code.source.path):
+        if not code.facts.project.uses_accelerator(code.source.path) or _is_moved_later(code, call):
             continue
         message = "a step runs a dozen kernels for each group of parameters; pass `fused=True` if they are on a GPU"
         yield code.finding(call, message, code.fix("pass `fused=True`", _fused(code, call), unless=[_ROUNDS]), [_ROUNDS])
+
+
+def _is_moved_later(code: Code, call: ast.Call) -> bool:
+    """Whether the network whose parameters are handed over is on the host still."""
+    given = call.args[0] if call.args else None
+    network = path_of(given.func.value) if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else None
+    moves = [move for move in code.calls("cuda", "to") if isinstance(move.func, ast.Attribute)]
+    moved = [code.flow.order[move] > code.flow.order[call] for move in moves if path_of(move.func.value) == network]
+    return network is not None and bool(moved) and all(moved)
 
 
 def _fused(code: Code, call: ast.Call) -> Iterator[Edit]:
