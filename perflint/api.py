@@ -14,6 +14,7 @@ from perflint.facts.errors import error_is_survived
 from perflint.facts.escapes import stays_inside
 from perflint.facts.evaluations import (
     CALLS_EVAL,
+    acts,
     are_differentiated,
     called_in_evaluation,
     calls_eval,
@@ -215,6 +216,7 @@ __all__ = [
     "Text",
     "Value",
     "WayBack",
+    "acts",
     "add_keyword",
     "any_layout",
     "are_differentiated",

@@ -23,10 +23,11 @@ _MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
 _EVALUATES = re.compile(
     rf"(?:^|_)(?:{_MEASURES}|infer|inference|predict|prediction|sample|generate|embed|encode|extract)(?:_|$|\d)", re.I
 )
+_ACTS = re.compile(r"(?:^|_)(?:act|actions?)(?:_|$|\d)", re.I)
 _READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
 _TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
-_LOSS = re.compile(r"crit|loss", re.I)
+_LOSS = re.compile(r"crit(?!ic)|loss", re.I)
 _FREEZES = any_layout(rb"\. requires_grad = False")
 
 
@@ -38,6 +39,11 @@ def measures(scope: Scope) -> bool:
 def evaluates(scope: Scope) -> bool:
     """Whether a function is named like one that runs a network without training it, or calls `eval()`."""
     return bool(_EVALUATES.search(scope.name)) or calls_eval(scope)
+
+
+def acts(scope: Scope) -> bool:
+    """Whether a function is named like one by which an agent chooses what to do."""
+    return bool(_ACTS.search(scope.name))
 
 
 def calls_eval(scope: Scope) -> bool:

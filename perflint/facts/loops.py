@@ -174,7 +174,7 @@ class Loops:
             if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
                 return True
         name = path_of(callee) or ""
-        if re.search(r"crit|loss", name.rpartition(".")[2], re.I):
+        if re.search(r"crit(?!ic(?:_|$|\d))|loss", name.rpartition(".")[2], re.I):
             return False
         return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
 

@@ -64,7 +64,7 @@ _ARITHMETIC_CALLS = words(
 )
 
 
-_CRITERION = re.compile(r"crit|loss(?:_f|$)", re.I)
+_CRITERION = re.compile(r"crit(?!ic)|loss(?:_f|$)", re.I)
 """A loss on the host gives a host value."""
 
 

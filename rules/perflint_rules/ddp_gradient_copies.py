@@ -22,8 +22,8 @@ model = DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=T
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, and for a network whose parameters all get `requires_grad = False` in the same
-function (a teacher).
+When the argument is given, also through `**kwargs`, and for a network whose parameters all get `requires_grad = False` in the
+same function (a teacher).
 
 ## Fix safety
 Unsafe: gradients are views of buckets then, so `p.grad.detach_()` raises, and whoever keeps a gradient beyond the step sees

@@ -2,7 +2,8 @@
 
 ## What it does
 Finds forward passes with autograd on, in evaluation functions (by their name, because they call `eval()`, or because all
-of their callers have) and wherever the result is only detached, compared or turned into numbers.
+of their callers have), in functions by which an agent chooses an action, and wherever the result is only detached, compared
+or turned into numbers.
 
 ## Why it costs memory and time
 Every layer keeps what its backward pass would need, until the result is dropped. Reported: validation memory of 6.4 to
@@ -75,6 +76,7 @@ from perflint.api import (
     Import,
     Instance,
     Severity,
+    acts,
     any_layout,
     are_differentiated,
     backward_below,
@@ -101,6 +103,7 @@ from perflint.api import (
 _EVALUATION = any_layout(
     rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w* [\[(]"
 )
+_ACTS = any_layout(rb"def[\s\\]+\w*act(?:ions?)?\w* \(")
 _MAY_TRAIN = any_layout(rb"backward \(|zero_grad")
 _NEXT = ("no-grad-to-inference-mode",)
 _FRAMEWORK_HOOKS = frozenset(
@@ -113,8 +116,8 @@ _FRAMEWORK_HOOKS = frozenset(
     costs=Cost.MEMORY,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, "backward(", "zero_grad", ".eval(", ".item("),
-        (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax"),
+        (_EVALUATION, _ACTS, "backward(", "zero_grad", ".eval(", ".item("),
+        (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax", _ACTS),
         (NETWORK_CALL, ".eval("),
     ],
     fixes=True,
@@ -127,7 +130,7 @@ def check(code: Code) -> Iterator[Finding]:
     if not CALLS_EVAL.search(code.source.body) and not code.facts.project.near_training(code.source.path):
         return
     unnamed = not _EVALUATION.search(scope.text) and not _MAY_TRAIN.search(scope.text)
-    if unnamed and (scope.is_module or not (calls_eval(scope) or called_in_evaluation(code.facts, scope))):
+    if unnamed and (scope.is_module or not (calls_eval(scope) or acts(scope) or called_in_evaluation(code.facts, scope))):
         return
     trains = backward_in(code.facts, scope)
     evaluation = not scope.is_module and not trains and (unnamed or evaluates(scope))

@@ -138,7 +138,7 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
         if code.value(call.func.value).may(lambda a: is_neural_module(inference, a)):
             return bool(call.args or call.keywords)
     name = (path_of(call.func) or "").rpartition(".")[2]
-    if re.search(r"crit|loss", name, re.I):
+    if re.search(r"crit(?!ic)|loss", name, re.I):
         return False
     return code.value(call.func).may(lambda a: is_neural_module(inference, a))
 

@@ -20,8 +20,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ```
 
 ## When it stays silent
-In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the GPU
-after the optimizer has been built, and for torch below 2.0.
+In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
+GPU after the optimizer has been built, and for torch below 2.0.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise.
