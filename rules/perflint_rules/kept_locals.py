@@ -1,0 +1,155 @@
+"""A local that takes a read in each step, and what must hold to keep device values in it: no rule by itself."""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    BUILT_FROM_TEXT,
+    INFERENCE_SWITCHED,
+    LOOKS_AT_FRAMES,
+    OWN_TENSORS,
+    Block,
+    CannotRewrite,
+    Code,
+    Edit,
+    Flow,
+    HostRead,
+    Import,
+    Kind,
+    Loop,
+    Obligation,
+    ReadKind,
+    Tensor,
+    insert_after_block,
+    insert_before,
+    inspects_itself,
+    is_differentiated,
+    is_guard,
+    no_copy_in_flight,
+    suspends,
+    untimed,
+)
+
+
+class Kept:
+    """A local that takes a read in each step, and could keep device values until somebody looks at it.
+
+    taken: the expression that it takes, which is the read, or a name that the read is bound to.
+
+    The rewrite keeps one promise: wherever the local is looked at, it holds what it held before. So it is converted behind
+    the loop, and in front of the uses that stand under a guard in the loop.
+    """
+
+    def __init__(self, code: Code, read: HostRead, loop: Loop, taken: ast.expr, target: ast.Name) -> None:
+        assert loop.statement is not None
+        self.code, self.flow, self.read, self.loop, self.taken, self.target = code, code.flow, read, loop, taken, target
+        self.name, self.after = target.id, loop.statement
+        self.value = code.value(read.tensor)
+        self.is_differentiated = is_differentiated(code.facts, code.scope, read.tensor)
+
+    @property
+    def cure(self) -> str | None:
+        """What the rewrite does, where it is something else than the usual."""
+        return None
+
+    def uses(self) -> list[ast.expr]:
+        """The places that may see what a step has added."""
+        raise NotImplementedError
+
+    def unproven(self) -> Iterator[Obligation | None]:
+        """The proofs that only this form needs and that do not hold."""
+        raise NotImplementedError
+
+    def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
+        """The statement that turns device values into what the local held."""
+        raise NotImplementedError
+
+    def kept(self) -> Edit:
+        """The step's statement without its read."""
+        raise NotImplementedError
+
+    def missing(self) -> Iterator[Obligation | None]:
+        """The proofs that a safe fix needs and that do not hold."""
+        code, flow = self.code, self.flow
+        if suspends(flow):
+            yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
+        if code.scope.is_module:
+            yield Obligation(Kind.NAMES, f"`{self.name}` is a global variable")
+        if self.name in flow.inner_names | flow.outer_names:
+            yield Obligation(Kind.NAMES, f"`{self.name}` is used outside of the function")
+        if not all(map(code.means_builtin, ("float", "int"))):
+            yield Obligation(Kind.NAMES, "`float` or `int` means something else here")
+        if inspects_itself(flow):
+            yield Obligation(Kind.NAMES, "the function looks at its own variables")
+        if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
+            yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
+        yield from code.feared(INFERENCE_SWITCHED, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
+        if self.read.kind is ReadKind.CONVERSION and not self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False):
+            yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
+        calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
+        yield untimed(calls)
+        yield no_copy_in_flight(code.facts, code.scope, calls)
+        yield from self.unproven()
+
+    def is_inside(self, node: ast.AST) -> bool:
+        """Whether a node runs in the loop."""
+        return self.flow.within(node, self.loop.block)
+
+    def _blocks_in_loop(self, node: ast.AST) -> Iterator[Block]:
+        for block in self.flow.block[node].ancestry():
+            if block is self.loop.block:
+                return
+            yield block
+
+    def parts(self) -> Iterator[Edit | Import]:
+        """The edits.
+
+        Raises:
+            CannotRewrite: the local is looked at where it cannot be converted first.
+
+        """
+        flow = self.flow
+        source = self.code.source
+        home = flow.home(flow.block[self.after])
+        inside = [use for use in self.uses() if self.is_inside(use)]
+        outside = [use for use in self.uses() if not self.is_inside(use)]
+        if not inside and not outside:
+            raise CannotRewrite("nothing looks at it")
+        if self.after.orelse or not all(flow.within(use, home) for use in outside):
+            raise CannotRewrite("it may be looked at when the loop was left early")
+        yield self.kept()
+        for statement in dict.fromkeys(self._guarded(use) for use in inside):
+            line, imports = self.converted(at_guard=True)
+            yield from imports
+            yield insert_before(source, statement, line)
+        if outside:
+            line, imports = self.converted(at_guard=False)
+            yield from imports
+            yield insert_after_block(source, self.after, line)
+
+    def _guarded(self, use: ast.expr) -> ast.stmt:
+        """The first statement that looks at the local in the guarded block around a use."""
+        for block in self._blocks_in_loop(use):
+            if block.kind in ("then", "else") and isinstance(block.node, ast.If) and is_guard(self.flow, block):
+                tops = [self.flow.top(u, block) for u in self.uses() if self.flow.within(u, block)]
+                first = min((top for top in tops if top is not None), key=self.flow.order.__getitem__)
+                if isinstance(first, ast.If) and block.node.orelse == [first]:
+                    raise CannotRewrite("there is no place in an `elif`")
+                return first
+        raise CannotRewrite("each step looks at it")
+
+    def source(self) -> str:
+        """The text of the tensor, to be followed by a method call."""
+        text = self.code.text(self.read.tensor)
+        return text if isinstance(self.read.tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
+
+def is_only_name(flow: Flow, node: ast.AST) -> bool:
+    """Whether nothing else is bound to what a name is assigned: no `self.history = losses = []`."""
+    parent = flow.parent.get(node)
+    if isinstance(parent, (ast.Tuple, ast.List)):
+        node, parent = parent, flow.parent.get(parent)
+    match parent:
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            return target is node
+    return False

@@ -1,0 +1,135 @@
+"""A running total of reads that is kept on the device: no rule by itself."""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import (
+    COMPLEX,
+    CannotRewrite,
+    Code,
+    Definition,
+    Edit,
+    HostRead,
+    Import,
+    Kind,
+    Literal,
+    Loop,
+    Number,
+    Obligation,
+    Tensor,
+    place_of,
+    replace,
+)
+from perflint_rules.kept_locals import Kept
+
+
+class Total(Kept):
+    """A running total: it starts at 0 and grows by a read, or by a read times a number, in each step."""
+
+    def __init__(self, code: Code, read: HostRead, loop: Loop, taken: ast.expr, statement: ast.AugAssign) -> None:
+        assert isinstance(statement.target, ast.Name)
+        super().__init__(code, read, loop, taken, statement.target)
+        self.statement = statement
+
+    @classmethod
+    def find(cls, code: Code, read: HostRead, loop: Loop, taken: ast.expr) -> "Total | None":
+        match code.flow.statement(taken):
+            case ast.AugAssign(target=ast.Name(), op=ast.Add(), value=value) as statement if value is taken or is_product(
+                code, value, taken
+            ):
+                return cls(code, read, loop, taken, statement)
+        return None
+
+    def _reaching(self) -> frozenset[Definition]:
+        return self.flow.reaching.get(self.target, frozenset())
+
+    def _own(self) -> set[Definition]:
+        return {d for d in self.flow.definitions_of(self.name) if d.node is self.target}
+
+    def uses(self) -> list[ast.expr]:
+        return [use for d in self._own() for use in self.flow.uses[d] if use is not self.target]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the total is an integer: it starts at 0, not at 0.0, and integers are added."""
+        adds = self.statement.value is self.taken
+        return adds and self._starts_as(int) and self.value.must(lambda a: isinstance(a, Tensor) and a.dtype == "int64")
+
+    def _starts_as(self, kind: type) -> bool:
+        starts = self._reaching() - self._own()
+        return all(isinstance(d.value, ast.Constant) and type(d.value.value) is kind for d in starts)
+
+    def unproven(self) -> Iterator[Obligation | None]:
+        if not self.is_differentiated:  # what a backward pass begins with is real
+            yield from self._unknown_number()
+            yield from self.code.feared(COMPLEX)
+        if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
+            yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
+        if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
+            yield Obligation(Kind.NUMBERS, "the sum may be too large for an integer of 64 bits")
+
+    def _unknown_number(self) -> Iterator[Obligation]:
+        tensor = ast.unparse(self.read.tensor)
+        if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+            yield Obligation(Kind.VALUE, f"`{tensor}` may be no tensor with a single number")
+        if not self.value.must(lambda a: isinstance(a, Tensor) and ("float" in a.dtype or a.dtype == "int64")):
+            yield Obligation(Kind.VALUE, f"the type of `{tensor}` is not known")
+        elif self.value.may(lambda a: isinstance(a, Tensor) and a.dtype == "int64") and not self.counts:
+            if not self._starts_as(float):
+                yield Obligation(Kind.VALUE, f"`{self.name}` may be an integer or a float")
+
+    def parts(self) -> Iterator[Edit | Import]:
+        starts = self._reaching() - self._own()
+        if not starts or not all(isinstance(d.value, ast.Constant) and d.value.value == 0 and not d.index for d in starts):
+            raise CannotRewrite("the total has no literal start")
+        if any(self.is_inside(d.node) for d in {*self.flow.definitions_of(self.name)} - self._own() - self._reaching()):
+            raise CannotRewrite("the loop may leave something else in the total")
+        yield from super().parts()
+
+    def kept(self) -> Edit:
+        text = self.source()
+        return replace(self.code.source, self.read.node, text if self.counts else f"{text}.detach().double()")
+
+    def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
+        if self.counts:
+            return f"{self.name} = int({self.name})", ()
+        grown = at_guard and all(self.flow.dominates(self.target, use) for use in self.uses() if self.is_inside(use))
+        if grown or self._starts_as(float):
+            return f"{self.name} = float({self.name})", ()
+        torch, imports = self.code.name_for("torch")
+        return f"{self.name} = {self.name}.item() if {torch}.is_tensor({self.name}) else {self.name}", imports
+
+
+def is_product(code: Code, value: ast.expr, read: ast.expr) -> bool:
+    """Whether `value` is `read` times a Python number."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult) or read not in (value.left, value.right):
+        return False
+    other = code.value(value.right if value.left is read else value.left)
+    if other.must(lambda a: (isinstance(a, Number) and a.kind == "float") or (isinstance(a, Literal) and _fits(a.value))):
+        return True
+    return _is_size(code, value.right if value.left is read else value.left) and other.must_be(Number)
+
+
+def _is_size(code: Code, node: ast.expr, depth: int = 3) -> bool:
+    """Whether an integer is a length or a size, and so one of 64 bits."""
+    match node:
+        case ast.Call(func=ast.Name(id="len")) | ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim")):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Name():
+            definitions = code.flow.reaching.get(node, frozenset())
+            return (
+                depth > 0
+                and bool(definitions)
+                and all(
+                    d.kind == "assign" and not d.index and d.value is not None and _is_size(code, d.value, depth - 1)
+                    for d in definitions
+                )
+            )
+    return False
+
+
+def _fits(number: object) -> bool:
+    """Whether torch multiplies by a number: a float, or an integer of 64 bits."""
+    return type(number) is float or (type(number) is int and abs(number) < 2**63)
