@@ -292,6 +292,19 @@ def test_changed_staged_committed_and_new_lines_are_reported(repository: Project
     assert places("--diff-base", "HEAD") == [("untracked.py", 4)]
 
 
+def test_of_a_notebook_the_changed_rows_of_its_json_count(repository: Project) -> None:
+    flaw = ["import torch\n", "with torch.no_grad:\n", "    x += 1\n"]
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": flaw} for _ in "ab"]
+    content = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    repository.write({"a.ipynb": json.dumps(content, indent=1)})
+    git(repository.root, "add", ".")
+    git(repository.root, "commit", "-qm", "notebook")
+    assert places("--diff-base", "HEAD") == []
+    cells[1]["source"] = [flaw[0], "y = 1\n", "with  torch.no_grad:\n", flaw[2]]
+    repository.write({"a.ipynb": json.dumps(content, indent=1)})
+    assert places("--diff-base", "HEAD") == [("a.ipynb", 3)]
+
+
 def test_names_that_git_quotes_are_understood(repository: Project) -> None:
     name = 'odd "n\u00e4me"\t.py'
     repository.write({name: BAD.replace("with torch", "with  torch")})

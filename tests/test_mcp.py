@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -106,6 +107,23 @@ def test_a_finding_carries_all_that_is_needed_to_apply_its_fix(project: Project)
                 lines = data.decode("utf-8-sig").split("\n")
                 before = "\n".join([*lines[: row - 1], lines[row - 1][: column - 1]])
                 assert len(before.encode()) + 3 == edit["start_byte"]
+
+    ask(project.root, scenario)
+
+
+def test_edits_of_a_notebook_are_those_of_its_json(project: Project) -> None:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    cells = [cell | {"source": "s = '\u00e9'"}, cell | {"source": ["import torch\n", "with torch.no_grad:\n", "    x = 1"]}]
+    data = json.dumps(
+        {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False
+    ).encode()
+    (project.root / "a.ipynb").write_bytes(data)
+
+    async def scenario(agent: Agent) -> None:
+        (finding,) = (await agent.call("check", paths=["a.ipynb"]))["findings"]
+        fixed = applied(data, finding["fix"]["edits"])
+        await agent.call("fix", paths=["a.ipynb"], apply=True)
+        assert (project.root / "a.ipynb").read_bytes() == fixed != data
 
     ask(project.root, scenario)
 

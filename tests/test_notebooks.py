@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -70,7 +71,7 @@ def test_findings_say_in_which_cell_they_are(project: Project, monkeypatch: pyte
     assert "a.ipynb:cell 5:2 f\n  safe    2  no-grad" in lines["grouped"]
     assert "1 | x = torch.ones(2)\n2 | with torch.no_grad:\n  |      ^^^^" in lines["full"]
     assert "#%%" not in lines["full"]
-    assert "line=1,col=1" in in_process("check", "--output-format", "github", ".").stdout
+    assert "line=26,col=11," in in_process("check", "--output-format", "github", ".").stdout
 
 
 def test_the_same_flaw_in_functions_of_two_cells_is_said_twice(project: Project) -> None:
@@ -638,12 +639,64 @@ def test_every_format_says_in_which_cell(project: Project, style: str) -> None:
     text = project.run("check", "--isolated", "--output-format", style).stdout
     assert "cell 2:2" in text
     assert "#%%" not in text
-    if style == "sarif":
-        (result,) = json.loads(text)["runs"][0]["results"]
-        assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 1  # no row of the file is known
-        assert "fixes" not in result
-    if style == "gitlab":
-        assert json.loads(text)[0]["location"]["lines"] == {"begin": 1, "end": 1}
+
+
+def applied(text: str, replacements: list[dict[str, Any]]) -> str:
+    """A file's text after the replacements of a SARIF fix."""
+    lines = text.splitlines(keepends=True)
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    for replacement in reversed(replacements):
+        region = replacement["deletedRegion"]
+        start, end = (starts[region[f"{side}Line"] - 1] + region[f"{side}Column"] - 1 for side in ("start", "end"))
+        text = text[:start] + replacement["insertedContent"]["text"] + text[end:]
+    return text
+
+
+@pytest.mark.parametrize("layout", ["lines", "one string", "one line of JSON", "escaped", "marked"])
+def test_formats_that_know_rows_only_point_into_the_json(project: Project, layout: str) -> None:
+    path = written(project, "import torch\n%time 1", "#md", "s = '\u00e9\U0001f600\\t\"'; x = 1\n" + FLAW)
+    content = json.loads(path.read_text())
+    if layout == "one string":
+        content["cells"][2]["source"] = "".join(content["cells"][2]["source"])
+    indent = None if layout == "one line of JSON" else 1
+    data = json.dumps(content, indent=indent, ensure_ascii=layout == "escaped")
+    path.write_bytes(b"\xef\xbb\xbf" * (layout == "marked") + data.encode())
+    lines = data.splitlines()
+    row = next(row for row, line in enumerate(lines, 1) if "with torch" in line)
+    column = lines[row - 1].index("torch.no_grad") + 1
+    end = column + len("torch.no_grad")
+
+    def report(style: str) -> Any:
+        return json.loads(project.run("check", "--isolated", "--output-format", style).stdout)
+
+    (result,) = report("sarif")["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {
+        "startLine": row, "startColumn": column, "endLine": row, "endColumn": end,
+    }  # fmt: skip
+    assert report("gitlab")[0]["location"]["lines"] == {"begin": row, "end": row}
+    (diagnostic,) = report("rdjson")["diagnostics"]
+    assert diagnostic["location"]["range"]["end"] == {"line": row, "column": len(lines[row - 1][: end - 1].encode()) + 1}
+    (suggestion,) = diagnostic["suggestions"]
+    assert "no_grad()" in suggestion["text"]
+    fixed = applied(data, result["fixes"][0]["artifactChanges"][0]["replacements"])
+    assert fixed == project.fixed("a.ipynb", "--isolated").removeprefix("\ufeff")
+    assert sources(fixed)[1] == sources(data)[1].replace("no_grad:", "no_grad():")
+
+
+def test_a_notebook_on_standard_input_has_rows_too(project: Project) -> None:
+    data = json.dumps(notebook("import torch", FLAW), indent=1)
+    done = in_process(
+        "check",
+        "--isolated",
+        "--output-format",
+        "gitlab",
+        "--stdin-filename",
+        str(project.root / "b.ipynb"),
+        "-",
+        stdin=data.encode(),
+    )
+    row = next(row for row, line in enumerate(data.splitlines(), 1) if "with torch" in line)
+    assert json.loads(done.stdout)[0]["location"]["lines"]["begin"] == row
 
 
 def test_the_page_counts_the_waits_of_a_loop_within_its_cell(project: Project) -> None:

@@ -19,8 +19,9 @@ from perflint.project.files import confine, may_read, read_file
 from perflint.report.assumptions import contradictions
 from perflint.report.baseline import Baselines
 from perflint.report.data import record
+from perflint.report.places import Places
 from perflint.rule.assumptions import require_known
-from perflint.rule.finding import Finding, Severity
+from perflint.rule.finding import Edit, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
@@ -131,25 +132,36 @@ def _record(checked: Checked, finding: Finding, run: Run) -> dict[str, Any]:
     source = checked.source
     if found["fix"] is None or source is None:
         return found
-    data, after = read_file(path), fixed_raw(source, [finding])
-    holds = source.cells is None and after is not None and data is not None and source.encode(source.raw) == data
-    found["fix"]["edits"] = _edits(source, after) if holds and after is not None else None
+    data = read_file(path)
+    found["fix"]["edits"] = _edits(checked, finding, source, data)
     found["fix"]["sha256"] = hashlib.sha256(data).hexdigest() if data is not None else None
     return found
 
 
-def _edits(source: Source, after: bytes) -> list[Mapping[str, Any]]:
-    """The edits of a file that make another text of it: byte offsets in the file, rows and columns from 1 in characters."""
-    edits: list[Mapping[str, Any]] = []
-    for edit in differences(source.raw, after):
-        start, end = source.position(edit.start), source.position(edit.end)
-        edits.append(
+def _edits(checked: Checked, finding: Finding, source: Source, data: bytes | None) -> list[Mapping[str, Any]] | None:
+    """The edits of a file that fix a finding; None where they are not known to hold for its present bytes."""
+    after = fixed_raw(source, [finding])
+    if data is None or after is None:
+        return None
+    if source.cells is None:
+        return _placed(source, differences(source.raw, after)) if source.encode(source.raw) == data else None
+    places = Places(lambda path: data)
+    file, edits = places.file(checked), places.edits(checked, finding)
+    return _placed(file, edits) if file is not None and edits is not None else None
+
+
+def _placed(file: Source, edits: Sequence[Edit]) -> list[Mapping[str, Any]]:
+    """Edits with byte offsets in the file, rows and columns from 1 in characters."""
+    placed: list[Mapping[str, Any]] = []
+    for edit in edits:
+        start, end = file.position(edit.start), file.position(edit.end)
+        placed.append(
             {
-                "start_byte": len(source.encode(source.raw[: edit.start])),
-                "end_byte": len(source.encode(source.raw[: edit.end])),
+                "start_byte": len(file.encode(file.raw[: edit.start])),
+                "end_byte": len(file.encode(file.raw[: edit.end])),
                 "location": {"row": start.row, "column": start.column},
                 "end_location": {"row": end.row, "column": end.column},
                 "content": edit.content,
             }
         )
-    return edits
+    return placed

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.report.places import Places
 from perflint.report.report import Report
-from perflint.report.text import message, place, printable, region
+from perflint.report.text import message, place, printable
 from perflint.rule.finding import Finding, Permission, Severity
 from perflint.run.outcome import Checked
+from perflint.source.source import Source
 
 _AZURE = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "warning"}
 _RDJSON = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.INFO: "INFO"}
@@ -18,8 +20,9 @@ _IN_AZURE = str.maketrans({"%": "%AZP25", ";": "%3B", "\r": "%0D", "\n": "%0A", 
 
 def azure(report: Report) -> Iterator[str]:
     """Logging commands of Azure Pipelines, which knows no level below a warning."""
+    places = Places(report.result.read)
     for checked, finding in report.result.findings:
-        start, _ = region(checked, finding.start, finding.end)
+        start, _ = places.region(checked, finding.start, finding.end)
         properties = {
             "type": _AZURE[finding.severity],
             "sourcepath": checked.path,
@@ -39,29 +42,29 @@ def pylint(report: Report) -> Iterator[str]:
 
 def rdjson(report: Report) -> Iterator[str]:
     """Reviewdog's diagnostic format; fixes that may be applied and are one edit are suggestions."""
-    granted = report.result.permissions
-    diagnostics = [_diagnostic(*found, granted.get(found[0].path, Permission())) for found in report.result.findings]
+    places, granted = Places(report.result.read), report.result.permissions
+    diagnostics = [_diagnostic(places, *found, granted.get(found[0].path, Permission())) for found in report.result.findings]
     yield json.dumps({"source": {"name": "perflint"}, "diagnostics": diagnostics}, indent=1)
 
 
-def _diagnostic(checked: Checked, finding: Finding, permission: Permission) -> dict[str, Any]:
+def _diagnostic(places: Places, checked: Checked, finding: Finding, permission: Permission) -> dict[str, Any]:
+    file = places.file(checked)
     found: dict[str, Any] = {
         "message": message(checked, finding),
         "severity": _RDJSON[finding.severity],
-        "location": {"path": checked.path, "range": _range(checked, finding.start, finding.end)},
+        "location": {"path": checked.path, "range": _range(file, *places.span(checked, finding.start, finding.end))},
         "code": {"value": finding.rule},
     }
-    fix = finding.fix
-    is_file = checked.source is not None and checked.source.cells is None
-    if is_file and fix is not None and permission.covers(fix) and not fix.imports and len(fix.edits) == 1:
-        (edit,) = fix.edits
-        found["suggestions"] = [{"range": _range(checked, edit.start, edit.end), "text": edit.content}]
+    if finding.fix is not None and permission.covers(finding.fix):
+        edits = places.edits(checked, finding) or []
+        if len(edits) == 1:
+            found["suggestions"] = [{"range": _range(file, edits[0].start, edits[0].end), "text": edits[0].content}]
     return found
 
 
-def _range(checked: Checked, start: int, end: int) -> dict[str, Any]:
+def _range(file: Source | None, start: int, end: int) -> dict[str, Any]:
     """Rows and columns from 1; columns count bytes of UTF-8, the last one is behind the range."""
-    source, places = checked.source, zip(("start", "end"), (start, end), region(checked, start, end), strict=True)
-    if source is None or source.cells is not None:
-        return {name: {"line": at.row, "column": at.column} for name, _, at in places}
-    return {name: {"line": at.row, "column": offset - source.starts[at.row - 1] + 1} for name, offset, at in places}
+    if file is None:
+        return {name: {"line": 1, "column": 1} for name in ("start", "end")}
+    rows = {name: (file.row_at(offset), offset) for name, offset in (("start", start), ("end", end))}
+    return {name: {"line": row, "column": offset - file.starts[row - 1] + 1} for name, (row, offset) in rows.items()}

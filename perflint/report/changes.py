@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from perflint.project.git import Changes
+from perflint.report.places import Places
 from perflint.rule.finding import Finding
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
@@ -22,14 +23,16 @@ def narrow(result: Result, revision: str, folder: str) -> Iterator[str]:
     """
     changes = Changes(revision)
     changes.repository(folder)
-    dropped = result.keep(lambda checked, finding: changes.touch(os.path.abspath(checked.path), *_rows(checked, finding)))
+    places = Places(result.read)
+    dropped = result.keep(lambda checked, found: changes.touch(os.path.abspath(checked.path), *_rows(places, checked, found)))
     if dropped:
         yield f"{counted(dropped, 'finding')} left out, at lines that have not changed since {revision}."
 
 
-def _rows(checked: Checked, finding: Finding) -> tuple[int, int]:
+def _rows(places: Places, checked: Checked, finding: Finding) -> tuple[int, int]:
     """The first and last row of a finding; all rows where git counts them in another way, or nobody can."""
-    source = checked.source
-    if source is None or source.cells is not None or source.raw != source.body:
+    file = places.file(checked)
+    if file is None or file.raw != file.body:
         return 1, sys.maxsize
-    return source.row_at(finding.start), source.row_at(max(finding.end - 1, finding.start))
+    first, last = places.region(checked, finding.start, max(finding.end - 1, finding.start))
+    return first.row, last.row

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perflint.report.links import rule_url
-from perflint.report.text import place, region
+from perflint.report.places import Places
+from perflint.report.text import place
 from perflint.rule.finding import Finding, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
@@ -87,9 +88,10 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 def github(result: Result) -> Iterator[str]:
     """GitHub workflow commands, which become annotations on a pull request."""
+    places = Places(result.read)
     for checked, finding in result.findings:
         at = place(checked, finding)
-        start, end = region(checked, finding.start, finding.end)
+        start, end = places.region(checked, finding.start, finding.end)
         properties = {
             "title": f"perflint ({finding.rule})",
             "file": checked.path,

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from perflint.fix.fixer import complete
 from perflint.project.discover import project_root
 from perflint.report.data import record
 from perflint.report.explain import ENGINE_PAGES, page
 from perflint.report.fingerprint import digests, relative
 from perflint.report.links import rule_url
+from perflint.report.places import Places
 from perflint.report.report import Report
-from perflint.report.text import fix_words, message, region
+from perflint.report.text import fix_words, message
 from perflint.rule.finding import ENGINE, Applicability, Finding, Fix, Severity
 from perflint.rule.rule import Rule
 from perflint.run.outcome import Checked
+from perflint.source.source import Position
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SRCROOT = "SRCROOT"
@@ -38,7 +39,8 @@ def sarif(report: Report) -> Iterator[str]:
     root = project_root(os.getcwd())[0]
     rules = {rule.name: rule for rule in report.rules}
     used = sorted({finding.rule for _, finding in report.result.findings})
-    places = {name: place for place, name in enumerate(used)}
+    indices = {name: index for index, name in enumerate(used)}
+    places = Places(report.result.read)
     found = zip(report.result.findings, digests(report.result, root), strict=True)
     driver = {
         "name": "perflint",
@@ -50,7 +52,7 @@ def sarif(report: Report) -> Iterator[str]:
         "invocations": [{"executionSuccessful": True}],
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {SRCROOT: {"description": {"text": "The root of the project that was checked."}}},
-        "results": [_result(checked, finding, places, digest, root) for (checked, finding), digest in found],
+        "results": [_result(checked, finding, places, indices, digest, root) for (checked, finding), digest in found],
     }
     yield json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
@@ -76,17 +78,22 @@ def _descriptor(name: str, summary: str, text: str, severity: Severity, category
     }
 
 
-def _result(checked: Checked, finding: Finding, places: Mapping[str, int], digest: str, root: str) -> dict[str, Any]:
+def _result(
+    checked: Checked, finding: Finding, places: Places, indices: Mapping[str, int], digest: str, root: str
+) -> dict[str, Any]:
     known = record(checked, finding)
     artifact = _artifact(checked.path, root)
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": artifact, "region": _region(checked, finding.start, finding.end)}
+        "physicalLocation": {
+            "artifactLocation": artifact,
+            "region": _region(*places.region(checked, finding.start, finding.end)),
+        }
     }
     if finding.function:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.function, "kind": "function"}]
     result: dict[str, Any] = {
         "ruleId": finding.rule,
-        "ruleIndex": places[finding.rule],
+        "ruleIndex": indices[finding.rule],
         "level": _LEVELS[finding.severity],
         "message": {"text": _LINK.sub(r"\\[", f"{message(checked, finding)}. {fix_words(finding)}".strip())},
         "locations": [location],
@@ -98,22 +105,25 @@ def _result(checked: Checked, finding: Finding, places: Mapping[str, int], diges
     if finding.fix is not None:
         result["properties"]["applicability"] = finding.fix.applicability.value
         result["properties"]["assumptions"] = [kind.value for kind in finding.fix.assumptions]
-        fixes = list(_fixes(checked, finding.fix, artifact))
+        fixes = list(_fixes(checked, finding, finding.fix, places, artifact))
         result |= {"fixes": fixes} if fixes else {}
     return result
 
 
-def _fixes(checked: Checked, fix: Fix, artifact: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    if checked.source is None or checked.source.cells is not None:
-        return
-    try:
-        edits = complete(checked.source, fix)
-    except (SyntaxError, ValueError, RecursionError):
+def _fixes(
+    checked: Checked, finding: Finding, fix: Fix, places: Places, artifact: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    file, edits = places.file(checked), places.edits(checked, finding)
+    if file is None or edits is None:
         return
     level = {Applicability.ASSUMING: f"under assumptions ({', '.join(kind.value for kind in fix.assumptions)})"}
     words = level.get(fix.applicability, fix.applicability.value)
     replacements = [
-        {"deletedRegion": _region(checked, edit.start, edit.end), "insertedContent": {"text": edit.content}} for edit in edits
+        {
+            "deletedRegion": _region(file.position(edit.start), file.position(edit.end)),
+            "insertedContent": {"text": edit.content},
+        }
+        for edit in edits
     ]
     change = {"artifactLocation": artifact, "replacements": replacements}
     yield {"description": {"text": f"{fix.message} ({words})"}, "artifactChanges": [change]}
@@ -127,7 +137,6 @@ def _artifact(path: str, root: str) -> dict[str, str]:
     return {"uri": quote(os.fsencode(inside)), "uriBaseId": SRCROOT}
 
 
-def _region(checked: Checked, start: int, end: int) -> dict[str, int]:
+def _region(first: Position, last: Position) -> dict[str, int]:
     """Columns count characters, as `columnKind` says; the last one is behind the region."""
-    first, last = region(checked, start, end)
     return {"startLine": first.row, "startColumn": first.column, "endLine": last.row, "endColumn": last.column}

@@ -110,14 +110,6 @@ def place(checked: Checked, finding: Finding) -> Position:
     return checked.source.position(finding.start) if checked.source is not None else Position(1, 1)
 
 
-def region(checked: Checked, start: int, end: int) -> tuple[Position, Position]:
-    """Where a stretch of a file begins, and where it has ended; of a notebook no row of the file is known."""
-    source = checked.source
-    if source is None or source.cells is not None:
-        return Position(1, 1), Position(1, 1)
-    return source.position(start), source.position(end)
-
-
 def message(checked: Checked, finding: Finding) -> str:
     """What is said of a finding where its place in a notebook cannot be given otherwise."""
     at = place(checked, finding)

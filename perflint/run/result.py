@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from perflint.project.files import read_file
 from perflint.rule.finding import Finding, Permission
 from perflint.run.outcome import Checked
 
@@ -33,6 +34,9 @@ class Result:
 
     docs_url: str | None = None
     """Where the documentation is served, if that is configured."""
+
+    read: Callable[[str], bytes | None] = field(default=read_file, repr=False, compare=False)
+    """The bytes of a file that was checked, by its absolute path: a text that was not saved is one, too."""
 
     @property
     def applied(self) -> Counter[str]:

@@ -105,7 +105,7 @@ class Run:
                 outcomes[place] = checked
         finally:
             self.save()
-        return Result([outcomes[place] for place in range(len(items))], permissions=self._permissions(items))
+        return Result([outcomes[place] for place in range(len(items))], permissions=self._permissions(items), read=self.read)
 
     def _outcomes(
         self, items: Sequence[Item], workers: Workers, found: Found, *, alone: bool = True
@@ -152,7 +152,7 @@ class Run:
         """
         from perflint.run.engine import check_file
 
-        result = Result()
+        result = Result(read=self.read)
         items = self._items(found)
         outcomes = dict(self._outcomes(items, workers, found, alone=False))
         for place, (path, name, always, _, _) in enumerate(items):

@@ -98,6 +98,22 @@ class Notebook:
         """Where the JSON strings of each code cell's source stand in the bytes, by the cell's number."""
         return _source_tokens(self.data)
 
+    def offset(self, number: int, row: int, column: int) -> int:
+        """Where a character of a code cell stands in the bytes; row and column are 1-based.
+
+        The end of the line where it is shorter, the end of the cell where that is; 0 for a cell without text.
+        """
+        at_row, at_column, at = 1, 1, 0
+        for token in self.strings.get(number, ()):
+            at = token.start + 1
+            for piece in _PIECE.findall(self.data[at : token.end - 1].decode()):
+                is_line_end = piece in _LINE_END
+                if at_row == row and (at_column >= column or is_line_end):
+                    return at
+                at += len(piece.encode())
+                at_row, at_column = (at_row + 1, 1) if is_line_end else (at_row, at_column + 1)
+        return at
+
     def _rewritten(self, tokens: Sequence[Token], source: str) -> bytes:
         """The bytes from the first token of a cell's source to the last for another source."""
         written = [self.data[token.start : token.end] for token in tokens]
