@@ -39,6 +39,8 @@ class Facts:
         self._target_versions = target_versions or {}
         self.surgery: Memo[tuple[str, bool], list[Obligation]] = Memo(project.trace)
         """What each file does to networks from outside, as `surgery` finds it; with whether networks are changed anyhow."""
+        self.replaced: Memo[tuple[str, frozenset[str]], list[Obligation]] = Memo(project.trace)
+        """What each file puts in the place of functions of torch by some names."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
         """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""
         self.parameter_ends: Memo[tuple[Scope, int, bool], list[Any]] = Memo(project.trace)

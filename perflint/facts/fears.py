@@ -150,6 +150,21 @@ CATCHES: Final = Fear(
     ),
     "the program catches errors, perhaps the one that a state of a wrong shape raises",
 )
+WATCHES_WARNINGS: Final = Fear(
+    Kind.ERRORS_ARE_BUGS,
+    any_layout(
+        rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarning|formatwarning"
+        rb"|captureWarnings|assertWarns|recwarn|pytest \. (?:warns|deprecated_call)"
+    ),
+    "the program looks at warnings, or makes errors of them",
+)
+LOOKS_AT_CALLS: Final = Fear(
+    Kind.NAMES,
+    any_layout(
+        rb"torch \. (?:fx|export|onnx|profiler)\b|symbolic_trace|make_fx|autograd \. profiler|import fx\b|import profiler\b"
+    ),
+    "the program looks at which functions are called",
+)
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(

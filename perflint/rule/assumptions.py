@@ -137,7 +137,7 @@ def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.ERRORS_ARE_BUGS,
         "no code relies on errors that these lines raise",
-        "No code relies on an error of the lines that a fix changes, or on when it is raised.",
+        "No code relies on an error or a warning of the lines that a fix changes, or on when it is raised.",
         "An error of the device, of a wrong size or of a wrong type is raised later, or with other words.",
         "Whether an error that a function of torch raised was caught. A run without errors shows nothing.",
     )

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from perflint.facts.compiled import Root
 from perflint.facts.definitions import Definition, Loop, path_of
+from perflint.facts.errors import error_is_caught
 from perflint.facts.facts import Facts
 from perflint.facts.fears import Fear, feared
 from perflint.facts.flow import Flow, flow_of
@@ -23,6 +24,7 @@ from perflint.facts.loops import Heat, LoopKind
 from perflint.facts.operations import Road
 from perflint.facts.rates import rate_of
 from perflint.facts.reads import HostRead, device_value
+from perflint.facts.replaced import replaced
 from perflint.facts.sinks import Sink
 from perflint.facts.values import External, Value
 from perflint.facts.variables import free_name
@@ -215,6 +217,14 @@ class Code:
     def feared(self, *fears: Fear) -> Iterator[Obligation]:
         """What the program may hold of some program-wide fears: an obligation each."""
         return feared(self.facts.project, self.source.path, *fears)
+
+    def replaced(self, *qualnames: str) -> Iterator[Obligation]:
+        """What the program puts in the place of functions or classes of torch: an obligation each."""
+        return replaced(self.facts, self.source.path, *qualnames)
+
+    def caught(self, node: ast.AST) -> Obligation | None:
+        """Whether the program may go on after an error that `node` raises."""
+        return error_is_caught(self.facts, self.scope, node)
 
     # -- reports -----------------------------------------------------------------------------------------------------
 

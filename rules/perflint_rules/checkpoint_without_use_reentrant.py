@@ -27,7 +27,7 @@ When the argument is given, also through `**kwargs`, for torch below 1.11, and f
 
 ## Fix safety
 Safe: `use_reentrant=True` is what torch does today where nothing is given. It is the other value that may change what you
-get.
+get. Not safe in programs that look at warnings, or that put a function of their own in the place of torch's.
 """
 
 import ast
@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Severity, add_keyword, rule
+from perflint.api import WATCHES_WARNINGS, Code, Cost, Edit, Finding, Severity, add_keyword, rule
 
 _FUNCTIONS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
 
@@ -46,10 +46,18 @@ def check(code: Code) -> Iterator[Finding]:
     if code.facts.versions.get("torch", Version("1.11")) < Version("1.11"):
         return
     for call in code.calls_to(*_FUNCTIONS):
-        if any(k.arg in (None, "use_reentrant") for k in call.keywords):
+        if any(k.arg in (None, "use_reentrant") for k in call.keywords) or _is_given(code, call):
             continue
+        missing = [*code.feared(WATCHES_WARNINGS), *code.replaced(*_FUNCTIONS)]
         message = "torch's default is about to change; say `use_reentrant=True`, which is today's, or try `use_reentrant=False`"
-        yield code.finding(call, message, code.fix("say what torch does today", _said(code, call)))
+        yield code.finding(call, message, code.fix("say what torch does today", _said(code, call), unless=missing), missing)
+
+
+def _is_given(code: Code, call: ast.Call) -> bool:
+    """Whether `checkpoint_sequential(layers, segments, x, use_reentrant)` may get it by its place."""
+    if code.is_external(call.func, _FUNCTIONS[0]):
+        return False
+    return len(call.args) > 3 or any(isinstance(argument, ast.Starred) for argument in call.args)
 
 
 def _said(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -21,8 +21,8 @@ loader = DataLoader(dataset, batch_size=8)
 Where the number of workers is not a literal, and where arguments come by `**kwargs`.
 
 ## Fix safety
-Safe: the call cannot succeed as it stands. With a `batch_sampler` there is no fix: one of the two has to go, and only you
-know which.
+Safe where nothing catches the error: the call cannot succeed as it stands. With a `batch_sampler` there is no fix: one of
+the two has to go, and only you know which.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,9 @@ def check(code: Code) -> Iterator[Finding]:
     for loader in code.loaders():
         for name, why in _refused(loader):
             message = f"the constructor raises: {why}; leave `{name}` out"
-            yield code.finding(loader.call, message, code.fix(f"leave `{name}` out", _without(code, loader, name)))
+            missing = [code.caught(loader.call), *code.replaced(DATA_LOADER)]
+            fix = code.fix(f"leave `{name}` out", _without(code, loader, name), unless=missing)
+            yield code.finding(loader.call, message, fix, missing)
         if loader.literal("batch_sampler", None) is ... and loader.gives("batch_sampler"):
             for name, default in _BESIDE_BATCH_SAMPLER.items():
                 given = loader.literal(name, default)

@@ -77,12 +77,13 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if _stays_on_host(code, call) or _arrives_on_device(code, call):
             continue
-        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=_PINNABLE)
+        missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
+        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing)
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`",
             fix,
-            _PINNABLE,
+            missing,
         )
 
 

@@ -25,8 +25,9 @@ for x, y in loader:
 For torch below 2.4, which has no `torch.amp.GradScaler` or does not warn yet, and for `torch.amp`.
 
 ## Fix safety
-Safe where the name is spelled out, in programs that never choose another type for autocast (`set_autocast_dtype`): the old
-names do nothing but pass "cuda" on. There is no fix where the name is imported by itself: change the import.
+Safe where the name is spelled out, in programs that never choose another type for autocast (`set_autocast_dtype`), ask for
+the class of a scaler or a region, replace these names or look at warnings: the old names do nothing but pass "cuda" on.
+There is no fix where the name is imported by itself: change the import.
 """
 
 import ast
@@ -35,6 +36,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from perflint.api import (
+    WATCHES_WARNINGS,
     CannotRewrite,
     Code,
     Cost,
@@ -59,6 +61,14 @@ _ORDER = {
 _FROM_CUDA = any_layout(rb"from torch \. cuda import [^\n]*\bamp\b")
 _FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|(?:[^\n\\]|\\\s*\n)*)")
 _OWN_TYPE = any_layout(rb"set_autocast\w*dtype")
+_ASKS_FOR_CLASS = any_layout(
+    rb"(?:isinstance|issubclass) \((?:[^()]|\([^()]*\))*\b(?:autocast|GradScaler)\b|\bcase [\w.]*(?:autocast|GradScaler) \("
+    rb"|\bclass \w+ \([^()]*\b(?:autocast|GradScaler)\b|\b(?:is|is not|==|!=|in) (?:[\w.]+\.)?(?:autocast|GradScaler)\b(?! \()"
+    rb"|(?<![:>|]\s)(?<!\[)\b(?:torch\.cuda\.)?amp\.(?:autocast|GradScaler) [],:})]"
+    rb"|\btype \( [\w.]*(?:scaler|autocast|context|ctx|amp) \)|(?:scaler|autocast|context|ctx|amp) \. __class__"
+    rb"|pickle \. dumps? \( [\w.]*scaler"
+)
+"""What tells the class of the old name from that of the new one."""
 
 
 @rule(
@@ -77,11 +87,20 @@ def check(code: Code) -> Iterator[Finding]:
         name = _old_name(code, call)
         if name is None:
             continue
-        missing = None
-        if code.facts.project.program_may_hold(code.source.path, _OWN_TYPE):
-            missing = Obligation(Kind.NUMBERS, "the program chooses another type for autocast")
-        fix = code.fix('call torch.amp with "cuda"', _renamed(code, call, name), unless=[missing])
-        yield code.finding(call, f'this name of `{name}` is deprecated; write `torch.amp.{name}("cuda", ...)`', fix, [missing])
+        missing = [*_missing(code)]
+        fix = code.fix('call torch.amp with "cuda"', _renamed(code, call, name), unless=missing)
+        yield code.finding(call, f'this name of `{name}` is deprecated; write `torch.amp.{name}("cuda", ...)`', fix, missing)
+
+
+def _missing(code: Code) -> Iterator[Obligation]:
+    if code.facts.project.program_may_hold(code.source.path, _OWN_TYPE):
+        yield Obligation(Kind.NUMBERS, "the program chooses another type for autocast")
+    if code.facts.project.program_may_hold(code.source.path, _ASKS_FOR_CLASS):
+        yield Obligation(
+            Kind.NAMES, "the program asks for the class of a scaler or of an autocast region, which is another one"
+        )
+    yield from code.feared(WATCHES_WARNINGS)
+    yield from code.replaced("torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
 
 
 def _old_name(code: Code, call: ast.Call) -> str | None:

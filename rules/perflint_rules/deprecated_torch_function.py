@@ -23,7 +23,8 @@ For functions of one's own, for methods of tensors, and where `hasattr` has aske
 has a rule of its own: `deprecated-cuda-amp`.
 
 ## Fix safety
-Safe for names that are two for one function (`torch.ger` is `torch.outer`), in programs without a tensor class of their own.
+Safe for names that are two for one function (`torch.ger` is `torch.outer`), in programs without a tensor class of their
+own that neither replace these functions nor look at which ones are called (`torch.fx`, a profiler).
 Without a fix where arguments or results differ.
 """
 
@@ -31,6 +32,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    LOOKS_AT_CALLS,
     OWN_TENSORS,
     CannotRewrite,
     Code,
@@ -108,7 +110,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         missing, fix = [], None
         if old in _TWO_NAMES:
-            missing = [*code.feared(OWN_TENSORS)]
+            missing = [*code.feared(OWN_TENSORS, LOOKS_AT_CALLS), *code.replaced(old, _REPLACED[old])]
             fix = code.fix(f"call `{_REPLACED[old]}`", _renamed(code, call, _TWO_NAMES[old]), unless=missing)
         yield code.finding(call.func, f"`{old}` is deprecated or gone; use `{_REPLACED[old]}`", fix, missing)
 

@@ -106,6 +106,7 @@ def check(code: Code) -> Iterator[Finding]:
             _inexact(code, factory, name),
             None if device is call else no_device(code.facts, code.scope, device),
             *code.feared(OWN_TENSORS),
+            *code.replaced(f"torch.{name}"),
             None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device),
         ]
         fix = None

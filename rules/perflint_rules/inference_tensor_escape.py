@@ -88,7 +88,7 @@ def check(code: Code) -> Iterator[Finding]:
         inside = Region(code.flow, statement.body)
         escape = _escape(code, inside)
         if escape is not None:
-            missing = [*_missing(code, inside)]
+            missing = [*_missing(code, statement, inside)]
             fix = code.fix("use no_grad", _renamed(code, manager), unless=missing)
             severity = Severity.ERROR if escape.is_certain else Severity.WARNING
             yield code.finding(manager, f"{escape.words}; use `torch.no_grad()` here", fix, missing, severity=severity)
@@ -106,7 +106,7 @@ _SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
 _CATCHES = re.compile(rb"\bexcept\b")
 
 
-def _missing(code: Code, inside: Region) -> Iterator[Obligation]:
+def _missing(code: Code, statement: ast.stmt, inside: Region) -> Iterator[Obligation]:
     if code.facts.project.program_may_hold(code.source.path, _SWITCH):
         yield Obligation(
             Kind.GRADIENT, "the program switches autograd on again, which `inference_mode` ignores, or asks for the mode"
@@ -116,6 +116,8 @@ def _missing(code: Code, inside: Region) -> Iterator[Obligation]:
     callers = [site.scope for site in code.facts.inference.callers.sites(code.scope).sites]
     if any(_CATCHES.search(scope.text) for scope in (code.scope, *callers)):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")
+    elif (caught := code.caught(statement)) is not None:
+        yield caught
 
 
 def _escape(code: Code, inside: Region) -> _Escape | None:

@@ -23,7 +23,7 @@ with torch.no_grad():
 On decorators, and wherever the name is not torch's.
 
 ## Fix safety
-Safe: the statement cannot succeed as it stands.
+Safe where nothing catches the error: the statement cannot succeed as it stands.
 """
 
 import ast
@@ -58,8 +58,9 @@ def check(code: Code) -> Iterator[Finding]:
         manager = node.context_expr
         if code.is_external(manager, *_MANAGERS):
             text = code.text(manager)
-            fix = code.fix("call it", _called(code, manager), leads_to=("no-grad-to-inference-mode",))
-            yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix)
+            missing = [code.caught(manager), *code.replaced(*_MANAGERS)]
+            fix = code.fix("call it", _called(code, manager), unless=missing, leads_to=("no-grad-to-inference-mode",))
+            yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix, missing)
 
 
 def _called(code: Code, manager: ast.expr) -> Iterator[Edit]:

@@ -82,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(code, call), _scripts_differently(call), *code.feared(OWN_TENSORS)]
+        missing = [_too_large(code, call), _scripts_differently(call), *_changed(code)]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
@@ -103,7 +103,7 @@ def _moved(code: Code) -> Iterator[Finding]:
             _too_large(code, made),
             _scripts_differently(made),
             None if device is call else no_device(code.facts, code.scope, device),
-            *code.feared(OWN_TENSORS),
+            *_changed(code),
         ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
@@ -119,6 +119,12 @@ def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Ite
     given.append('device="cuda"' if device is call else f"device={code.text(device)}")
     full = ast.unparse(made.func).removesuffix("tensor") + "full"
     yield replace(code.source, call, f"{full}((), {', '.join(given)})")
+
+
+def _changed(code: Code) -> Iterator[Obligation]:
+    """What may make something else of `torch.tensor` or of `torch.full`."""
+    yield from code.feared(OWN_TENSORS)
+    yield from code.replaced("torch.tensor", "torch.full")
 
 
 def _is_literal_number(node: ast.expr) -> bool:

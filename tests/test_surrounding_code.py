@@ -1,0 +1,172 @@
+"""A fix is safe only where the program neither catches its error, looks at its warning, nor replaces the function of torch.
+
+Each program is fixed as it stands; with one of the preambles or callers around it, no fix may change what it computes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from fuzz.meaning import changes, safely_fixed
+
+HEAD = """
+import contextlib
+import functools
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+layer = nn.Linear(2, 2)
+inputs = torch.randn(4, 2)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""
+
+RAISING = {
+    "manager that is not called": "def run():\n    with torch.no_grad:\n        return layer(inputs).sum().item()\n",
+    "prefetching without workers": (
+        "def run():\n    return len(DataLoader(TensorDataset(inputs), batch_size=2, prefetch_factor=2))\n"
+    ),
+    "inference tensor that is changed": (
+        "def run():\n    with torch.inference_mode():\n        scores = layer(inputs)\n    scores /= scores.sum()\n"
+        "    return scores.tolist()\n"
+    ),
+}
+"""Functions that raise an error, which a fix ends."""
+
+GOES_ON = {
+    "handler": "try:\n    print(run())\nexcept Exception as error:\n    print('failed')\n",
+    "handler of a caller": (
+        "def tried(function):\n    try:\n        return function()\n    except Exception:\n        return 'failed'\n\n\n"
+        "print(tried(run))\n"
+    ),
+    "suppress": "import contextlib\nwith contextlib.suppress(Exception):\n    print(run())\n",
+    "manager of the program": (
+        "class Guard:\n    def __enter__(self):\n        return self\n\n"
+        "    def __exit__(self, *error):\n        return True\n\n\n"
+        "with Guard():\n    print(run())\n"
+    ),
+    "finally that returns": (
+        "def tried():\n    try:\n        return run()\n    finally:\n        return 'done'\n\n\nprint(tried())\n"
+    ),
+    "thread": (
+        "with ThreadPoolExecutor(1) as threads:\n    future = threads.submit(run)\nprint(type(future.exception()).__name__)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_an_error_that_nobody_catches_is_mended(name: str) -> None:
+    assert safely_fixed({"main.py": f"{HEAD}\n\n{RAISING[name]}\n\nprint(run())\n"})[1]
+
+
+@pytest.mark.parametrize("around", GOES_ON)
+@pytest.mark.parametrize("name", RAISING)
+def test_an_error_that_is_caught_stays(name: str, around: str) -> None:
+    assert changes({"main.py": f"{HEAD}\n\n{RAISING[name]}\n\n{GOES_ON[around]}"})[0] == []
+
+
+STEPS = {
+    "checkpoint": "out = torch.utils.checkpoint.checkpoint(layer, inputs.requires_grad_())\nout.sum().backward()\n",
+    "autocast": "with torch.cuda.amp.autocast(enabled=False):\n    out = layer(inputs)\n",
+    "ger": "out = torch.ger(inputs[0], inputs[1])\n",
+    "full": "for _ in range(2):\n    out = layer(inputs).sum() * torch.tensor(0.5, device=device)\n    out.backward()\n",
+    "DataLoader": (
+        "def run():\n    return len(DataLoader(TensorDataset(inputs), batch_size=2, prefetch_factor=2))\n\n\nout = run()\n"
+    ),
+}
+"""Lines that a fix lets call torch in another way."""
+
+REPLACES = {
+    "checkpoint": (
+        "plain = torch.utils.checkpoint.checkpoint\n"
+        "torch.utils.checkpoint.checkpoint = functools.partial(plain, use_reentrant=False)\n",
+        "plain = torch.utils.checkpoint.checkpoint\n"
+        "setattr(torch.utils.checkpoint, 'checkpoint', lambda *given: plain(*given, use_reentrant=False))\n",
+    ),
+    "autocast": (
+        "torch.cuda.amp.autocast = lambda *given, **named: torch.autocast('cpu', torch.bfloat16)\n",
+        "from unittest import mock\n"
+        "mock.patch('torch.cuda.amp.autocast', lambda **named: torch.autocast('cpu', torch.bfloat16)).start()\n",
+        "import torch.cuda.amp as amp\namp.autocast = lambda **named: torch.autocast('cpu', torch.bfloat16)\n",
+    ),
+    "ger": (
+        "torch.outer = lambda a, b: a[:, None] * b[None] * 2\n",
+        "for name in ['ger', 'mm']:\n    setattr(torch, name, lambda *given: print(len(given)))\n",
+        "torch.__dict__['ger'] = lambda *given: print(len(given))\n",
+    ),
+    "full": ("plain = torch.full\ntorch.full = lambda *given, **named: plain(*given, **named) * 2\n",),
+    "DataLoader": (
+        "plain = DataLoader.__init__\n"
+        "DataLoader.__init__ = lambda self, *given, prefetch_factor=None, **named: (\n"
+        "    print(prefetch_factor), plain(self, *given, **named)\n)[1]\n",
+    ),
+}
+REPLACED = [(name, preamble) for name, preambles in REPLACES.items() for preamble in preambles]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_line_is_rewritten_where_torch_is_as_it_was(name: str) -> None:
+    assert safely_fixed({"main.py": f"{HEAD}\n\n{STEPS[name]}\n\nprint(out)\n"})[1]
+
+
+@pytest.mark.parametrize(("name", "preamble"), REPLACED)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_line_stays_where_its_function_is_replaced(name: str, preamble: str, elsewhere: bool) -> None:
+    files = {"main.py": f"{HEAD}\n\n{'import patches' if elsewhere else preamble}\n\n{STEPS[name]}\n\nprint(out)\n"}
+    if elsewhere:
+        files["patches.py"] = HEAD + preamble
+    assert safely_fixed(files)[0] == files
+
+
+LOOKS_AT_WARNINGS = (
+    "warnings.simplefilter('error')\n",
+    "warnings.filterwarnings(action='error', category=FutureWarning)\n",
+    "warnings.catch_warnings(record=True).__enter__()\nwarnings.simplefilter('always')\n",
+    "warnings.showwarning = lambda *given: print(given[1])\n",
+    "import logging\nlogging.captureWarnings(True)\n",
+)
+
+
+@pytest.mark.parametrize("preamble", LOOKS_AT_WARNINGS)
+@pytest.mark.parametrize("name", ["checkpoint", "autocast"])
+def test_a_warning_that_somebody_looks_at_stays(name: str, preamble: str) -> None:
+    files = {"main.py": f"{HEAD}\n\n{preamble}\n\n{STEPS[name]}\n\nprint(out)\n"}
+    assert safely_fixed(files)[0] == files
+
+
+ASKS_FOR_CLASS = (
+    "print(isinstance(region, torch.cuda.amp.autocast))\n",
+    "print(type(region) is torch.cuda.amp.autocast)\n",
+    "print({torch.cuda.amp.autocast: 1, torch.amp.autocast: 2}[region.__class__])\n",
+    "match region:\n    case torch.cuda.amp.autocast():\n        print('old')\n    case _:\n        print('new')\n",
+)
+
+
+@pytest.mark.parametrize("asks", ASKS_FOR_CLASS)
+def test_the_old_class_stays_where_somebody_asks_for_it(asks: str) -> None:
+    region = "region = torch.cuda.amp.autocast(enabled=False)\n"
+    assert safely_fixed({"main.py": HEAD + region})[1]
+    assert changes({"main.py": HEAD + region + asks})[0] == []
+
+
+def test_a_graph_that_is_printed_names_the_same_functions() -> None:
+    traced = (
+        "import torch.fx\n\n\nclass Net(nn.Module):\n    def forward(self, a, b):\n        return torch.ger(a, b)\n\n\n"
+        "print(torch.fx.symbolic_trace(Net()).code)\n"
+    )
+    assert changes({"main.py": HEAD + traced})[0] == []
+
+
+def test_checkpoint_sequential_is_told_by_place() -> None:
+    call = (
+        "from torch.utils.checkpoint import checkpoint_sequential\n"
+        "out = checkpoint_sequential(nn.Sequential(layer, layer), 2, inputs, {})\nout.sum().backward()\n"
+    )
+    for given in ("False", "*[False]"):
+        assert changes({"main.py": HEAD + call.format(given)})[0] == []
