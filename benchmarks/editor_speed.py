@@ -12,7 +12,9 @@ that somebody wrote.
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -68,8 +70,7 @@ async def measure(path: Path, edits: int) -> dict[str, object]:
     rows = text.splitlines(keepends=True)
     changed_ms, actions_ms = [], []
     for version in range(1, edits + 1):
-        row = version * len(rows) // (edits + 1)
-        changed = "".join([*rows[:row], f"# {version}\n" if rows[row - 1].endswith(":\n") else "\n", *rows[row:]])
+        changed = with_another_line(rows, version * len(rows) // (edits + 1))
         started = time.perf_counter()
         client.text_document_did_change(
             types.DidChangeTextDocumentParams(
@@ -97,6 +98,16 @@ async def measure(path: Path, edits: int) -> dict[str, object]:
         "changed_ms": summary(changed_ms),
         "actions_ms": summary(actions_ms) if actions_ms else None,
     }
+
+
+def with_another_line(rows: list[str], at: int) -> str:
+    """A text with an empty line at or behind a row, where it does not break the syntax: of broken texts no finding is shown."""
+    for row in range(at, len(rows)):
+        text = "".join([*rows[:row], "\n", *rows[row:]])
+        with contextlib.suppress(SyntaxError):
+            ast.parse(text)
+            return text
+    raise ValueError("the file is no Python")
 
 
 def summary(times: list[float]) -> dict[str, float]:

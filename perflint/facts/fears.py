@@ -132,13 +132,16 @@ INFERENCE_SWITCHED: Final = Fear(
         re.M,
     ),
     "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
-    re.compile(rb"inference_mode"),
+    re.compile(
+        rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M
+    ),
 )
 """Anything but `with torch.inference_mode():` and the like as a decorator."""
 COMPLEX: Final = Fear(
     Kind.NUMBERS,
     any_layout(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
     "the program may work with complex numbers",
+    re.compile(rb"complex|fft|stft|polar|j(?<=\dj)|cfloat|cdouble"),
 )
 CATCHES: Final = Fear(
     Kind.ERRORS_ARE_BUGS,

@@ -35,8 +35,9 @@ from perflint.server.notebooks import SYNC, as_document, changed
 from perflint.server.positions import Positions, positions_of
 from perflint.source.source import Source
 
-DEBOUNCE_S = 0.05
-"""So long after a change a text is checked, if there is no other change."""
+DEBOUNCE_S = 0.015
+"""So long after a change a text is checked, if there is no other change: what an editor sends at once belongs together, and
+between two keys there is time for a check."""
 
 IDLE_S = 0.5
 """So long after a change the other open texts are checked, which may rest on the changed one."""
