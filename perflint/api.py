@@ -89,6 +89,7 @@ from perflint.facts.same_value import single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
 from perflint.facts.surgery import surgery
 from perflint.facts.tampering import stays_as_is, unshared, untouched
+from perflint.facts.training_loops import TrainingLoop, shown_target, training_loop
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, target_of, without_cuda
 from perflint.facts.values import (
@@ -116,6 +117,7 @@ from perflint.facts.values import (
 )
 from perflint.facts.waiting_places import MASKED
 from perflint.facts.without_graph import is_known_function
+from perflint.fix.blocks import Body, replaced_lines
 from perflint.fix.rewrite import (
     CannotRewrite,
     add_keyword,
@@ -169,6 +171,7 @@ __all__ = [
     "Applicability",
     "Batch",
     "Block",
+    "Body",
     "CallSite",
     "CannotRewrite",
     "ClassRef",
@@ -218,6 +221,7 @@ __all__ = [
     "Sink",
     "Tensor",
     "Text",
+    "TrainingLoop",
     "Value",
     "WayBack",
     "acts",
@@ -296,10 +300,12 @@ __all__ = [
     "remove_keyword",
     "replace",
     "replace_statement",
+    "replaced_lines",
     "rnn_calls",
     "rule",
     "runs_per_item",
     "same_for_all_items",
+    "shown_target",
     "single_definition",
     "state_parts",
     "statement_without_graph",
@@ -311,6 +317,7 @@ __all__ = [
     "suspends",
     "target_of",
     "tensor_ends",
+    "training_loop",
     "transfer_target",
     "unshared",
     "untimed",

@@ -11,5 +11,6 @@ CATEGORIES = {
     "precision": "Mixed precision and its scaler",
     "compilation": "Code that `torch.compile` runs in pieces, compiles anew, or not at all",
     "hidden-state": "States of recurrent layers",
+    "runtime": "What the bundled runtime can take over, and does without waiting",
 }
 """What the rules here are about; also names to select them by."""

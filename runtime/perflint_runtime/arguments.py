@@ -184,14 +184,7 @@ def refuse_what_is_no_loader(loader: Any, name: str) -> None:
         ValueError: it is known to yield none.
 
     """
-    is_data = isinstance(loader, Dataset) or type(loader).__module__.startswith("datasets.")
-    if is_data and not isinstance(loader, DataLoader):
-        raise TypeError(
-            f"{name} is a {type(loader).__name__}, which gives samples: pass batches, DataLoader(dataset, 32, shuffle=True) or "
-            "make_loader(dataset, 32, shuffle=True, seed=0)"
-        )
-    if isinstance(loader, (torch.Tensor, Mapping, str)) or not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
-        raise TypeError(f"{name} is a {type(loader).__name__}, not a loader: pass a DataLoader, or another iterable of batches")
+    refuse_samples(loader, name)
     if isinstance(loader, (list, tuple, DataLoader)):
         try:
             is_empty = len(loader) == 0
@@ -200,6 +193,23 @@ def refuse_what_is_no_loader(loader: Any, name: str) -> None:
         if is_empty:
             kind = "training" if name == "train_loader" else "evaluation"
             raise ValueError(f"the {kind} loader gave no batch")
+
+
+def refuse_samples(loader: Any, name: str) -> None:
+    """See that something yields batches, if it yields anything.
+
+    Raises:
+        TypeError: it does not.
+
+    """
+    is_data = isinstance(loader, Dataset) or type(loader).__module__.startswith("datasets.")
+    if is_data and not isinstance(loader, DataLoader):
+        raise TypeError(
+            f"{name} is a {type(loader).__name__}, which gives samples: pass batches, DataLoader(dataset, 32, shuffle=True) or "
+            "make_loader(dataset, 32, shuffle=True, seed=0)"
+        )
+    if isinstance(loader, (torch.Tensor, Mapping, str)) or not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise TypeError(f"{name} is a {type(loader).__name__}, not a loader: pass a DataLoader, or another iterable of batches")
 
 
 def refuse_missing_evaluations(settings: TrainingSettings, decides: bool, val_loader: Any) -> None:

@@ -8,8 +8,9 @@ trainer.fit(train_loader, val_loader, resume=True)
 
 import contextlib
 import dataclasses
+import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from perflint_runtime.optimizers import ExponentialMovingAverage
 from perflint_runtime.positions import DataPosition, warn_of_lasting_workers
 from perflint_runtime.prediction_metrics import PredictionMetrics
 from perflint_runtime.settings import ModelSettings, TrainingSettings
+from perflint_runtime.steps import steps
 from perflint_runtime.training_state import open_checkpoints, restore_best, save_checkpoint
 from perflint_runtime.weight_update import WeightUpdate
 from perflint_runtime.windows import Window, shares
@@ -63,6 +65,7 @@ class Trainer:
             be told and gradients depend on it, an error says so. The loss of a batch whose count is 0 is left out of the means.
         checkpoints: a folder; none are written without it.
         device: by default the current accelerator, or the CPU.
+        scaler: of a program that keeps its own, for mixed precision in its loss function; fp16 of the settings makes one.
         ddp_options: for `DistributedDataParallel`, as `{"find_unused_parameters": True}`.
 
     Waits for the device: at log steps for the values of the log step before, at evaluations, and at checkpoints. With fp16
@@ -99,6 +102,7 @@ class Trainer:
         loggers: Sequence[Logger] = (),
         checkpoints: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
+        scaler: torch.amp.GradScaler | None = None,
         ddp_options: Mapping[str, Any] | None = None,
     ) -> None:
         arguments.refuse_wrong_types(model, settings, model_settings, callbacks, loggers)
@@ -107,7 +111,7 @@ class Trainer:
         wanted = default_device() if device is None else torch.device(device)
         self.processes = Processes.join(wanted.type)
         self.device = self.processes.own(wanted)
-        self.module = model.to(self.device)
+        self.module = model if _is_on(model, self.device) else model.to(self.device)
         model_settings = model_settings or ModelSettings()
         if settings.compile_model:
             model_settings = dataclasses.replace(model_settings, use_torch_compile=True)
@@ -128,7 +132,7 @@ class Trainer:
         values = [f"val_{name}" for name in ("loss", *self.metrics, *objects)]
         arguments.refuse_settings_without_effect(settings, self.checkpoints is not None, values)
         self.ema = None if settings.ema_decay is None else ExponentialMovingAverage(self.module, settings.ema_decay)
-        self.update = WeightUpdate(self.optimizer, self.module.parameters(), settings, self.device)
+        self.update = WeightUpdate(self.optimizer, self.module.parameters(), settings, self.device, scaler)
         self.step = 0
         self.should_stop = False
         """Set it to end training after the present step. A run that is resumed goes on, unless early stopping ended it."""
@@ -228,6 +232,27 @@ class Trainer:
         self.optimizer.zero_grad()
         return Feed(self, train_loader, is_divided=divided)
 
+    def steps(
+        self, loader: Iterable[Any], *, update_every: int = 1, update_at_end: bool = False, prefetch: bool = True
+    ) -> Iterator[tuple[Tensor, Any, Any]]:
+        """One pass over a loader, for an epoch loop of your own: `for loss, outputs, batch in trainer.steps(loader):`.
+
+        Each batch is trained on before it is yielded: batch on the device, forward and backward pass, clipping, optimizer step;
+        then the gradients are dropped. `outputs` is what the loss function returned beside the loss. Totals, logs, schedulers,
+        evaluations and checkpoints are the program's: of the settings, those about a single step act here (precision,
+        `max_grad_norm`, `ema_decay`), and callbacks get `before_step`. Nothing here waits for the device.
+
+        `update_every=n` takes an optimizer step after every n-th batch, with the sum of their gradients: the loss function
+        divides, as it does by hand. What is left over at the end of a pass waits for the next one, unless `update_at_end`
+        (which needs a loader with a length). `prefetch=False` leaves batches where they are.
+
+        Raises:
+            TypeError: the loader is a dataset, or something else that gives no batches.
+            ValueError: the loss does not depend on a parameter that is trained.
+
+        """
+        return steps(self, loader, update_every, update_at_end, prefetch)
+
     def evaluate(self, loader: Iterable[Any]) -> dict[str, float]:
         """Mean loss and metrics over a loader, by name (`val_loss` ...): in eval mode, with the averaged weights if there are.
 
@@ -252,7 +277,6 @@ class Trainer:
     def _run_epoch(self, feed: Feed, val_loader: Iterable[Any] | None) -> None:
         settings = self.settings
         on_steps = [c.on_step for c in self.callbacks if type(c).on_step is not Callback.on_step]
-        self._before_steps = [c.before_step for c in self.callbacks if type(c).before_step is not Callback.before_step]
         for window in feed.windows():
             self._train_step(window)
             self.journal.tick()
@@ -293,8 +317,13 @@ class Trainer:
                 loss, outputs = self.forward(self.model, batch)
                 self.update.backward(loss if parts is None else loss * parts[i])
             self.record(self.window, loss, counts[i], outputs, batch)
-        self.update.finish_gradients(bool(self._before_steps))
-        for before_step in self._before_steps:
+        self.update_weights()
+
+    def update_weights(self) -> None:
+        """Take an optimizer step with the gradients that are there, and what belongs to it."""
+        before_steps = [c.before_step for c in self.callbacks if type(c).before_step is not Callback.before_step]
+        self.update.finish_gradients(bool(before_steps))
+        for before_step in before_steps:
             before_step(self)
         has_stepped = self.update.step()
         self.step += 1
@@ -357,6 +386,11 @@ class Trainer:
         settings = self.settings
         is_last = settings.max_steps is not None and self.step >= settings.max_steps
         return self.should_stop or is_last or self.epoch >= settings.epochs
+
+
+def _is_on(model: nn.Module, device: torch.device) -> bool:
+    """Whether a model is on a device already: `to` would take a call for each tensor to find out."""
+    return all(tensor.device == device for tensor in itertools.chain(model.parameters(), model.buffers()))
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()

@@ -24,9 +24,11 @@ class WeightUpdate:
         parameters: Iterable[nn.Parameter],
         settings: TrainingSettings,
         device: torch.device,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        self.scaler = torch.amp.GradScaler(device.type) if settings.precision == "fp16" else None
-        if self.scaler is not None and any(group.get("fused") for group in optimizer.param_groups):
+        makes_scaler = scaler is None and settings.precision == "fp16"
+        self.scaler = torch.amp.GradScaler(device.type) if makes_scaler else scaler
+        if makes_scaler and any(group.get("fused") for group in optimizer.param_groups):
             raise ValueError("a fused optimizer hides the steps that fp16 skips from the scheduler; make it with fused=False")
         self.grad_norm: Tensor | None = None
         """Of the last step, before it was clipped; None without clipping."""
@@ -34,8 +36,6 @@ class WeightUpdate:
         self._parameters = list(parameters)
         self._max_grad_norm = settings.max_grad_norm
         self._stepped = True
-        if self.scaler is not None:
-            optimizer.register_step_post_hook(self._note_step)
 
     def backward(self, loss: Tensor) -> None:
         """Add a loss's gradients.
@@ -62,7 +62,8 @@ class WeightUpdate:
             self._optimizer.step()
         else:
             self._stepped = False
-            self.scaler.step(self._optimizer)  # the CPU waits for the GPU here
+            with self._optimizer.register_step_post_hook(self._note_step):
+                self.scaler.step(self._optimizer)  # the CPU waits for the GPU here
             self.scaler.update()
         drop_gradients(self._optimizer)
         return self._stepped

@@ -51,6 +51,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         },
         **{"x": x, "y": y, "i": 3, "step": 1, "path": "rows.csv", "device": "cpu", "model": model, "loss": loss},
         "dataset": TensorDataset(x, y),
+        "train_loader": DataLoader(TensorDataset(x, y), 32),
         "val_loader": DataLoader(TensorDataset(x, y), 32),
         "sequences": [{"input_ids": list(range(1, n)), "labels": list(range(1, n))} for n in range(3, 40)],
         "scalars": perflint_runtime.AsyncScalars(),
