@@ -74,17 +74,22 @@ from perflint.facts.recurrent import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
     RnnCall,
+    asks_for_gradient,
+    built_for,
     feeds_rnn,
     fits_layer,
+    has_type_of_its_own,
     is_rnn,
     is_sized_by_tensor,
     is_zero_state,
     origins,
     rnn_calls,
     state_parts,
+    used_outside,
 )
 from perflint.facts.retention import kept_by
 from perflint.facts.roundtrips import WayBack, ways_back
+from perflint.facts.same_device import is_used_as_tensor, is_where
 from perflint.facts.same_value import single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
 from perflint.facts.surgery import surgery
@@ -229,8 +234,10 @@ __all__ = [
     "any_layout",
     "are_differentiated",
     "argument",
+    "asks_for_gradient",
     "backward_below",
     "backward_in",
+    "built_for",
     "call_pattern",
     "called_from",
     "called_in_evaluation",
@@ -257,6 +264,7 @@ __all__ = [
     "graph_ends",
     "graph_noticed",
     "hands_to_network",
+    "has_type_of_its_own",
     "hidden_graphs",
     "hidden_runs",
     "implied",
@@ -277,6 +285,8 @@ __all__ = [
     "is_scaler",
     "is_sized_by_tensor",
     "is_test",
+    "is_used_as_tensor",
+    "is_where",
     "is_zero_state",
     "items_of",
     "kept_by",
@@ -322,6 +332,7 @@ __all__ = [
     "unshared",
     "untimed",
     "untouched",
+    "used_outside",
     "ways_back",
     "without_cuda",
     "without_effect",

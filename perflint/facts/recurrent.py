@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,6 +88,48 @@ def _is_zero(alternative: Alternative) -> bool:
     if isinstance(alternative, values.Sequence):
         return bool(alternative.items) and all(item.must(_is_zero) for item in alternative.items)
     return isinstance(alternative, Tensor) and alternative.zeros and not alternative.parameter
+
+
+def asks_for_gradient(alternative: Alternative) -> bool:
+    """Whether a state, or a part of it, requires a gradient."""
+    if isinstance(alternative, values.Sequence):
+        return any(item.may(asks_for_gradient) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.grad is True
+
+
+def has_type_of_its_own(alternative: Alternative) -> bool:
+    """Whether a state, or a part of it, has a type that is known, and not the usual one."""
+    if isinstance(alternative, values.Sequence):
+        return any(item.may(has_type_of_its_own) for item in alternative.items)
+    return isinstance(alternative, Tensor) and alternative.dtype not in ("", "float", "float32")
+
+
+def built_for(facts: Facts, scope: Scope, call: RnnCall) -> list[Definition] | None:
+    """The definitions that only serve to build a call's state; None when one is no plain assignment, or serves others, too."""
+    flow = flow_of(scope)
+    made: dict[Definition, None] = {}
+    for part in [call.state, *state_parts(facts, scope, call.state)]:
+        for definition in origins(facts, scope, _without_detach(part)):
+            if definition.kind != "assign" or not isinstance(definition.node, ast.Name):
+                return None
+            if flow.loop(definition.node) is not flow.loop(call.node):
+                return None
+            made[definition] = None
+    inside = [call.state, *(d.value for d in made if d.value is not None)]
+    alone = not any(d.name in flow.inner_names or used_outside(flow, d, inside) for d in made)
+    return list(made) if alone else None
+
+
+def _without_detach(part: ast.expr) -> ast.expr:
+    if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "detach":
+        return part.func.value
+    return part
+
+
+def used_outside(flow: Flow, definition: Definition, sources: Iterable[ast.expr]) -> bool:
+    """Whether anything but some expressions uses what a definition binds."""
+    inside = {node for source in sources for node in ast.walk(source)}
+    return any(use not in inside for use in flow.uses[definition])
 
 
 def feeds_rnn(facts: Facts, scope: Scope, node: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from perflint.facts.arguments import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import is_neural_module
-from perflint.facts.values import Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
+from perflint.facts.values import Alternative, Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 
@@ -43,7 +43,7 @@ def _has_shape(scope: Scope, name: ast.Name) -> bool:
 
 def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None:
     """Whether `.to` may get a tensor or a type: it takes these in the place of a device, a factory does not."""
-    if facts.inference.value(scope, device).must(lambda a: isinstance(a, (Device, Text, Number, Literal))):
+    if facts.inference.value(scope, device).must(_names_device):
         return None
     if isinstance(device, ast.Attribute) and device.attr == "device":
         owner = facts.inference.value(scope, device.value)
@@ -57,3 +57,10 @@ def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None
         if sources and len(sources) == len(found) and all(no_device(facts, scope, source) is None for source in sources):
             return None
     return Obligation(Kind.VALUE, f"`{ast.unparse(device)}` may be no device but a tensor or a type")
+
+
+def _names_device(alternative: Alternative) -> bool:
+    """Whether a factory takes a value for the same device as `.to` and `.cuda`: for `None` it takes the host."""
+    if isinstance(alternative, Literal):
+        return alternative.value is not None
+    return isinstance(alternative, (Device, Text, Number))

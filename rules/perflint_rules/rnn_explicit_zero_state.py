@@ -58,7 +58,6 @@ from perflint.api import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
     SET_BY_NAME,
-    Alternative,
     CannotRewrite,
     Code,
     Cost,
@@ -70,16 +69,16 @@ from perflint.api import (
     Object,
     Obligation,
     RnnCall,
-    Sequence,
     Severity,
-    Tensor,
+    asks_for_gradient,
+    built_for,
     change_call,
     delete_statement,
     fits_layer,
+    has_type_of_its_own,
     inspects_itself,
     is_sized_by_tensor,
     is_zero_state,
-    origins,
     rnn_calls,
     rule,
     state_parts,
@@ -102,8 +101,8 @@ def check(code: Code) -> Iterator[Finding]:
         parts = state_parts(code.facts, code.scope, call.state)
         if not all(is_zero_state(code.facts, code.scope, part) for part in parts) or not code.is_hot(call.node):
             continue
-        made = _definitions(code, call, parts)
-        if made is None or _used_elsewhere(code, call, made):
+        made = built_for(code.facts, code.scope, call)
+        if made is None:
             continue
         missing = [
             None if call.certain else Obligation(Kind.VALUE, "the layer may be no LSTM, GRU or RNN of torch"),
@@ -118,37 +117,6 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(call.state, message, fix, missing, waits=_transfers(code, call, made))
 
 
-def _definitions(code: Code, call: RnnCall, parts: list[ast.expr]) -> list[Definition] | None:
-    """The definitions that only serve to build the state; None when one of them is no plain assignment."""
-    found: list[Definition] = []
-    for part in [call.state, *parts]:
-        inner = _without_detach(part)
-        for definition in origins(code.facts, code.scope, inner):
-            if definition.kind != "assign" or not isinstance(definition.node, ast.Name):
-                return None
-            if code.flow.loop(definition.node) is not code.flow.loop(call.node):
-                return None
-            found.append(definition)
-    return list(dict.fromkeys(found))
-
-
-def _without_detach(part: ast.expr) -> ast.expr:
-    if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "detach":
-        return part.func.value
-    return part
-
-
-def _used_elsewhere(code: Code, call: RnnCall, made: list[Definition]) -> bool:
-    inside = {id(n) for n in ast.walk(call.state)}
-    inside |= {id(n) for d in made if d.value is not None for n in ast.walk(d.value)}
-    for definition in made:
-        if definition.name in code.flow.inner_names:
-            return True
-        if any(id(use) not in inside for use in code.flow.uses[definition]):
-            return True
-    return False
-
-
 def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligation]:
     """What the program does by building the state, apart from building it."""
     parts = state_parts(code.facts, code.scope, call.state)
@@ -156,13 +124,13 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
         reason = without_effect(code.facts, code.scope, source) if source is not None else None
         if reason is not None:
             yield reason
-    if any(code.value(part).may(_asks_for_gradient) for part in parts):
+    if any(code.value(part).may(asks_for_gradient) for part in parts):
         yield Obligation(Kind.GRADIENT, "the state asks for a gradient")
     sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
     if not any(is_sized_by_tensor(code.scope, source) for source in sources):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a batch of another size raises, which it would not do without the state")
     cell = code.value(call.node.func).may(lambda a: isinstance(a, Object) and a.qualname.endswith("Cell"))
-    if any(code.value(part).may(_is_of_another_type) for part in parts):
+    if any(code.value(part).may(has_type_of_its_own) for part in parts):
         yield Obligation(
             Kind.VALUE, "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
         )
@@ -175,19 +143,6 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a state of a wrong shape raises, which is caught here")
-
-
-def _is_of_another_type(alternative: Alternative) -> bool:
-    """Whether a state has a type that is known, and not the usual one."""
-    if isinstance(alternative, Sequence):
-        return any(item.may(_is_of_another_type) for item in alternative.items)
-    return isinstance(alternative, Tensor) and alternative.dtype not in ("", "float", "float32")
-
-
-def _asks_for_gradient(alternative: Alternative) -> bool:
-    if isinstance(alternative, Sequence):
-        return any(item.may(_asks_for_gradient) for item in alternative.items)
-    return isinstance(alternative, Tensor) and alternative.grad is True
 
 
 def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:

@@ -57,27 +57,23 @@ from perflint.api import (
     Code,
     Cost,
     Definition,
-    Device,
     Edit,
     Finding,
     Import,
     Kind,
-    Literal,
-    Number,
-    Object,
     Obligation,
     Output,
     Place,
     RnnCall,
     Severity,
     Tensor,
-    Text,
     add_keyword,
     argument,
-    device_place,
-    is_neural_module,
-    is_rnn,
+    is_used_as_tensor,
+    is_where,
     is_zero_state,
+    moved_to,
+    no_device,
     origins,
     path_of,
     replace,
@@ -85,8 +81,8 @@ from perflint.api import (
     rule,
     state_parts,
     untouched,
+    used_outside,
     without_effect,
-    words,
 )
 
 
@@ -103,11 +99,8 @@ def check(code: Code) -> Iterator[Finding]:
     places = list(_places(code))
     elsewhere = [_elsewhere(code, call) for call, made, factory in places if made is factory]
     for _, made, factory in places:
-        moved = isinstance(made, ast.Call) and made is not factory
-        missing = [_no_device(code, made)] if moved else list(elsewhere)  # the states of a module move together, or not at all
-        device = argument(made, 0, "device") if isinstance(made, ast.Call) and moved else None
-        if device is not None and path_of(device) is None:
-            missing.append(without_effect(code.facts, code.scope, device))
+        moved = made is not factory
+        missing = list(_moved(code, made) if moved else elsewhere)  # the states of a module move together, or not at all
         fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
         message = (
             "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
@@ -156,56 +149,29 @@ def _can_go(code: Code, call: RnnCall, definition: Definition) -> bool:
     parts = state_parts(code.facts, code.scope, call.state)
     if not all(is_zero_state(code.facts, code.scope, part) for part in parts):
         return False
-    inside = {id(n) for n in ast.walk(call.state)}
-    for part in parts:
-        inside |= {id(n) for n in ast.walk(part)}
-    return all(id(use) in inside for use in code.flow.uses[definition])
+    return not used_outside(code.flow, definition, [call.state, *parts])
 
 
 def _on_device(code: Code, made: ast.expr, factory: ast.Call) -> Iterator[Edit | Import]:
     if made is factory:
         yield add_keyword(code.source, factory, "device", f"{_first_tensor(code)}.device")
         return
-    device = _target(made)
-    if device is None:
-        text = '"cuda"'
-    else:
-        value = code.value(device)
-        if value.may_be(Tensor, Batch, Output) or (_is_cuda(made) and device_place(value) is not Place.CUDA):
-            raise CannotRewrite("`device=` takes no such argument")
-        text = code.text(device)
+    assert isinstance(made, ast.Call)
+    device = moved_to(code.facts, code.scope, made)
+    if device is None or (device is not made and code.value(device).may_be(Tensor, Batch, Output)):
+        raise CannotRewrite("`device=` takes no such argument, or the call does more than move")
+    text = '"cuda"' if device is made else code.text(device)
     yield replace(code.source, made, add_keyword(code.source, factory, "device", text).content)
 
 
-def _target(made: ast.expr) -> ast.expr | None:
-    """The argument of `.to(...)` or `.cuda(...)`; None for `.cuda()`.
-
-    Raises:
-        CannotRewrite: the call does more than move.
-
-    """
+def _moved(code: Code, made: ast.expr) -> Iterator[Obligation | None]:
+    """What must hold of the device that a state is moved to."""
     assert isinstance(made, ast.Call)
     device = argument(made, 0, "device")
-    if len(made.args) > 1 or any(k.arg not in ("device", "non_blocking") for k in made.keywords):
-        raise CannotRewrite("`.to` does more than move")
-    if device is None and not _is_cuda(made):
-        raise CannotRewrite("`.to` does not move")
-    return device
-
-
-def _is_cuda(made: ast.expr) -> bool:
-    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "cuda"
-
-
-def _no_device(code: Code, made: ast.expr) -> Obligation | None:
-    """Whether what `.to` gets is a device: a type or another tensor may stand there too."""
-    assert isinstance(made, ast.Call)
-    device = argument(made, 0, "device")
-    if device is None or (isinstance(device, ast.Attribute) and device.attr == "device"):
-        return None
-    if code.value(device).must(lambda a: isinstance(a, (Device, Text, Literal, Number))):
-        return None
-    return Obligation(Kind.VALUE, f"`{ast.unparse(device)}` may be no device")
+    if device is not None:
+        yield no_device(code.facts, code.scope, device)
+        if path_of(device) is None:
+            yield without_effect(code.facts, code.scope, device)
 
 
 def _first_tensor(code: Code) -> str:
@@ -213,7 +179,7 @@ def _first_tensor(code: Code) -> str:
     name = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
     if name is None or any(d.kind != "parameter" for d in code.flow.definitions_of(name)):
         raise CannotRewrite("the layer's input is no parameter")
-    if not _is_tensor_parameter(code, name):
+    if not is_used_as_tensor(code.flow, name):
         raise CannotRewrite("the parameter may be no tensor")
     return name
 
@@ -221,48 +187,6 @@ def _first_tensor(code: Code) -> str:
 def _elsewhere(code: Code, call: RnnCall) -> Obligation | None:
     """Whether the layer's input is where the first parameter is: a part of it, or what torch's layers make of it."""
     first = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
-    if call.node.args and _follows(code, call.node.args[0], first):
+    if call.node.args and is_where(code.facts, code.scope, call.node.args[0], first):
         return None
     return Obligation(Kind.VALUE, "the layer's input may be on another device than the first parameter")
-
-
-def _follows(code: Code, node: ast.expr, first: str | None, depth: int = 8) -> bool:
-    if depth == 0:
-        return False
-    match node:
-        case ast.Name():
-            found = code.flow.reaching.get(node, frozenset())
-            return bool(found) and all(
-                (d.kind == "parameter" and d.name == first)
-                or (d.value is not None and _follows(code, d.value, first, depth - 1))
-                for d in found
-            )
-        case ast.Subscript(value=base):
-            return _follows(code, base, first, depth - 1)
-        case ast.Call(func=ast.Attribute(attr=attr, value=base)) if attr in _SAME_DEVICE:
-            return _follows(code, base, first, depth - 1)
-        case ast.Call(args=[given, *_]) if code.is_external(node.func, "builtins.enumerate"):
-            return _follows(code, given, first, depth - 1)
-        case ast.Call(args=[given, _]) if code.value(node.func).must(is_rnn):
-            return _follows(code, given, first, depth - 1)
-        case ast.Call(args=[given]) if code.value(node.func).must(lambda a: is_neural_module(code.facts.inference, a)):
-            torch_layer = code.value(node.func).must(lambda a: isinstance(a, Object) and a.qualname != "torch.nn.Module")
-            return torch_layer and _follows(code, given, first, depth - 1)
-    return False
-
-
-_SAME_DEVICE = words(
-    """
-    chunk split unbind view reshape transpose permute squeeze unsqueeze flatten contiguous float long select narrow
-    """
-)
-
-
-def _is_tensor_parameter(code: Code, name: str) -> bool:
-    """Whether the function uses a parameter as a tensor before the state is built."""
-    for definition in code.flow.definitions_of(name):
-        for use in code.flow.uses[definition]:
-            parent = code.flow.parent.get(use)
-            if isinstance(parent, ast.Attribute) and parent.attr in ("size", "shape", "split", "unsqueeze", "dim", "device"):
-                return True
-    return False
