@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from perflint_runtime.export import export_safetensors as export_safetensors
     from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
+    from perflint_runtime.host_list import HostList as HostList
     from perflint_runtime.item_sum import ItemSum as ItemSum
+    from perflint_runtime.late_items import LateItem as LateItem
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import MlflowLogger as MlflowLogger
@@ -70,7 +72,9 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "export": ("export_safetensors",),
     "features": ("extract_features",),
     "hf": ("dataloaders_from_hf",),
+    "host_list": ("HostList",),
     "item_sum": ("ItemSum",),
+    "late_items": ("LateItem",),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",

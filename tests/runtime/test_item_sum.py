@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from device_reads import count_reads
-from perflint_runtime import ItemSum
+from perflint_runtime import ItemSum, LateItem
 from torch import Tensor, nn
 
 
@@ -85,15 +85,21 @@ def test_any_sequence_gives_what_python_gives(seed: int) -> None:
         start = draw.choice([0, 0.0, -0.0, 3, 2**62, -5, True])
         plain, total = start, ItemSum(start)
         for _ in range(draw.randint(0, 12)):
-            value, weight = draw.choice(kinds)(draw), _weight(draw)
+            value, weight, divisor = draw.choice(kinds)(draw), _weight(draw), draw.choice([1, 1, _weight(draw)])
+            late = draw.random() < 0.3
 
-            def plainly(plain: Any = plain, value: Any = value, weight: Any = weight) -> Any:
-                if type(weight) is int and weight == 1:
-                    return plain + value.item()
-                return plain + value.item() * weight
+            def plainly(plain: Any = plain, value: Any = value, weight: Any = weight, divisor: Any = divisor) -> Any:
+                added = value.item()
+                if not (type(weight) is int and weight == 1):
+                    added = added * weight
+                if not (type(divisor) is int and divisor == 1):
+                    added = added / divisor
+                return plain + added
 
-            def kept(total: ItemSum = total, value: Any = value, weight: Any = weight) -> Any:
-                total.add(value, weight)
+            def kept(
+                total: ItemSum = total, value: Any = value, weight: Any = weight, divisor: Any = divisor, late: bool = late
+            ) -> Any:
+                total.add(LateItem(value) if late else value, weight, divisor)
 
             expected = outcome(plainly)
             raised = outcome(kept)
@@ -135,3 +141,26 @@ def test_a_tensor_that_is_written_to_later_has_been_added_as_it_was() -> None:
         buffer.fill_(step)
         total.add(buffer)
     assert total.value() == 3.0
+
+
+def test_many_numbers_are_read_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint_runtime.item_sum.MOST_KEPT", 3)
+    total = ItemSum()
+    for step in range(8):
+        total.add(torch.tensor(step))
+        assert len(total._kept) < 3
+    assert total.value() == 28
+
+
+@pytest.mark.parametrize(
+    "value", [torch.tensor(2.5), torch.tensor([7]), torch.tensor(True), torch.tensor(-0.0).half(), 3, None]
+)
+def test_a_late_item_is_the_item(value: Any) -> None:
+    assert repr(outcome(lambda: LateItem(value).item())) == repr(outcome(lambda: value.item()))
+
+
+def test_a_late_item_is_what_the_tensor_held_then() -> None:
+    value = torch.tensor(1.5)
+    late = LateItem(value)
+    value.fill_(9.0)
+    assert (late.item(), late.item(), repr(late)) == (1.5, 1.5, "LateItem(1.5)")
