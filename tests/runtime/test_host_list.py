@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,32 @@ def _shown(values: list[Any]) -> list[tuple[type, str]]:
     return [(type(value), repr(value)) for value in values]
 
 
+def _plainly(plain: list[Any], value: Any, way: str) -> None:
+    match way:
+        case "item" | "late":
+            plain.append(value.item())
+        case "copy":
+            plain.append(value.cpu())
+        case "array":
+            plain.append(value.cpu().numpy())
+        case _:
+            plain.append(value)
+
+
+def _lately(late: HostList, value: Any, way: str) -> None:
+    match way:
+        case "item":
+            late.add_item(value)
+        case "late":
+            late.add_item(LateItem(value))
+        case "copy":
+            late.add_copy(value)
+        case "array":
+            late.add_array(value)
+        case _:
+            late.append(value)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_sequence_gives_what_python_gives(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
@@ -69,21 +96,7 @@ def test_any_sequence_gives_what_python_gives(seed: int, monkeypatch: pytest.Mon
     late = HostList()
     for _ in range(40):
         value, way = draw.choice(_values()), draw.choice(["item", "late", "copy", "array", "as it is"])
-        plainly: dict[str, Callable[[], Any]] = {
-            "item": lambda value=value: plain.append(value.item()),
-            "late": lambda value=value: plain.append(value.item()),
-            "copy": lambda value=value: plain.append(value.cpu()),
-            "array": lambda value=value: plain.append(value.cpu().numpy()),
-            "as it is": lambda value=value: plain.append(value),
-        }
-        lately: dict[str, Callable[[], Any]] = {
-            "item": lambda value=value: late.add_item(value),
-            "late": lambda value=value: late.add_item(LateItem(value)),
-            "copy": lambda value=value: late.add_copy(value),
-            "array": lambda value=value: late.add_array(value),
-            "as it is": lambda value=value: late.append(value),
-        }
-        assert _outcome(lately[way]) == _outcome(plainly[way])
+        assert _outcome(partial(_lately, late, value, way)) == _outcome(partial(_plainly, plain, value, way))
         if draw.random() < 0.2:
             assert _shown(late.values()) == _shown(plain)
     assert _shown(late.values()) == _shown(plain)
@@ -138,10 +151,13 @@ def card(monkeypatch: pytest.MonkeyPatch) -> type[_Event]:
     empty_like = torch.empty_like
     monkeypatch.setattr(host_list, "may_be_staged", lambda value, place: type(value) is Tensor and not value.requires_grad)
     monkeypatch.setattr(torch, "empty_like", lambda value, pin_memory, device=None: empty_like(value))
-    monkeypatch.setattr(torch.cuda, "Event", type("Event", (_Event,), {}))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
-    event: type[_Event] = torch.cuda.Event
-    return event
+
+    class Event(_Event):
+        pass
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    return Event
 
 
 def test_copies_of_a_card_are_waited_for_when_somebody_looks(card: type[_Event]) -> None:
