@@ -140,7 +140,7 @@ from perflint.fix.rewrite import (
 )
 from perflint.rule.code import Code
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
-from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.rule.option import Option
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
@@ -281,6 +281,7 @@ __all__ = [
     "is_neural_module",
     "is_optimizer",
     "is_optimizer_name",
+    "is_refuted",
     "is_rnn",
     "is_scaler",
     "is_sized_by_tensor",

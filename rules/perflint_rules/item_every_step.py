@@ -53,6 +53,9 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
         total.add(loss)
     return total.value() / len(loader)
 ```
+A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `losses.values()` where somebody
+looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts, for what only the code under
+`if __name__ == "__main__"` can see.
 
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard
@@ -64,18 +67,20 @@ looked at after the loop or under a guard in it, when the tensor is a single num
 too), the device is CUDA or the CPU (MPS has no float64), the loop reads no clock, no `try` in the loop handles an error of the
 read, no asynchronous copy in the loop relies on the wait, and the program neither has a tensor class of its own nor switches
 `inference_mode` on and off but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64 bits.
-Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device; where the total is looked at
-in each step there is none.
+Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device, divides, and takes any
+weight; where the total is looked at in each step there is none.
 
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
 the device, and under the guard the number. There is no fix where it is looked at in each step, behind the loop, or before it is
 added.
 
-The fix for a list that is filled in the loop and read behind it is always unsafe: `losses.append(loss.detach().clone())`,
-and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The numbers are the same, but each step's
-scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop ends. `clone` because the loss
-may be a buffer that the next step writes to, as in a CUDA graph. Everything else is advice: log less often, or read one
-step late.
+The fix for a list that is filled in the loop and read behind it rests on memory to spare:
+`losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
+numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
+ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096 numbers
+at most, and copies of larger tensors on the host; it must not be handed out while it still grows. Everything else is advice: log
+less often, or read one step
+late.
 """
 
 import ast

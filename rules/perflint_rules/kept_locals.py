@@ -26,6 +26,7 @@ from perflint.api import (
     is_differentiated,
     is_guard,
     no_copy_in_flight,
+    path_of,
     suspends,
     untimed,
 )
@@ -142,6 +143,14 @@ class Kept:
         """The text of the tensor, to be followed by a method call."""
         text = self.code.text(self.read.tensor)
         return text if isinstance(self.read.tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
+
+
+def means_item(code: Code, read: HostRead) -> bool:
+    """Whether a read gives what `.item()` gives."""
+    if read.kind is not ReadKind.CONVERSION:
+        return read.kind is ReadKind.ITEM
+    floating = code.value(read.tensor).must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+    return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
 
 
 def is_only_name(flow: Flow, node: ast.AST) -> bool:

@@ -1,37 +1,35 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
-import ast
-
-from perflint.api import (
-    Code,
-    HostRead,
-    ReadKind,
-    Tensor,
-    path_of,
-)
-from perflint_rules.kept_item_sums import GuardedTotal
+from perflint.api import CannotRewrite, Code, HostRead, is_refuted
 from perflint_rules.kept_lists import Listed
-from perflint_rules.kept_locals import Kept
+from perflint_rules.kept_locals import Kept, means_item
 from perflint_rules.kept_names import Named
 from perflint_rules.kept_totals import Total
+from perflint_rules.late_reads import Late
 
 
-def kept(code: Code, read: HostRead) -> "Kept | None":
-    """The local that takes the read, where it is one that can keep device values."""
+def kept(code: Code, read: HostRead) -> "Kept | Late | None":
+    """The local that takes the read, where it is one that can keep device values, in the form of which most is proved."""
     loop = code.step_loop(read.node)
-    if loop is None or loop.statement is None or not _is_item(code, read):
+    if loop is None or loop.statement is None:
         return None
-    found = Total.find(code, read, loop, read.node)
-    if code.options.runtime and (found is None or any(found.missing())):
-        guarded = GuardedTotal.find(code, read, loop, read.node)
-        if guarded is not None and not any(guarded.missing()):
-            return guarded
-    return found or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
+    plain: Kept | None = None
+    if means_item(code, read):
+        plain = (
+            Total.find(code, read, loop, read.node) or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
+        )
+    late = Late.find(code, read, loop) if code.options.runtime else None
+    if plain is None or late is None:
+        return plain or late
+    forms: list[Kept | Late] = [plain, late]
+    return min(forms, key=_what_is_open)
 
 
-def _is_item(code: Code, read: HostRead) -> bool:
-    """Whether a read gives what `.item()` gives."""
-    if read.kind is not ReadKind.CONVERSION:
-        return read.kind is ReadKind.ITEM
-    floating = code.value(read.tensor).must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
-    return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
+def _what_is_open(form: "Kept | Late") -> int:
+    """How much of a proof is missing: nothing, what can be declared, what cannot, or even how to write it."""
+    try:
+        list(form.parts())
+    except CannotRewrite:
+        return 3
+    missing = [obligation for obligation in form.missing() if obligation is not None]
+    return 2 if is_refuted(missing) else 1 if missing else 0
