@@ -77,10 +77,9 @@ added.
 The fix for a list that is filled in the loop and read behind it rests on memory to spare:
 `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
 numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
-ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096 numbers
-at most, and copies of larger tensors on the host; it must not be handed out while it still grows. Everything else is advice: log
-less often, or read one step
-late.
+ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096
+numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows. Everything else is
+advice: log less often, or read one step late.
 """
 
 import ast
