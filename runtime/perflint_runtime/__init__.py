@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from perflint_runtime.state import random_state as random_state
     from perflint_runtime.state import set_random_state as set_random_state
     from perflint_runtime.state import set_seed as set_seed
+    from perflint_runtime.tensor_items import TensorItems as TensorItems
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
     from perflint_runtime.trainer import Trainer as Trainer
     from perflint_runtime.tune import tune_loader as tune_loader
@@ -123,6 +124,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "set_random_state",
         "set_seed",
     ),
+    "tensor_items": ("TensorItems",),
     "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
     "tune": ("tune_loader",),
