@@ -9,7 +9,7 @@ from perflint.facts.contents import items_of
 from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.definitions import Block, Definition, Loop, path_of
 from perflint.facts.differentiated import calls_behind, is_differentiated
-from perflint.facts.effectless import without_effect
+from perflint.facts.effectless import loop_without_effect, without_effect
 from perflint.facts.errors import error_is_survived
 from perflint.facts.escapes import stays_inside
 from perflint.facts.evaluations import (
@@ -293,6 +293,7 @@ __all__ = [
     "kept_by",
     "keyword",
     "leaves_gradients_alone",
+    "loop_without_effect",
     "may_record",
     "may_run_module",
     "measures",

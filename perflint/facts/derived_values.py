@@ -73,6 +73,7 @@ def _number_kind(alternative: Alternative) -> str:
 
 
 def negated(alternative: Alternative, op: ast.unaryop) -> Value:
+    """What a sign, `not` or `~` makes of a value."""
     match alternative:
         case Tensor():
             return one(replace(alternative, fresh=not isinstance(op, ast.UAdd), zeros=False, parameter=False))
@@ -86,6 +87,7 @@ def negated(alternative: Alternative, op: ast.unaryop) -> Value:
 
 
 def entered(manager: Alternative) -> Value:
+    """What `with manager as x` binds to `x`."""
     if isinstance(manager, (Instance, Elements, Loader)):
         return one(manager)
     if isinstance(manager, Object) and manager.qualname.startswith("tqdm"):
@@ -94,6 +96,7 @@ def entered(manager: Alternative) -> Value:
 
 
 def sliced(alternative: Alternative) -> Value:
+    """What `x[a:b]` gives."""
     match alternative:
         case Sequence(items):
             return one(Elements(join(items), "list"))
@@ -107,10 +110,12 @@ def sliced(alternative: Alternative) -> Value:
 
 
 def opaque(alternative: Alternative) -> Value:
+    """What a part of a value is of which nothing but the whole is known."""
     return one(alternative) if isinstance(alternative, (Batch, Output, Object)) else UNKNOWN
 
 
 def item_of(alternative: Alternative, key: object) -> Value:
+    """What `x[key]` gives for an index or a name; a `key` of None is a slice."""
     match alternative:
         case Sequence(items):
             if isinstance(key, int) and -len(items) <= key < len(items):
@@ -131,6 +136,7 @@ def item_of(alternative: Alternative, key: object) -> Value:
 
 
 def settled(alternative: Alternative, place: Place) -> Alternative:
+    """A tensor whose place was not known, at a place."""
     if isinstance(alternative, (Tensor, Output)) and alternative.place is Place.UNKNOWN:
         return replace(alternative, place=place)
     return alternative

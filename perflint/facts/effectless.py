@@ -1,15 +1,17 @@
-"""Whether evaluating an expression does nothing but give its value."""
+"""Whether code does nothing but give values: an expression, or a loop that keeps them in local names and containers."""
 
 from __future__ import annotations
 
 import ast
 
+from perflint.facts import operations
+from perflint.facts.arguments import works_in_place
 from perflint.facts.classes import find_method
 from perflint.facts.decorators import decorator_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loops import is_neural_module
-from perflint.facts.values import External, Instance
+from perflint.facts.values import Elements, External, Instance, Literal, Mapping, Number, Sequence, Tensor, Text
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
@@ -18,7 +20,7 @@ _PURE_FUNCTIONS = words(
     """
     torch.zeros torch.zeros_like torch.device torch.Size torch.autograd.Variable torch.cuda.is_available torch.is_tensor
     builtins.len builtins.int builtins.float builtins.max builtins.min builtins.abs builtins.type builtins.tuple
-    builtins.list builtins.range builtins.isinstance builtins.bool
+    builtins.list builtins.range builtins.isinstance builtins.bool builtins.round builtins.str
     """
 )
 _PURE_METHODS = words(
@@ -53,6 +55,79 @@ def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -
         if _runs_operator(facts, scope, part):
             return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may run code of the project")
     return None
+
+
+_COMPUTING_PACKAGES = frozenset(("builtins", "math", "torch", "torch.linalg", "torch.special"))
+"""Whose functions in the table write to no argument, unless by `out=` or their names; numpy's take `out` by position, too, and
+`batch_norm` and `embedding` of `torch.nn.functional` may write to theirs."""
+_LOOPED = (*_EXECUTED, ast.AugAssign, ast.For, ast.Continue, ast.Break)
+"""What a loop may be made of that writes to no memory but its own names, lists and dicts."""
+
+
+def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation | None:
+    """Whether a loop writes to no tensor and no array, whoever holds it: all that runs in it is known (D5, D6)."""
+    for part in ast.walk(loop):
+        match part:
+            case ast.stmt() if not isinstance(part, _LOOPED):
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(part).splitlines()[0]}` may write to a tensor")
+            case ast.AugAssign(target=target) if not _is_number(facts, scope, target):
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may work in place")
+            case (ast.Attribute() | ast.Subscript()) as store if isinstance(store.ctx, ast.Store):
+                if isinstance(store, ast.Attribute) or not _is_container(facts, scope, store.value):
+                    return Obligation(Kind.MUTATION, f"`{ast.unparse(store)}` is written to")
+            case ast.expr() if not isinstance(part, _EVALUATED):
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may do more than give a value")
+            case ast.Call() if not _keeps_or_computes(facts, scope, part):
+                return Obligation(Kind.MUTATION, f"`{ast.unparse(part.func)}` may write to a tensor")
+        if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
+            return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may run code of the project")
+    return None
+
+
+def _keeps_or_computes(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a call shows numbers, puts them at the end of a list, or computes."""
+    if _is_pure(facts, scope, call, depth=2):
+        return True
+    if any(k.arg in ("out", "key", "file", None) for k in call.keywords) or works_in_place(call):
+        return False
+    if facts.loops.targets(scope, call):
+        return False
+    if any(facts.inference.value(scope, given).may_be(Instance) for given in (*call.args, *(k.value for k in call.keywords))):
+        return False
+    function = facts.inference.value(scope, call.func).single
+    if isinstance(function, External):
+        package, _, last = function.qualname.rpartition(".")
+        row = operations.function(function.qualname) if package in _COMPUTING_PACKAGES else None
+        return row is not None and not row.writes and not last.endswith("_")
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, receiver = call.func.attr, call.func.value
+    if name == "append":
+        return _is_container(facts, scope, receiver)
+    row = operations.method(name)
+    if row is None or row.writes or name.endswith("_"):
+        return False
+    return name == "item" or facts.inference.value(scope, receiver).must_be(Tensor)
+
+
+def _is_container(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is a list, a tuple or a dict of Python."""
+    if facts.inference.value(scope, node).must(lambda a: isinstance(a, (Sequence, Elements, Mapping))):
+        return True
+    definitions = flow_of(scope).reaching.get(node, frozenset())
+    return bool(definitions) and all(
+        d.kind == "assign" and not d.index and isinstance(d.value, (ast.List, ast.Dict, ast.ListComp, ast.DictComp))
+        for d in definitions
+    )
+
+
+def _is_number(facts: Facts, scope: Scope, target: ast.expr) -> bool:
+    """Whether `target += x` writes to no memory that anybody else holds: it is a number or text, or began as one."""
+    if facts.inference.value(scope, target).must(lambda a: isinstance(a, (Number, Literal, Text))):
+        return True
+    definitions = flow_of(scope).definitions_of(target.id) if isinstance(target, ast.Name) else []
+    starts = [d for d in definitions if d.kind != "augmented"]
+    return bool(starts) and all(d.kind == "assign" and not d.index and isinstance(d.value, ast.Constant) for d in starts)
 
 
 def _runs_operator(facts: Facts, scope: Scope, node: ast.expr) -> bool:

@@ -130,4 +130,5 @@ def _is_builtin(inference: Inference, scope: Scope, func: ast.expr) -> bool:
 
 
 def is_container(alternative: Alternative) -> bool:
+    """Whether a value is one of torch's modules that hold others."""
     return isinstance(alternative, Object) and alternative.qualname.removeprefix("torch.nn.") in CONTAINERS

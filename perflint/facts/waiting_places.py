@@ -173,8 +173,10 @@ def _without_sign(node: ast.expr) -> ast.expr:
 
 
 def keys_of(index: ast.expr) -> list[ast.expr]:
+    """The keys of a subscript, one for each dimension."""
     return list(index.elts) if isinstance(index, ast.Tuple) else [index]
 
 
 def bounds_of(key: ast.expr) -> Iterable[ast.expr]:
+    """The bounds and the step that a slice is given."""
     return [bound for bound in (key.lower, key.upper, key.step) if bound is not None] if isinstance(key, ast.Slice) else []

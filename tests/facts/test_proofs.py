@@ -7,7 +7,7 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.effectless import without_effect
+from perflint.facts.effectless import loop_without_effect, without_effect
 from perflint.facts.flow import flow_of
 from perflint.facts.forward import needs_graph
 from perflint.facts.hidden import hidden_runs
@@ -153,3 +153,56 @@ def test_a_pattern_reads_properties() -> None:
     program = Program(f"{text}def f():\n    match box:\n        case Box(size=x):\n            pass\n")
     scope = program.scope("f")
     assert "size" in {run.name for run in hidden_runs(program.facts, scope, flow_of(scope).order)}
+
+
+LOOPS = {
+    "pass": True,
+    "found.append(x[i].item())": True,
+    "table[i] = x[i].item()": True,
+    "total += x[i].item()": True,
+    "if x[i].item() > 0.5:\n            continue": True,
+    "print(i, x[i].item())": True,
+    "best = max(best, round(x[i].item(), 2))": True,
+    "y = torch.sigmoid(x)": True,
+    "y = x.sum() * 2": False,  # `x` may be anything that has a method `sum`
+    "y = torch.ones(2).sum() * 2": True,
+    "y = double(i)": True,
+    "y = store(i)": False,
+    "x.mul_(2)": False,
+    "torch.relu_(x)": False,
+    "torch.nn.functional.relu(x, inplace=True)": False,
+    "torch.add(x, 1, out=x)": False,
+    "x[i] = 0": False,
+    "x.data = buffer": False,
+    "buffer += 1": False,
+    "alias = x; alias += 1": False,
+    "buffer.append(i)": False,
+    "buffer.log(i)": False,
+    "unknown(i)": False,
+    "model(x)": False,
+    "next(buffer)": False,
+    "del x": False,
+    "x = buffer; x *= 2": False,
+    "with buffer: pass": False,
+    "yield i": False,
+    "found.append([b.step() for b in buffer])": False,
+    "print(i, file=buffer)": False,
+    "y = sorted(buffer, key=unknown)": False,
+    "y = Own() + i": False,
+}
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_what_runs_in_a_loop_writes_to_no_tensor(text: str) -> None:
+    program = Program(
+        "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\nseen = torch.ones(3)\n"
+        "def double(i):\n    return i * 2\n"
+        "def store(i):\n    seen[0] = i\n"
+        "class Own:\n    def __add__(self, other):\n        seen.add_(1)\n"
+        "def f(x, buffer):\n    found = []\n    table = {}\n"
+        "    total = 0.0\n    best = 0.0\n    for i in range(3):\n"
+        f"        {text}\n    x  #?\n"
+    )
+    scope, _ = program.at("x")
+    loop = next(node for node in flow_of(scope).order if isinstance(node, ast.For))
+    assert (loop_without_effect(program.facts, scope, loop) is None) is LOOPS[text]
