@@ -47,7 +47,7 @@ from perflint.facts.fears import (
     feared,
 )
 from perflint.facts.flow import Flow, Region, flow_of
-from perflint.facts.forward import calls_network, hidden_graphs, needs_graph
+from perflint.facts.forward import calls_network, forward_before, hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
 from perflint.facts.graph_breaks import GraphBreak
@@ -90,13 +90,13 @@ from perflint.facts.recurrent import (
 from perflint.facts.retention import kept_by
 from perflint.facts.roundtrips import WayBack, ways_back
 from perflint.facts.same_device import is_used_as_tensor, is_where
-from perflint.facts.same_value import single_definition, step_definitions
+from perflint.facts.same_value import names_behind, single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
 from perflint.facts.surgery import surgery
 from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training_loops import TrainingLoop, shown_target, training_loop
 from perflint.facts.transfers import moved_to, no_device
-from perflint.facts.uploads import comes_from_host, is_blocking, target_of, without_cuda
+from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, target_of, without_cuda
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -258,6 +258,7 @@ __all__ = [
     "find_method",
     "fits_layer",
     "flow_of",
+    "forward_before",
     "free_name",
     "function_without_graph",
     "gradients_untouched",
@@ -273,6 +274,7 @@ __all__ = [
     "insert_before",
     "inspects_itself",
     "is_blocking",
+    "is_built_constant",
     "is_conditional",
     "is_differentiated",
     "is_guard",
@@ -299,6 +301,7 @@ __all__ = [
     "measures",
     "move_before",
     "moved_to",
+    "names_behind",
     "needs_graph",
     "no_copy_in_flight",
     "no_device",

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from perflint.facts import classes
 from perflint.facts.decorators import hands_on
+from perflint.facts.definitions import path_of
+from perflint.facts.differentiated import calls_behind
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.graphless import differs_without_graph
@@ -157,3 +159,30 @@ def calls_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
         if inference.value(scope, call.func.value).may(lambda a: isinstance(a, Instance) and is_neural_module(inference, a)):
             return callee.may(lambda a: isinstance(a, (FunctionRef, Instance, Object)) and not is_optimizer(a))
     return callee.may(lambda a: is_neural_module(inference, a))
+
+
+def forward_before(facts: Facts, scope: Scope, call: ast.Call, backward: ast.Call) -> ast.stmt | None:
+    """The first statement of the forward pass that a backward pass belongs to, if it stands before a call in its block."""
+    flow = flow_of(scope)
+    block, end = flow.block[call], flow.order[call]
+    passes = [c for c in flow.calls if flow.order[c] < end and flow.within(c, block) and _names_backward(c)]
+    since = max((flow.order[c] for c in passes), default=0)
+    networks = [
+        c
+        for c in calls_behind(flow, backward)
+        if since < flow.order[c] < end and flow.within(c, block) and calls_network(facts, scope, c)
+    ]
+    if not networks:
+        return None
+    first: ast.AST = flow.statement(min(networks, key=flow.order.__getitem__))
+    siblings = flow.siblings(flow.statement(call))
+    while first not in siblings:
+        parent = flow.parent.get(first)
+        if parent is None:
+            return None
+        first = parent
+    return first if isinstance(first, ast.stmt) else None
+
+
+def _names_backward(call: ast.Call) -> bool:
+    return "backward" in (path_of(call.func) or getattr(call.func, "attr", "") or "")

@@ -1,4 +1,4 @@
-"""Which definitions several uses see in one iteration: whether they are uses of the same value."""
+"""Which definitions several uses see in one iteration: whether they are uses of the same value, and what that comes from."""
 
 from __future__ import annotations
 
@@ -54,6 +54,19 @@ def step_definitions(flow: Flow, *uses: ast.expr) -> list[Definition]:
         if block.kind in ("loop", "loop-else"):
             return []  # what is bound further out is older than the iteration
     return []
+
+
+def names_behind(flow: Flow, *names: str) -> set[str]:
+    """Some variables, and those from which they are computed anywhere in the scope."""
+    found: set[str] = set()
+    pending = [*names]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            values = (definition.value for definition in flow.definitions_of(name))
+            pending += [n.id for value in values if value is not None for n in ast.walk(value) if isinstance(n, ast.Name)]
+    return found
 
 
 def _binds(flow: Flow, statements: list[ast.stmt], targets: set[int]) -> bool:

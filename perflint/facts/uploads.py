@@ -44,6 +44,26 @@ def is_blocking(call: ast.Call) -> bool:
     return True
 
 
+_CONSTANT_FACTORIES = words(
+    """
+    zeros ones full empty eye arange rand randn randint randperm
+    """
+)
+
+
+def is_built_constant(node: ast.expr) -> bool:
+    """Whether a tensor of constants or random numbers is built here, on the host, only to be copied."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "th"), attr=name), args=args):
+            return name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
+    return False
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
+
+
 def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression may be a tensor in host memory that arrives with each batch."""
     receiver = inference.value(scope, node)

@@ -62,6 +62,7 @@ from perflint.api import (
     argument,
     comes_from_host,
     is_blocking,
+    is_built_constant,
     keyword,
     place_of,
     replace,
@@ -69,7 +70,6 @@ from perflint.api import (
     stays_as_is,
     target_of,
     without_cuda,
-    words,
 )
 
 _TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
@@ -132,27 +132,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _may_move(call: ast.Call) -> bool:
     """Whether a call may be a blocking copy to a device, by itself."""
-    return isinstance(call.func, ast.Attribute) and is_blocking(call) and not _is_made_here(call.func.value)
-
-
-_CONSTANT_FACTORIES = words(
-    """
-    zeros ones full empty eye arange rand randn randint randperm
-    """
-)
-
-
-def _is_made_here(node: ast.expr) -> bool:
-    """A tensor that is built on the host only to be copied: factory-then-transfer and tensor-const-to-device report it."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "th"), attr=name), args=args):
-            return name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
-    return False
-
-
-def _is_number(node: ast.expr) -> bool:
-    inner = node.operand if isinstance(node, ast.UnaryOp) else node
-    return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
+    return isinstance(call.func, ast.Attribute) and is_blocking(call) and not is_built_constant(call.func.value)
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -61,8 +61,10 @@ from perflint.api import (
     any_layout,
     argument,
     change_call,
+    names_behind,
     path_of,
     rule,
+    words,
 )
 
 _UNCHANGED = Obligation(Kind.MUTATION, "the file must not change after it was indexed")
@@ -122,49 +124,24 @@ def _skips_by_row(code: Code, call: ast.Call) -> bool:
     if few is None:
         return False
     names = {n.id for n in ast.walk(skip) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    varying = {name for name in names if _varies(code, call, skip, name)}
-    if not varying:
-        return False
-    return not _is_sequential(code, call, varying)
+    varying = {name for name in names if _varies(code, name)}
+    return bool(varying) and not _is_sequential(code, call, varying)
 
 
-def _varies(code: Code, call: ast.Call, skip: ast.expr, name: str) -> bool:
-    """Whether a name in `skiprows` is a parameter or a loop variable, directly or through one assignment."""
-    pending = [name]
-    seen = set()
-    while pending:
-        current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for definition in code.flow.definitions_of(current):
-            if definition.kind == "for":
-                return True
-            if definition.kind == "parameter" and current not in ("self", "cls") and _is_row_parameter(code, current):
-                return True
-            if definition.value is not None:
-                pending += [n.id for n in ast.walk(definition.value) if isinstance(n, ast.Name)]
-    return False
+def _varies(code: Code, name: str) -> bool:
+    """Whether a name in `skiprows` is a parameter or a loop variable, directly or through assignments."""
+    return any(
+        definition.kind == "for" or (definition.kind == "parameter" and _is_row_parameter(code, definition.name))
+        for behind in names_behind(code.flow, name)
+        for definition in code.flow.definitions_of(behind)
+    )
+
+
+_ROW_PARAMETERS = words("i idx index row item n k line lineno row_idx row_index sample_idx offset")
 
 
 def _is_row_parameter(code: Code, name: str) -> bool:
-    if code.scope.name == "__getitem__":
-        return True
-    return name in (
-        "i",
-        "idx",
-        "index",
-        "row",
-        "item",
-        "n",
-        "k",
-        "line",
-        "lineno",
-        "row_idx",
-        "row_index",
-        "sample_idx",
-        "offset",
-    )
+    return name not in ("self", "cls") and (code.scope.name == "__getitem__" or name in _ROW_PARAMETERS)
 
 
 def _is_sequential(code: Code, call: ast.Call, names: set[str]) -> bool:
@@ -181,19 +158,8 @@ def _is_shared_file(code: Code, call: ast.Call) -> bool:
     """Whether `__getitem__` reads the same file for every item: its path does not depend on the item."""
     if not call.args or len(code.scope.parameters) < 2:
         return False
-    item = code.scope.parameters[1].arg
-    pending = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
-    seen: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name == item:
-            return _is_chunk_lookup(code)
-        if name not in seen:
-            seen.add(name)
-            for definition in code.flow.definitions_of(name):
-                if definition.value is not None:
-                    pending += [n.id for n in ast.walk(definition.value) if isinstance(n, ast.Name)]
-    return True
+    named = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
+    return code.scope.parameters[1].arg not in names_behind(code.flow, *named) or _is_chunk_lookup(code)
 
 
 _PICKED = any_layout(rb"\. i?loc \[")
@@ -207,10 +173,9 @@ def _is_chunk_lookup(code: Code) -> bool:
 def _indexed(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     import libcst as cst
 
-    if code.facts.inference.module_name(code.scope.module, "CsvRows", 1).alternatives:
-        known = code.facts.inference.module_name(code.scope.module, "CsvRows", 1)
-        if not known.must(lambda a: a == External("perflint_runtime.CsvRows")):
-            raise CannotRewrite("`CsvRows` means something else here")
+    known = code.facts.inference.module_name(code.scope.module, "CsvRows", 1)
+    if known.alternatives and not known.must(lambda a: a == External("perflint_runtime.CsvRows")):
+        raise CannotRewrite("`CsvRows` means something else here")
     yield Import("perflint_runtime", "CsvRows")
 
     def change(node: cst.Call) -> cst.BaseExpression:

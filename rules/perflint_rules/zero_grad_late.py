@@ -56,9 +56,8 @@ from perflint.api import (
     Object,
     Obligation,
     Severity,
-    calls_behind,
-    calls_network,
     error_is_survived,
+    forward_before,
     gradients_untouched,
     is_module_name,
     is_optimizer,
@@ -82,7 +81,7 @@ def check(code: Code) -> Iterator[Finding]:
         backward = _backward_after(code, zero)
         if backward is None or not _repeats(code, zero):
             continue
-        forward = _forward_before(code, zero, backward)
+        forward = forward_before(code.facts, code.scope, zero, backward)
         if forward is None:
             continue
         missing = [*_missing(code, zero, forward)]
@@ -119,39 +118,6 @@ def _backward_after(code: Code, zero: ast.Call) -> ast.Call | None:
 def _repeats(code: Code, zero: ast.Call) -> bool:
     """Whether the step runs again and again, so that there are old gradients."""
     return code.around(zero) is not None or code.is_hot(zero)
-
-
-def _forward_before(code: Code, zero: ast.Call, backward: ast.Call) -> ast.stmt | None:
-    """The first statement of the forward pass that the backward pass belongs to, if it stands before `zero`."""
-    flow = code.flow
-    block = flow.block[zero]
-    since = max(
-        (
-            flow.order[c]
-            for c in flow.calls
-            if flow.order[c] < flow.order[zero]
-            and flow.within(c, block)
-            and "backward" in (path_of(c.func) or getattr(c.func, "attr", "") or "")
-        ),
-        default=0,
-    )
-    calls = [
-        call
-        for call in calls_behind(flow, backward)
-        if since < flow.order[call] < flow.order[zero]
-        and flow.within(call, block)
-        and calls_network(code.facts, code.scope, call)
-    ]
-    if not calls:
-        return None
-    first: ast.AST = flow.statement(min(calls, key=flow.order.__getitem__))
-    siblings = flow.siblings(flow.statement(zero))
-    while first not in siblings:
-        parent = flow.parent.get(first)
-        if parent is None:
-            return None
-        first = parent
-    return first if isinstance(first, ast.stmt) else None
 
 
 def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligation | None]:
