@@ -92,9 +92,10 @@ from perflint.facts.roundtrips import WayBack, ways_back
 from perflint.facts.same_device import is_used_as_tensor, is_where
 from perflint.facts.same_value import names_behind, single_definition, step_definitions
 from perflint.facts.sinks import IDLE_SINKS, Sink
+from perflint.facts.statement_names import shown_target
 from perflint.facts.surgery import surgery
 from perflint.facts.tampering import stays_as_is, unshared, untouched
-from perflint.facts.training_loops import TrainingLoop, shown_target, training_loop
+from perflint.facts.training_loops import TrainingLoop, training_loop
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, target_of, without_cuda
 from perflint.facts.values import (
