@@ -55,6 +55,7 @@ from perflint.facts.graph_free import function_without_graph, statement_without_
 from perflint.facts.graphless import may_record
 from perflint.facts.guards import is_guard, once_then_leaves
 from perflint.facts.hidden import hidden_runs
+from perflint.facts.inference_escapes import creates_module, inference_escapes
 from perflint.facts.kept_graphs import graph_noticed
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.loops import Heat, LoopKind, is_neural_module, is_optimizer, is_scaler, may_run_module, written_rounds
@@ -248,6 +249,7 @@ __all__ = [
     "change_call",
     "comes_from_host",
     "computes_with_network",
+    "creates_module",
     "decorate",
     "delete_statement",
     "device_place",
@@ -270,6 +272,7 @@ __all__ = [
     "hidden_graphs",
     "hidden_runs",
     "implied",
+    "inference_escapes",
     "insert_after",
     "insert_after_block",
     "insert_before",

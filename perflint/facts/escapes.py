@@ -15,6 +15,7 @@ from perflint.facts.loops import is_neural_module, is_optimizer
 from perflint.facts.proofs import suspends
 from perflint.facts.retention import kept_by
 from perflint.facts.tampering import untouched
+from perflint.facts.uses import is_changed_in_place
 from perflint.facts.values import (
     Batch,
     ClassRef,
@@ -113,7 +114,7 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
             yield Obligation(Kind.RETENTION, f"a file that imports this one may read `{definition.name}`")
         if _is_read_by_functions(facts, scope, definition.name):
             yield Obligation(Kind.NAMES, f"a function may read the global `{definition.name}`")
-        if any(_in_place(facts, scope, use) for use in outside) or (trains and tensor_ends(facts, scope, outside)):
+        if any(is_changed_in_place(flow, use) for use in outside) or (trains and tensor_ends(facts, scope, outside)):
             yield None
         elif outside and (reason := untouched(facts, scope, definition)) is not None:
             yield Obligation(Kind.MUTATION, f"inference tensors cannot be written to outside: {reason}")
@@ -180,13 +181,6 @@ def _holds_tensor(value: Value, depth: int = 3) -> bool:
                 if any(_holds_tensor(v, depth - 1) for _, v in items) or (rest.alternatives and _holds_tensor(rest, depth - 1)):
                     return True
     return False
-
-
-def _in_place(facts: Facts, scope: Scope, use: ast.expr) -> bool:
-    parent = flow_of(scope).parent.get(use)
-    if isinstance(parent, ast.AugAssign) and parent.target is use:
-        return True
-    return isinstance(parent, ast.Attribute) and parent.attr.endswith("_") and not parent.attr.startswith("_")
 
 
 def _stored(

@@ -277,6 +277,17 @@ def _stored_in(target: ast.expr, value: ast.AST) -> Iterator[Step]:
             yield Step(Way.STORED, value, part)
 
 
+def is_changed_in_place(flow: Flow, use: ast.expr) -> bool:
+    """Whether code writes to what an expression gives right where it stands: an item, by `+=`, by a method such as `add_`."""
+    for step in steps(flow, use):
+        match step.way:
+            case Way.CHANGED if not isinstance(step.node, ast.Attribute):
+                return True
+            case Way.METHOD | Way.ATTRIBUTE if step.name.endswith("_") and not step.name.startswith("_"):
+                return True
+    return False
+
+
 def steps_of_name(flow: Flow, definition: Definition) -> Iterator[Step]:
     """What becomes of what a name is bound to without a use of the name in its own function: others see the name."""
     name = definition.name
