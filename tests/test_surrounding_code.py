@@ -170,3 +170,44 @@ def test_checkpoint_sequential_is_told_by_place() -> None:
     )
     for given in ("False", "*[False]"):
         assert changes({"main.py": HEAD + call.format(given)})[0] == []
+
+
+SCALED = """
+
+class Note:
+    pass
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.note = Note()
+        {}
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def train():
+    optimizer, total = torch.optim.SGD(layer.parameters(), lr=0.1), 0.0
+    for x in inputs.split(2):
+        loss = Scaled.apply(layer(x)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss
+    print(total.item())
+
+
+train()
+"""
+
+
+def test_a_total_keeps_what_a_finalizer_tells_of() -> None:
+    assert "detach" in safely_fixed({"main.py": HEAD + SCALED.format("")})[0]["main.py"]
+    watched = SCALED.format("weakref.finalize(ctx.note, print, 'given up')")
+    assert changes({"main.py": f"import weakref\n{HEAD}{watched}"})[0] == []
+    told = SCALED.format("").replace("    pass\n", "    def __del__(self):\n        print('given up')\n", 1)
+    assert changes({"main.py": HEAD + told})[0] == []

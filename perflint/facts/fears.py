@@ -176,6 +176,11 @@ LOOKS_AT_OBJECTS: Final = Fear(
     ),
     "the program looks at which objects are alive",
 )
+FINALIZERS: Final = Fear(
+    Kind.UNKNOWN_CODE,
+    any_layout(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
+    "the program has code that runs, or looks, when an object is given up: a graph may hold one",
+)
 LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
     any_layout(

@@ -70,6 +70,7 @@ from perflint.api import (
     Obligation,
     RnnCall,
     Severity,
+    any_layout,
     asks_for_gradient,
     built_for,
     change_call,
@@ -85,6 +86,12 @@ from perflint.api import (
     untouched,
     without_effect,
 )
+
+_OTHER_TYPE = any_layout(
+    rb"\. (?:half|double|bfloat16|type) \(|default_(?:dtype|tensor_type)|\. to \([^()]*(?:half|double|float16|float64|dtype)"
+    rb"|\bdtype = [\w.]*(?:half|double|float16|float64)"
+)
+"""What may give the layer or its input another type than the state has, which raises."""
 
 
 @rule(
@@ -137,7 +144,8 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     if cell and any(code.feared(AUTOCAST)):
         yield Obligation(Kind.NO_AUTOCAST, "with autocast the input of a cell may have another type than the state")
     yield from code.feared(HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT)
-    if not all(fits_layer(code.facts, code.scope, call, source) for source in sources):
+    other_type = code.facts.project.program_may_hold(code.source.path, _OTHER_TYPE)
+    if other_type or not all(fits_layer(code.facts, code.scope, call, source) for source in sources):
         yield from code.feared(CATCHES)
     if inspects_itself(code.flow):
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
