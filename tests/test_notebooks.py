@@ -115,6 +115,8 @@ def test_a_notebook_gets_the_findings_and_fixes_of_the_script_that_it_makes_up(p
     ("source", "python"),
     [
         ("%matplotlib inline\nx = 1", "pass  #%ipython %matplotlib inline\nx = 1"),
+        ("%run b.py", "from __magic__ import *  #%ipython %run b.py"),
+        ("%pylab inline\nx", "from __magic__ import *  #%ipython %pylab inline\nx"),
         ("if a:\n    %run b.py", "if a:\n    get_ipython().run_line_magic()  #%ipython     %run b.py"),
         ("!pip install a \\\n  b\nx", "get_ipython().run_line_magic()  #%ipython !pip install a \\\n#%ipython   b\nx"),
         ("pip install a", "get_ipython().run_line_magic()  #%ipython pip install a"),

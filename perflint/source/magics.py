@@ -32,6 +32,10 @@ _RUN_AS_THEY_ARE = words("time capture")
 _OTHER_LANGUAGES = words("bash sh script html HTML javascript js latex markdown svg SVG writefile file perl ruby")
 """Cell magics below which there is no Python that runs."""
 
+_BINDING = words("run pylab store")
+"""Line magics that bind names of which nobody knows what they mean then, those of Python and of torch among them."""
+
+_BINDS = "from __magic__ import *"
 UNKNOWN_MAGIC = "get_ipython().run_line_magic()"
 _UNKNOWN_CELL = "get_ipython().run_cell_magic()"
 _COMMAND = "get_ipython().getoutput()"
@@ -115,6 +119,8 @@ def _instead(line: str) -> str | None:
         timed = rest.strip() if percent == "%" and name == "time" else ""
         if timed and "#" not in timed and _is_python(timed):
             return indent + timed
+        if not indent and percent == "%" and name in _BINDING:
+            return _BINDS
         return indent + UNKNOWN_MAGIC
     found = _ASSIGNED.match(line)
     return f"{found[1]} = {_COMMAND}" if found is not None else None
