@@ -33,6 +33,14 @@ def keep(value):
     return value
 
 
+def called_with(value):
+    def decorate(function):
+        function(value)
+        return function
+
+    return decorate
+
+
 def shake():
     for value in KEPT:
         value.data.add_(1)

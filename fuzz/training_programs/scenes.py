@@ -336,12 +336,116 @@ class Scenes(Loops):
         with self.block("if torch.cuda.device_count() > 64:"):
             self.line("print(frozen(nn.Linear(3, 2)))")
 
+    def names_scene(self) -> None:
+        """Old names, lines that raise, and programs that look at warnings, catch errors or replace functions of torch."""
+        old, used = self.pick(
+            [
+                ("torch.utils.checkpoint.checkpoint", "out = torch.utils.checkpoint.checkpoint(model, inputs)"),
+                ("torch.utils.checkpoint.checkpoint", "out = torch.utils.checkpoint.checkpoint(model, inputs * weight)"),
+                ("torch.cuda.amp.autocast", "with torch.cuda.amp.autocast(enabled=False): out = model(inputs)"),
+                ("torch.cuda.amp.autocast", "region = torch.cuda.amp.autocast(False)"),
+                ("torch.cuda.amp.GradScaler", "region = torch.cuda.amp.GradScaler(2.0)"),
+                ("torch.ger", "out = torch.ger(inputs[0], weight)"),
+                ("torch.full", "for i in range(2): out = model(inputs) * torch.tensor(0.5, device=device)"),
+                ("torch.zeros", "for i in range(2): out = model(inputs) + torch.zeros(2).to(device)"),
+                ("torch.no_grad", "with torch.no_grad: out = model(inputs)"),
+                ("torch.utils.data.DataLoader", "out = len(DataLoader(TensorDataset(inputs), persistent_workers=True))"),
+                ("torch.utils.data.DataLoader", "out = len(DataLoader(TensorDataset(inputs), prefetch_factor=2))"),
+                ("torch.utils.data.DataLoader", "out = len(DataLoader(TensorDataset(inputs), batch_size=2))"),
+            ]
+        )
+        owner, _, last = old.rpartition(".")
+        self.line("import torch.utils.checkpoint")
+        self.line("model, weight = nn.Linear(3, 2), torch.ones(3, requires_grad=True)")
+        self.line("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)")
+        preamble = self.pick(["", "", "", "warnings", "replaced", "replaced", "class"])
+        if preamble == "warnings":
+            self.line(
+                self.pick(
+                    [
+                        "warnings.simplefilter('error')",
+                        "warnings.filterwarnings('error', category=FutureWarning)",
+                        "warnings.simplefilter('always'); warnings.showwarning = lambda *given, **named: print(given[1])",
+                        "warnings.simplefilter('ignore')",
+                    ]
+                )
+            )
+        elif preamble == "replaced":
+            self.line(f"plain = {old}")
+            other = "lambda *given, **named: (print(sorted(named)), plain(*given, **named))[1]"
+            self.line(
+                self.pick(
+                    [
+                        f"{owner}.{last} = {other}",
+                        f"setattr({owner}, {last!r}, {other})",
+                        f"for changed in [{last!r}]: setattr({owner}, changed, {other})",
+                        f"{owner}.__dict__[{last!r}] = {other}",
+                    ]
+                )
+            )
+        with self.block("def used():"):
+            self.line("out = region = None")
+            self.line(used)
+            self.line("if torch.is_tensor(out) and out.requires_grad: out.sum().backward()")
+            if preamble == "class":
+                self.line(
+                    self.pick(
+                        [
+                            "print(isinstance(region, torch.cuda.amp.GradScaler))",
+                            "print(type(region) is torch.cuda.amp.autocast)",
+                            "print({torch.cuda.amp.autocast: 1}.get(region.__class__))",
+                        ]
+                    )
+                )
+            self.line("return out")
+        at = len(self.lines)
+        self.calls_used()
+        if preamble == "replaced":
+            self.lines[at:] = ["try:", *(f"    {line}" for line in self.lines[at:]), "finally:", f"    {owner}.{last} = plain"]
+
+    def calls_used(self) -> None:
+        """Call `used`, and perhaps go on after its error."""
+        around = self.pick(["plain", "try", "try", "suppress", "caller", "thread", "finally"])
+        if around == "try":
+            with self.block("try:"):
+                self.line("print(used())")
+            with self.block(
+                f"except {self.pick(['Exception', '(TypeError, ValueError)', 'RuntimeError', 'Warning'])} as error:"
+            ):
+                self.line("print('caught', type(error).__name__)")
+        elif around == "suppress":
+            with self.block("with contextlib.suppress(Exception):"):
+                self.line("print(used())")
+        elif around == "caller":
+            with self.block("def tried(function):"):
+                with self.block("try:"):
+                    self.line("return function()")
+                with self.block("except Exception as error:"):
+                    self.line("return type(error).__name__")
+            self.line("print(tried(used))")
+        elif around == "thread":
+            self.line("threading.excepthook = lambda found: print(found.exc_type.__name__)")
+            self.line("thread = threading.Thread(target=used)")
+            self.line("thread.start()")
+            self.line("thread.join()")
+            self.line("threading.excepthook = threading.__excepthook__")
+        elif around == "finally":
+            with self.block("def ended():"):
+                with self.block("try:"):
+                    self.line("return used()")
+                with self.block("finally:"):
+                    self.line("return 'ended'")
+            self.line("print(ended())")
+        else:
+            self.line("print(used())")
+
     def write(self) -> dict[str, str]:
         scenes: list[Callable[[], None]] = (
             [self.train_scene] * 9
             + [self.evaluate_scene] * 5
             + [self.scalar_scene] * 5
             + [self.teacher_scene, self.host_scene, self.dead_scene]
+            + [self.names_scene] * 2
         )
         if self.chance(0.02):
             scenes = [self.rows_scene]
@@ -359,11 +463,19 @@ class Scenes(Loops):
         optional = [
             f"import {module}\n"
             for module, mark in (
+                ("asyncio", "asyncio."),
+                ("collections", "collections."),
                 ("contextlib", "contextlib."),
+                ("copy", "copy."),
                 ("functools", "functools."),
                 ("io", "io."),
+                ("itertools", "itertools."),
                 ("operator", "operator."),
+                ("threading", "threading."),
                 ("time", "time."),
+                ("types", "types."),
+                ("warnings", "warnings."),
+                ("weakref", "weakref."),
                 ("numpy as np", "np."),
                 ("pandas as pd", "pd."),
             )

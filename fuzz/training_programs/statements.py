@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuzz.training_programs.expressions import Expressions
+from fuzz.training_programs.language import Language
 from fuzz.training_programs.words import Env
 
 
-class Statements(Expressions):
+class Statements(Language):
     """Statements that read from the device, and the disturbances between them."""
 
     def reading(self, env: Env) -> None:
@@ -162,6 +162,7 @@ class Statements(Expressions):
             lambda: self.line("time.perf_counter()"),
             lambda: self.constants(env),
             *[lambda: self.hidden(s)] * 4,
+            *[lambda: self.reached(s)] * 6,
         ]
         if env.models:
             m = self.pick(env.models)
