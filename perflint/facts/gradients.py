@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perflint.facts import operations
 from perflint.facts.classes import find_method
@@ -13,6 +13,7 @@ from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.loops import is_neural_module, is_optimizer
+from perflint.facts.object_methods import is_module_name
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -27,14 +28,18 @@ from perflint.facts.values import (
     Sequence,
     Tensor,
     Text,
+    Value,
 )
 from perflint.facts.without_graph import is_known_function
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
-READS_GRADIENTS = any_layout(rb"\. _?grad\b|['\"]_?grad['\"]|clip_grad|get_total_norm|grad_norm")
-USES_GRADIENTS = any_layout(rb"\. (?:_?grad\b|(?:zero_grad|step) \()|backward \(|['\"]_?grad['\"]|_hook \(|clip_grad|grad_norm")
+READS_GRADIENTS = any_layout(rb"(?<!autograd)\. _?grad\b|['\"]_?grad['\"]|clip_grad|get_total_norm|grad_norm")
+"""What names the gradients that tensors hold; `autograd.grad` gives others and leaves them alone."""
+USES_GRADIENTS = any_layout(
+    rb"(?<!autograd)\. _?grad\b|\. (?:zero_grad|step) \(|backward \(|['\"]_?grad['\"]|_hook \(|clip_grad|grad_norm"
+)
 _HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
 _PACKAGES = (
     "math.",
@@ -44,6 +49,8 @@ _PACKAGES = (
     "logging.",
     "tqdm.",
     "torch.utils.data.",
+    "torch.nn.init.",
+    "torch.distributions.",
     "collections.",
     "itertools.",
     "os.",
@@ -71,73 +78,108 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
         if not isinstance(call, ast.Call):
             continue
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
+        if facts.inference.value(scope, call.func).must(_differentiates_apart):
+            continue
         if "grad" in name and name not in ("no_grad", "enable_grad", "set_grad_enabled"):
             yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}` works on gradients in between")
         elif name in ("backward", "step", "closure", "unscale_"):
             yield Obligation(Kind.CONTROL_FLOW, f"`{ast.unparse(call.func)}` stands in between")
-        elif works_with_gradients(facts, scope, call):
-            yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}` may run a backward pass or read gradients")
+        elif (kind := works_with_gradients(facts, scope, call)) is not None:
+            yield Obligation(kind, f"`{ast.unparse(call.func)}` may run a backward pass or read gradients")
     yield from feared(facts.project, scope.module.source.path, RUNS_UNCALLED)
     if any(isinstance(node, ast.ClassDef) for node in between):
         yield Obligation(Kind.GRADIENT, "a class is defined in between, and its body may read gradients")
     for function in dict.fromkeys(hidden_runs(facts, scope, between)):
-        if reaches_gradients(facts, function):
-            yield Obligation(Kind.GRADIENT, f"`{function.name}` may run in between, and run a backward pass or read gradients")
+        if (kind := reaches_gradients(facts, function)) is not None:
+            yield Obligation(kind, f"`{function.name}` may run in between, and run a backward pass or read gradients")
 
 
-def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int = 4) -> bool:
-    """Whether a call may run a backward pass, read gradients or clear them; yes when it is not known what it runs."""
+def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int = 4) -> Kind | None:
+    """What is open about a call that must not run a backward pass, read gradients or clear them.
+
+    A layer that cannot be followed is a matter of `known-layers`; what else is not known may do anything.
+    """
     inference = facts.inference
     targets = facts.loops.targets(scope, call)
-    if any(reaches_gradients(facts, target, depth) for target in targets):
-        return True
+    found = _worst(reaches_gradients(facts, target, depth) for target in targets)
+    if found is Kind.GRADIENT:
+        return found
     if isinstance(call.func, ast.Attribute):
         row = operations.method(call.func.attr)
         if row is not None and not row.gradients and not facts.project.backward_helpers((call.func.attr,)):
-            return False
+            return found
         owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
-            return False
+            return found
+        if call.func.attr in _OF_CONTAINERS and _is_display(scope, call.func.value):
+            return found
         if not targets and call.func.attr in _HOUSEKEEPING and owner.must(lambda a: is_neural_module(inference, a)):
-            return False
+            return None
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
-            return owner.may(lambda a: _module_works_with_gradients(facts, a, depth))
+            return _worst([found, *(_of_module(facts, a, depth) for a in owner.alternatives)])
     callee = inference.value(scope, call.func)
     if callee.may(lambda a: isinstance(a, External) and not _sees_no_gradients(facts, scope, call, a.qualname)):
-        return True
-    if callee.may(lambda a: _module_works_with_gradients(facts, a, depth)):
-        return True
-    return (callee.open or not targets) and not callee.must_be(External, Object)
+        return Kind.GRADIENT
+    found = _worst([found, *(_of_module(facts, a, depth) for a in callee.alternatives)])
+    if (callee.open or not targets) and not callee.must_be(External, Object):
+        return Kind.KNOWN_LAYERS if found is not Kind.GRADIENT and _is_layer(facts, callee) else Kind.GRADIENT
+    return found
 
 
-def reaches_gradients(facts: Facts, scope: Scope, depth: int = 4) -> bool:
-    """Whether a function may, or what it runs; yes where that is deeper than `depth` calls."""
-    if depth == 0 or USES_GRADIENTS.search(scope.text):
-        return True
+_OF_CONTAINERS = words("append extend insert pop add update clear copy count index get keys values items reverse")
+
+
+def _worst(kinds: Iterable[Kind | None]) -> Kind | None:
+    """What is open about several things together: the worst is not declarable."""
+    found = [kind for kind in kinds if kind is not None]
+    return next((kind for kind in found if not kind.is_declarable), found[0] if found else None)
+
+
+def _is_layer(facts: Facts, callee: Value) -> bool:
+    """Whether all that is known of what is called are layers."""
+    return bool(callee.alternatives) and all(
+        is_neural_module(facts.inference, a) or (isinstance(a, Object) and is_module_name(a.qualname))
+        for a in callee.alternatives
+    )
+
+
+def _is_display(scope: Scope, node: ast.expr) -> bool:
+    """Whether a name stands for a list, dict or set that is written out, whatever is in it."""
     flow = flow_of(scope)
-    if any(works_with_gradients(facts, scope, inner, depth - 1) for inner in flow.calls):
-        return True
+    definitions = flow.reaching.get(node, frozenset())
+    return bool(definitions) and all(
+        d.kind == "assign" and not d.index and isinstance(d.value, (ast.List, ast.Dict, ast.Set)) for d in definitions
+    )
+
+
+def reaches_gradients(facts: Facts, scope: Scope, depth: int = 4) -> Kind | None:
+    """The same of a function, with what it runs, as for a call; what is deeper than `depth` calls may do anything."""
+    if depth == 0 or USES_GRADIENTS.search(scope.text):
+        return Kind.GRADIENT
+    flow = flow_of(scope)
+    found = _worst(works_with_gradients(facts, scope, inner, depth - 1) for inner in flow.calls)
+    if found is Kind.GRADIENT:
+        return found
     called = {target for call in flow.calls for target in facts.loops.targets(scope, call)}
     others = {*hidden_runs(facts, scope, flow.order)} - called - {scope}
-    return any(reaches_gradients(facts, other, depth - 1) for other in others)
+    return _worst([found, *(reaches_gradients(facts, other, depth - 1) for other in others)])
 
 
-def _module_works_with_gradients(facts: Facts, alternative: Alternative, depth: int) -> bool:
-    """Whether the forward pass of a module from outside the project may, through modules of the project that it holds."""
+def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | None:
+    """What is open about the forward pass of a module, through modules of the project that it holds."""
     if isinstance(alternative, Instance):
         forward = find_method(facts.inference, alternative.cls, "forward")
-        return forward is not None and reaches_gradients(facts, forward, depth)
+        return reaches_gradients(facts, forward, depth) if forward is not None else None
     if not isinstance(alternative, Object) or alternative.qualname not in _CONTAINERS:
-        return False
+        return None
     if not isinstance(alternative.site, tuple) or depth == 0:
-        return True
+        return Kind.GRADIENT
     scope, call = alternative.site
     held = [facts.inference.value(scope, argument) for argument in (*call.args, *(k.value for k in call.keywords))]
-    return any(
-        value.may(lambda a: isinstance(a, (Instance, Object)) and _module_works_with_gradients(facts, a, depth - 1))
-        or (value.open and alternative.qualname != "torch.nn.Module")
-        for value in held
-    )
+    kinds = [_of_module(facts, a, depth - 1) for value in held for a in value.alternatives if isinstance(a, (Instance, Object))]
+    if alternative.qualname != "torch.nn.Module" and any(value.open for value in held):
+        kinds.append(Kind.KNOWN_LAYERS)
+    return _worst(kinds)
 
 
 def _sees_no_gradients(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> bool:
@@ -145,13 +187,18 @@ def _sees_no_gradients(facts: Facts, scope: Scope, call: ast.Call, qualname: str
     if qualname in ("builtins.getattr", "builtins.hasattr"):
         name = facts.inference.value(scope, call.args[1]).literal if len(call.args) > 1 else None
         return isinstance(name, str) and "grad" not in name
-    if qualname.startswith(("builtins.", *_PACKAGES)):
+    if qualname.startswith(("builtins.", *_PACKAGES)) or _differentiates_apart(External(qualname)):
         return qualname not in _SEES
     return is_known_function(qualname) or not any(
         facts.inference.value(scope, given).may(lambda a: not isinstance(a, (Number, Literal, Text)))
         or facts.inference.value(scope, given).open
         for given in (*call.args, *(k.value for k in call.keywords))
     )
+
+
+def _differentiates_apart(alternative: Alternative) -> bool:
+    """Whether a function hands out gradients, and neither reads nor changes those that tensors hold."""
+    return alternative == External("torch.autograd.grad")
 
 
 def leaves_gradients_alone(facts: Facts, scope: Scope, manager: ast.expr) -> bool:

@@ -34,8 +34,9 @@ with gradient accumulation (a condition around it), and when the forward pass co
 
 ## Fix safety
 Safe when everything stands in one block without a way out, the optimizer is the same object, no gradient is read or copied
-in between, and the forward pass runs no backward pass of its own (SAM, MAML, gradient penalties). No caller handles an error
-and goes on, and the program registers no hooks and puts no method in the place of another.
+in between, and the forward pass runs no `backward()` of its own (SAM, MAML); what `torch.autograd.grad` computes is apart from
+the gradients that parameters hold. No caller handles an error and goes on, and the program registers no hooks and puts no
+method in the place of another. A layer that cannot be followed assumes `known-layers`.
 """
 
 import ast
@@ -51,15 +52,18 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
+    Instance,
     Kind,
     Loop,
     Object,
     Obligation,
     Severity,
     error_is_survived,
+    find_method,
     forward_before,
     gradients_untouched,
     is_module_name,
+    is_neural_module,
     is_optimizer,
     leaves_gradients_alone,
     move_before,
@@ -132,8 +136,8 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
         yield Obligation(Kind.NAMES, "the optimizer is not a variable")
     elif _is_assigned(code, receiver, forward, zero):
         yield Obligation(Kind.NAMES, f"`{receiver}` is assigned in between")
-    if READS_GRADIENTS.search(code.scope.text):
-        yield Obligation(Kind.GRADIENT, "the function reads gradients")
+    if READS_GRADIENTS.search(code.source.body[code.span(forward)[0] : code.span(zero)[0]]):
+        yield Obligation(Kind.GRADIENT, "lines in between read gradients")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, READS_GRADIENTS):
         yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
     fears = [*code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)]
@@ -152,8 +156,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
                 )
     if error_is_survived(code.facts, code.scope):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a caller handles errors and goes on, with gradients that may be old ones then")
-    if not code.value(zero.func.value).must(_has_plain_zero_grad):
-        yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(zero.func.value)}` may do more than clear gradients")
+    yield _may_do_more(code, zero.func.value)
     yield from gradients_untouched(code.facts, code.scope, low, high)
     if flow.calls_named["step"] and not any(_steps(code, zero, s) for s in flow.calls_named["step"]):
         yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is conditional or elsewhere")
@@ -171,11 +174,28 @@ def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bo
 
 def _steps(code: Code, zero: ast.Call, step: ast.Call) -> bool:
     """Whether a step runs in the same iterations as the `zero_grad`: no gradient accumulation."""
-    return code.flow.loop(step) is code.flow.loop(zero) and not any(
+    flow = code.flow
+    return flow.loop(step) is flow.loop(zero) and not any(
         block.kind in ("then", "else") and "%" in ast.unparse(getattr(block.node, "test", ast.Constant(0)))
-        for block in code.flow.block[step].ancestry()
+        for block in flow.block[step].ancestry()
+        if not flow.within(zero, block)
     )
 
 
-def _has_plain_zero_grad(alternative: Alternative) -> bool:
+def _may_do_more(code: Code, owner: ast.expr) -> Obligation | None:
+    """Whether `zero_grad` of an object is torch's own: that of an optimizer or a network."""
+    value = code.value(owner)
+    if value.must(lambda a: _has_plain_zero_grad(code, a)):
+        return None
+    words = f"`{ast.unparse(owner)}` may do more than clear gradients"
+    handed_in = {d.kind for d in code.flow.reaching.get(owner, ())} == {"parameter"}
+    if handed_in and value.alternatives and all(_has_plain_zero_grad(code, a) for a in value.alternatives):
+        return Obligation(Kind.APPLICATION, f"{words}, if a caller that cannot be seen hands it in")
+    return Obligation(Kind.UNKNOWN_CODE, words)
+
+
+def _has_plain_zero_grad(code: Code, alternative: Alternative) -> bool:
+    if isinstance(alternative, Instance):
+        inference = code.facts.inference
+        return is_neural_module(inference, alternative) and find_method(inference, alternative.cls, "zero_grad") is None
     return isinstance(alternative, Object) and (is_optimizer(alternative) or is_module_name(alternative.qualname))
