@@ -144,6 +144,16 @@ class Flow(Notes):
                     self._definitions_from.setdefault(definition.value, []).append(definition)
         return self._definitions_from.get(value, [])
 
+    def binds_alone(self, name: ast.AST) -> bool:
+        """Whether an assignment binds a name alone, or names one by one: no `self.history = losses = []`."""
+        parent = self.parent.get(name)
+        if isinstance(parent, (ast.Tuple, ast.List)):
+            name, parent = parent, self.parent.get(parent)
+        match parent:
+            case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+                return target is name
+        return False
+
     def inner_scope(self, node: FunctionNode | ast.Lambda) -> Scope:
         """The scope of a function or lambda that is written inside this one."""
         if node not in self._inner_scopes:

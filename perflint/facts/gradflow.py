@@ -10,7 +10,7 @@ from enum import Enum
 from perflint.facts import operations
 from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, flow_of
+from perflint.facts.flow import flow_of
 from perflint.facts.operations import Result
 from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uses import Step, Walk, Way
@@ -245,7 +245,7 @@ class _Graph(Walk[GradEnd]):
         """Whether a container has no other name that somebody else may look at it by: it is no attribute, item or alias."""
         if definition.kind == "augmented":
             return True
-        if definition.kind != "assign" or not _takes_all(self.flow, definition.node):
+        if definition.kind != "assign" or not self.flow.binds_alone(definition.node):
             return False
         match definition.value:
             case ast.Attribute() | ast.Subscript() | ast.Name() | ast.IfExp() | ast.BoolOp() | ast.NamedExpr() | ast.Await():
@@ -283,17 +283,6 @@ class _Graph(Walk[GradEnd]):
 
 def _shown_whole(node: ast.AST) -> bool:
     return isinstance(node, ast.FormattedValue) and node.format_spec is None
-
-
-def _takes_all(flow: Flow, name: ast.AST) -> bool:
-    """Whether an assignment binds a name alone, or names one by one: no `self.history = outputs = []`."""
-    parent = flow.parent.get(name)
-    if isinstance(parent, (ast.Tuple, ast.List)):
-        name, parent = parent, flow.parent.get(parent)
-    match parent:
-        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-            return target is name
-    return False
 
 
 def _makes_containers(alternative: object) -> bool:

@@ -17,7 +17,7 @@ from perflint.api import (
     Tensor,
     replace,
 )
-from perflint_rules.kept_locals import Kept, is_only_name
+from perflint_rules.kept_locals import Kept
 
 
 class Listed(Kept):
@@ -46,7 +46,7 @@ class Listed(Kept):
     def parts(self) -> Iterator[Edit | Import]:
         match list(self._start()):
             case [Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name() as start)]:
-                if not is_only_name(self.flow, start):
+                if not self.flow.binds_alone(start):
                     raise CannotRewrite("the list has another name")
                 if self.flow.loop(start) is not self.flow.loop(self.after):
                     raise CannotRewrite("the list is not new in each run of the loop")

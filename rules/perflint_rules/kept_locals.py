@@ -12,7 +12,6 @@ from perflint.api import (
     CannotRewrite,
     Code,
     Edit,
-    Flow,
     HostRead,
     Import,
     Kind,
@@ -151,14 +150,3 @@ def means_item(code: Code, read: HostRead) -> bool:
         return read.kind is ReadKind.ITEM
     floating = code.value(read.tensor).must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
     return floating and isinstance(read.node, ast.Call) and path_of(read.node.func) == "float"
-
-
-def is_only_name(flow: Flow, node: ast.AST) -> bool:
-    """Whether nothing else is bound to what a name is assigned: no `self.history = losses = []`."""
-    parent = flow.parent.get(node)
-    if isinstance(parent, (ast.Tuple, ast.List)):
-        node, parent = parent, flow.parent.get(parent)
-    match parent:
-        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-            return target is node
-    return False

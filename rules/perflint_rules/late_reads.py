@@ -31,7 +31,7 @@ from perflint.api import (
     untimed,
     without_effect,
 )
-from perflint_rules.kept_locals import is_only_name, means_item
+from perflint_rules.kept_locals import means_item
 from perflint_rules.kept_totals import is_product
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+"}
@@ -219,7 +219,7 @@ class Late:
             if not starts:
                 raise CannotRewrite(f"`{name}` has no start")
         for start in starts:
-            if start.kind != "assign" or start.index or not is_only_name(flow, start.node) or not self._is_start(way, start):
+            if start.kind != "assign" or start.index or not flow.binds_alone(start.node) or not self._is_start(way, start):
                 raise CannotRewrite(f"`{name}` has no literal start")
         tracked = starts | own
         uses = list(dict.fromkeys(use for d in tracked for use in flow.uses[d] if use not in targets))
