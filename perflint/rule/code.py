@@ -114,6 +114,11 @@ class Code:
         value: Setting = self.options.values.get(self.rule.name, {}).get(option.name, option.default)
         return value
 
+    @property
+    def may_use_runtime(self) -> bool:
+        """Whether fixes may import `perflint_runtime`: the user lets them, or the project or the file uses it already."""
+        return self.options.runtime or self.facts.has_runtime or b"perflint_runtime" in self.source.body
+
     # -- facts -------------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> Value:

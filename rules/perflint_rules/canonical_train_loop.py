@@ -75,8 +75,7 @@ _PROCESSES = re.compile(rb"torch\.distributed|DistributedDataParallel|Accelerato
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each training loop of the textbook's shape, where the runtime may be used."""
-    uses_runtime = code.options.runtime or code.facts.has_runtime or b"perflint_runtime" in code.source.body
-    if not uses_runtime or _PROCESSES.search(code.source.body):
+    if not code.may_use_runtime or _PROCESSES.search(code.source.body):
         return
     for loop, kind in code.step_loops().items():
         found = training_loop(code.facts, code.scope, loop) if kind is LoopKind.TRAIN else None

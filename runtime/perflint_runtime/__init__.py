@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perflint_runtime.losses import accuracy as accuracy
     from perflint_runtime.losses import balanced_class_weights as balanced_class_weights
     from perflint_runtime.memory import MemoryManager as MemoryManager
+    from perflint_runtime.memory import empty_cache_if_needed as empty_cache_if_needed
     from perflint_runtime.metrics import DeviceSum as DeviceSum
     from perflint_runtime.metrics import LossMeter as LossMeter
     from perflint_runtime.models import prepare_model as prepare_model
@@ -88,7 +89,10 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "accuracy",
         "balanced_class_weights",
     ),
-    "memory": ("MemoryManager",),
+    "memory": (
+        "MemoryManager",
+        "empty_cache_if_needed",
+    ),
     "metrics": (
         "DeviceSum",
         "LossMeter",

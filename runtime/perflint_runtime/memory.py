@@ -293,3 +293,14 @@ def _viewer_page(snapshot: object) -> str | None:
         return None
     page: str = trace_plot(snapshot)  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
     return page
+
+
+_OF_PROCESS = MemoryManager()
+
+
+def empty_cache_if_needed() -> None:
+    """`torch.cuda.empty_cache()`, but only where the present card runs short of memory and it would gain something.
+
+    For calls that are scattered over a program: all of them share one `MemoryManager`, which remembers what clearing gained.
+    """
+    _OF_PROCESS.check_and_clear()

@@ -12,7 +12,7 @@ from pathlib import Path
 import perflint_runtime.memory as memory_module
 import pytest
 import torch
-from perflint_runtime import MemoryManager
+from perflint_runtime import MemoryManager, empty_cache_if_needed
 from perflint_runtime.memory import MemoryUse
 
 MIB = 1 << 20
@@ -121,6 +121,17 @@ def test_a_failed_allocation_is_pressure_once(card: FakeCard) -> None:
     assert memory.check_and_clear() == 3000.0
     card.cached = 3000
     assert memory.check_and_clear() == 0.0
+
+
+def test_scattered_calls_share_a_manager(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "_OF_PROCESS", MemoryManager())
+    card.allocated, card.cached = 1000, 6000
+    empty_cache_if_needed()
+    assert card.clears == 0
+    for _ in range(10):
+        card.allocated, card.cached = 3000, 6500  # the next phase took it all again
+        empty_cache_if_needed()
+    assert card.clears == 4
 
 
 def test_it_does_not_take_turns_with_the_allocator(card: FakeCard) -> None:
