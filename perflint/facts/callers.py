@@ -24,6 +24,7 @@ from perflint.facts.values import (
     Batch,
     ClassRef,
     Device,
+    External,
     FunctionRef,
     Instance,
     Loader,
@@ -94,7 +95,7 @@ class Callers:
         receiver = self._receiver(scope, name)
         if receiver is not None:
             return receiver
-        declared = _declared(scope, name)
+        declared = _declared(scope, name, self._inference)
         if depth <= 0 or scope.name in ("forward", "__getitem__"):
             return declared
         if scope.name in LIGHTNING_STEP_HOOKS and scope.parameters[1:2] and scope.parameters[1].arg == name:
@@ -373,13 +374,17 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-def _declared(scope: Scope, name: str) -> Value:
+def _declared(scope: Scope, name: str, inference: Inferring) -> Value:
     """What the annotation says. Nobody enforces it, so the value is open."""
     for parameter in scope.parameters:
         if parameter.arg == name and parameter.annotation is not None:
             text = ast.unparse(parameter.annotation).replace("Optional[", "").rstrip("]").strip("'\"")
+            text = text.split("|")[0].strip()
+            package, dot, rest = text.partition(".")
+            if dot and inference.module_name(scope.module, package, 1).must(lambda a: a == External("torch")):
+                text = f"torch.{rest}"
             for spelling, alternative in _ANNOTATED:
-                if text.split("|")[0].strip() in (spelling, spelling.rpartition(".")[2]):
+                if text in (spelling, spelling.rpartition(".")[2]):
                     return Value(frozenset((alternative,)), open=True)
     if scope.name == "forward":
         return Value(frozenset((Output(),)), open=True)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from perflint.facts import operations
 from perflint.facts.api_tables import (
@@ -211,7 +212,8 @@ def _arithmetic(inference: Inferring, name: str, node: ast.Call, frame: Frame) -
 def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
     if package in TORCH_PACKAGES:
         if last in LEGACY_TENSOR_CLASSES:
-            place = Place.CUDA if package == "torch.cuda" else Place.HOST
+            place = default_place(inference, frame) if qualname == "torch.Tensor" else Place.HOST
+            place = Place.CUDA if package == "torch.cuda" else place
             # given a tensor, the constructor shares its memory
             fresh = not any(v.open or v.may_be(Tensor, Batch, Output) for v in (inference.infer(a, frame) for a in node.args))
             return one(Tensor(place, None, LEGACY_DTYPES.get(last, ""), fresh=fresh, grad=False))
@@ -307,7 +309,7 @@ def _as_tensor(alternative: Alternative) -> Tensor:
 
 def _factory(inference: Inferring, row: Operation, node: ast.Call, frame: Frame) -> Tensor:
     last = row.name
-    place = device_keyword(inference, node, frame) or Place.HOST
+    place = device_keyword(inference, node, frame) or default_place(inference, frame)
     given = argument(node, None, "dtype")
     dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
     if not dtype and given is None:
@@ -318,8 +320,20 @@ def _factory(inference: Inferring, row: Operation, node: ast.Call, frame: Frame)
     return Tensor(place, ndim, dtype, fresh, asks_for_gradient(node), last == "zeros", random=row.random)
 
 
+_DEFAULT_DEVICE: Final = any_layout(
+    rb"set_default_device(?<!\wset_default_device) \( (?![\"']cpu[\"'])"
+    rb"|set_default_tensor_type(?<!\wset_default_tensor_type) \([^()]*\bcuda\b"
+)
+
+
+def default_place(inference: Inferring, frame: Frame) -> Place:
+    """Where a tensor is made that is told no device: on the host, unless the program sets a default device somewhere."""
+    path = frame.scope.module.source.path
+    return Place.ELSEWHERE if inference.project.program_holds(path, _DEFAULT_DEVICE) else Place.HOST
+
+
 def _tensor_from_data(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
-    place = device_keyword(inference, node, frame) or Place.HOST
+    place = device_keyword(inference, node, frame) or default_place(inference, frame)
     given = argument(node, None, "dtype")
     dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
     ndim = None
@@ -336,6 +350,20 @@ def _kind_of(alternative: Alternative) -> str:
     if isinstance(alternative, Number):
         return alternative.kind
     return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
+
+
+def _as_tensor_on_device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
+    made = _from_numpy(inference, node, frame)
+    if default_place(inference, frame) is Place.HOST or device_keyword(inference, node, frame) is not None:
+        return made
+    return made.map(lambda a: one(replace(a, place=Place.ELSEWHERE)) if isinstance(a, Tensor) else UNKNOWN)
+
+
+def _shared_with_numpy(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
+    """`torch.from_numpy(a)`: `a` is an array, whatever else it seemed to be, and the result lies where it lies."""
+    return _from_numpy(inference, node, frame).map(
+        lambda a: one(replace(a, place=Place.HOST, from_numpy=True)) if isinstance(a, Tensor) else UNKNOWN
+    )
 
 
 def _from_numpy(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
@@ -385,9 +413,9 @@ def _boolean(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
 _TORCH_FUNCTIONS: dict[str, Callable[[Inferring, ast.Call, Frame], Value]] = {
     "torch.tensor": _tensor_from_data,
     "torch.scalar_tensor": _tensor_from_data,
-    "torch.as_tensor": _from_numpy,
-    "torch.asarray": _from_numpy,
-    "torch.from_numpy": _from_numpy,
+    "torch.as_tensor": _as_tensor_on_device,
+    "torch.asarray": _as_tensor_on_device,
+    "torch.from_numpy": _shared_with_numpy,
     "torch.device": _device,
     "torch.accelerator.current_accelerator": _accelerator_device,
     "torch.compile": _compiled,

@@ -22,7 +22,7 @@ from perflint.facts.guards import BACKWARD_CALLS, is_guard, once_then_leaves, sk
 from perflint.facts.inference import Inference
 from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.solver import Solver
-from perflint.facts.values import Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
+from perflint.facts.values import UNKNOWN, Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -49,8 +49,12 @@ _NO_MODULE = words(
 )
 """Methods that run no module, whatever they belong to, beside those of tensors."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
-_ACTS_NEEDLE = re.compile(rb"backward|step|optimi")
+_ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
+_TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
+_DRAWS = words("sample sample_batch sample_transitions get_batch")
+_MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
+_REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a function holds that loops over batches in a program that trains nothing."""
@@ -82,6 +86,7 @@ class Loops:
         self.solver = Solver(trace)
         self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
         self._from_forward: Memo[tuple[Scope, int], bool] = Memo(trace)
+        self._is_step: Memo[tuple[Scope, int], bool] = Memo(trace)
         self._heat: Memo[Scope, Heat | None] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
 
@@ -107,20 +112,25 @@ class Loops:
                 innermost = _statement_loop(flow, call)
                 if innermost is not None and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
+        for call in flow.calls_named["zero_grad"]:
+            innermost = _statement_loop(flow, call)
+            if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
+                if not self._holds_step_loop(scope, innermost.block):
+                    kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
         for loop in loops:
             if loop not in kinds and self._iterates_over_batches(scope, loop):
                 kinds[loop] = LoopKind.EVALUATE
         if _FORWARD_NEEDLE.search(text) is None:
             return kinds
-        if scope.owner is not None and classes.is_module(self._inference, scope.owner):
+        if self.is_part_of_forward(scope):
             return kinds  # a loop over layers is no loop over batches
         outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
         ruled_out = set(outer)
         for call in flow.calls:
             innermost = _outside_displays(_statement_loop(flow, call), kinds)
-            if innermost is None or innermost in kinds or innermost in ruled_out:
+            if innermost is None or innermost in kinds or innermost in ruled_out or _runs_one_of(flow, innermost, call):
                 continue
-            if self._is_forward(scope, call):
+            if self._is_forward(scope, call) or self._hands_on_model(scope, call):
                 if self._holds_step_loop(scope, innermost.block):
                     ruled_out.add(innermost)
                 else:
@@ -159,6 +169,8 @@ class Loops:
         return self._steps.get((scope, depth), acts)
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
+        if _goes_over_chunks(flow_of(scope), loop):
+            return True
         if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
             return False
         value = self._inference.value(scope, loop.iterated)
@@ -176,7 +188,24 @@ class Loops:
         name = path_of(callee) or ""
         if re.search(r"crit(?!ic(?:_|$|\d))|loss", name.rpartition(".")[2], re.I):
             return False
-        return self._inference.value(scope, callee).may(lambda a: is_neural_module(self._inference, a))
+        value = self._inference.value(scope, callee)
+        if value == UNKNOWN and _MODEL.match(name):
+            return any(d.kind == "parameter" for d in flow_of(scope).reaching.get(callee, ()))
+        return value.may(lambda a: is_neural_module(self._inference, a))
+
+    def _hands_on_model(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> bool:
+        """Whether a call is handed a model, and runs it outside of loops: one step of a sampler."""
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if depth <= 0 or not any(_MODEL.match(path_of(a) or "") for a in given):
+            return False
+        return any(self._runs_model(target, depth) for target in self.targets(scope, call))
+
+    def _runs_model(self, scope: Scope, depth: int) -> bool:
+        with contextlib.suppress(SyntaxProblem):
+            flow = flow_of(scope)
+            once = [call for call in flow.calls if _statement_loop(flow, call) is None]
+            return any(self._is_forward(scope, call) or self._hands_on_model(scope, call, depth - 1) for call in once)
+        return False
 
     def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:
         """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
@@ -260,11 +289,11 @@ class Loops:
         return None if scope.is_module else self._heat.get(scope, lambda: self._find_heat(scope))
 
     def _find_heat(self, scope: Scope) -> Heat | None:
-        if scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None:
+        if is_step_hook(scope):
             return Heat.STEP
         if self.is_part_of_forward(scope):
             return Heat.FORWARD
-        if self.hot_calls(scope):
+        if self.hot_calls(scope) or self.is_training_step(scope) or _draws_experience(scope):
             return Heat.STEP
         if self._is_called_from_forward(scope):
             return Heat.FORWARD
@@ -272,7 +301,7 @@ class Loops:
 
     def is_part_of_forward(self, scope: Scope) -> bool:
         """Whether a function is a module's forward pass, or a method that runs in one."""
-        if scope.is_module or (scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None):
+        if scope.is_module or is_step_hook(scope):
             return False
         return self._in_forward(scope)
 
@@ -313,7 +342,25 @@ class Loops:
         flow = flow_of(site.scope)
         if not trains and any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
             return False
-        return bool(self.hot_calls(site.scope, depth - 1))
+        return is_step_hook(site.scope) or bool(self.hot_calls(site.scope, depth - 1)) or self.is_training_step(site.scope)
+
+    def is_training_step(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
+        """Whether a function is one step of a training, whoever calls it: outside of loops it steps an optimizer.
+
+        One whose calls all stand outside of loops, in functions that are no steps, runs once.
+        """
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or _TRIES_OUT.match(scope.name):
+            return False
+        return self._is_step.get((scope, depth), lambda: self._find_is_step(scope, depth))
+
+    def _find_is_step(self, scope: Scope, depth: int) -> bool:
+        if not self._acts_inside(scope, HOT_DEPTH - 1)[1]:
+            return False
+        sites = self._inference.callers.sites(scope).sites
+        return not sites or any(
+            _statement_loop(flow_of(site.scope), site.node) is not None or self.is_training_step(site.scope, depth - 1)
+            for site in sites
+        )
 
     def _in_forward(self, scope: Scope, depth: int = 2) -> bool:
         if scope.owner is None or not classes.is_module(self._inference, scope.owner):
@@ -325,6 +372,16 @@ class Loops:
         called = call_pattern(f".{scope.name}")
         callers = [m for m in scope.owner.methods.values() if m is not scope and called.search(m.text)]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
+
+
+def is_step_hook(scope: Scope) -> bool:
+    """Whether a training framework calls a method once per batch."""
+    return scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None
+
+
+def _draws_experience(scope: Scope) -> bool:
+    """Whether a method draws a batch from a replay buffer, by its name: agents of any framework do so before each step."""
+    return scope.owner is not None and scope.name in _DRAWS and _REPLAY.search(scope.owner.name) is not None
 
 
 def is_optimizer(alternative: Alternative) -> bool:
@@ -372,6 +429,27 @@ def _outside_displays(loop: Loop | None, kinds: dict[Loop, LoopKind]) -> Loop | 
     while loop is not None and loop not in kinds and _is_display(loop.iterated):
         loop = _outer_statement(loop)
     return loop
+
+
+def _runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
+    """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
+    parts = (part for part in ast.walk(call.func) if isinstance(part, ast.Name))
+    return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
+
+
+def _goes_over_chunks(flow: Flow, loop: Loop) -> bool:
+    """`for i in range(0, len(x), size): ... x[i:i + size]`: batches by hand."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[_, _, step]) if not isinstance(
+            step, (ast.Constant, ast.UnaryOp)
+        ):
+            variable = getattr(loop.statement, "target", None)
+            return isinstance(variable, ast.Name) and any(
+                isinstance(parent := flow.parent.get(mention), ast.Slice) and parent.lower is mention
+                for mention in flow.mentions.get(variable.id, ())
+                if flow.loop(mention) is loop
+            )
+    return False
 
 
 def _outer_statement(loop: Loop) -> Loop | None:

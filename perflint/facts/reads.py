@@ -179,7 +179,7 @@ def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: t
     return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
 
 
-_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)")
+_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
 
 
 def _is_tensor(value: Value) -> bool:

@@ -251,6 +251,10 @@ class Value:
             return None
         return next(iter(self.alternatives))
 
+    def must_be_if_known(self, *kinds: type) -> bool:
+        """Whether all that is known of this is of some kinds: a guess, and no proof."""
+        return bool(self.alternatives) and all(isinstance(a, kinds) for a in self.alternatives)
+
     def map(self, change: Callable[[Alternative], Value]) -> Value:
         """The join of `change` over the alternatives; an open value stays open."""
         return join([*map(change, self.alternatives), *([UNKNOWN] if self.open else [])])

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 from perflint.facts import operations
 from perflint.facts.arguments import argument
+from perflint.facts.definitions import Definition
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module
 from perflint.facts.names import canonical
 from perflint.facts.operations import Operation, Road, Wait
 from perflint.facts.reads import HostRead, ReadKind, device_value, value_on_device
+from perflint.facts.tensor_methods import NDARRAY
 from perflint.facts.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
 from perflint.facts.values import (
+    Alternative,
     Batch,
     Elements,
     External,
@@ -29,10 +32,13 @@ from perflint.facts.values import (
     Tensor,
     Value,
     device_place,
+    place_of,
 )
 from perflint.facts.waiting_places import bounds_of, keys_of, places
 from perflint.project.trace import Memo
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
+from perflint.source.words import words
 
 _ROADS = {ReadKind.COPY: Road.COPY, ReadKind.FORMAT: Road.FORMAT, ReadKind.TRUTH: Road.TRUTH}
 
@@ -219,8 +225,10 @@ class _Finder:
         if row.name == "new_tensor":
             return Road.UPLOAD if self._is_tensor(receiver) else None
         if target is None:
-            return Road.UPLOAD if row.name.endswith("Tensor") and self._is_host_data(receiver) else None
-        if device_place(self._value(target)) is Place.HOST:
+            made = self._value(call).must(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
+            if not row.name.endswith("Tensor") and (not made or row.name == "from_numpy"):
+                return None
+        elif device_place(self._value(target)) is Place.HOST:
             return None
         fresh = row.name in ("tensor", "scalar_tensor")
         return Road.UPLOAD if self._is_host_data(receiver) or (fresh and not self._is_tensor(receiver)) else None
@@ -275,7 +283,7 @@ class _Finder:
             yield from self._indexed(node, keys, "x[mask]")
             yield from self._indexed(node, keys, "x[mask] = tensor")
         elif isinstance(parent, ast.Assign):
-            number = self._value(parent.value).must_be(Number, Literal)
+            number = self._value(parent.value).must_be_if_known(Number, Literal)
             yield from self._indexed(node, keys, "x[mask] = number" if number else "x[mask] = tensor")
 
     def _indexed(self, node: ast.Subscript, keys: list[ast.expr], masked: str) -> Iterator[HostWait]:
@@ -291,7 +299,7 @@ class _Finder:
         if isinstance(key, ast.Slice):
             return "x[a:b]"
         value = self._value(key)
-        if isinstance(key, ast.List) or value.must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST and a.ndim != 0):
+        if isinstance(key, ast.List) or value.must(_indexes_from_host) or self._is_array_or_list(key):
             return "x[host index]"
         return (
             "x[0-d]"
@@ -300,9 +308,37 @@ class _Finder:
             else None
         )
 
+    def _is_array_or_list(self, key: ast.expr) -> bool:
+        """Whether an index is an array of numpy, and no number out of one, or a list of numbers that is built there."""
+        bound = self._flow.reaching.get(key, frozenset())
+        return bool(bound) and all(
+            self._is_array(key, d) or (d.kind == "assign" and not d.index and self._is_list_of_numbers(d.value)) for d in bound
+        )
+
+    def _is_array(self, key: ast.expr, definition: Definition) -> bool:
+        if not self._value(key).must(lambda a: isinstance(a, Object) and a.qualname == NDARRAY.qualname):
+            return False
+        made = definition.value if definition.kind == "assign" and not definition.index else None
+        return definition.kind == "parameter" or (isinstance(made, ast.Call) and _makes_array(made))
+
+    def _is_list_of_numbers(self, made: ast.expr | None) -> bool:
+        return isinstance(made, ast.ListComp) and self._value(made).must(
+            lambda a: isinstance(a, Elements) and a.element.must_be(Number, Literal)
+        )
+
     def _is_mask(self, key: ast.expr) -> bool:
         value = self._value(key)
-        return value.must(lambda a: isinstance(a, Tensor) and a.dtype == "bool" and a.ndim != 0) and self._is_tensor(key)
+        known = value.must_be(Tensor) or self._is_compared(key)
+        return known and all(_is_bools(a) for a in value.alternatives) and self._is_tensor(key)
+
+    def _is_compared(self, key: ast.expr) -> bool:
+        """Whether an expression is a comparison with a tensor, or a name for one: whatever stands on the other side."""
+        if isinstance(key, ast.Compare):
+            sides = (key.left, *key.comparators)
+            return len(key.ops) == 1 and any(self._value(side).must_be(Tensor) for side in sides)
+        bound = self._flow.reaching.get(key, frozenset())
+        compared = [d.value for d in bound if d.kind == "assign" and not d.index and isinstance(d.value, ast.Compare)]
+        return bool(bound) and len(compared) == len(bound) and all(map(self._is_compared, compared))
 
     def _searched(self, node: ast.Compare, held: ast.expr) -> Iterator[HostWait]:
         """`t in held`: each element is compared, and the host asks whether it was equal."""
@@ -318,7 +354,10 @@ class _Finder:
 
     def _is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression that an operation on tensors works on is on a device, as far as one can see."""
-        return self._value(node).must_be(Tensor, Batch, Output) and device_value(self._inference, self._scope, node)
+        held = self._value(node)
+        if held.must_be(Tensor, Batch, Output):
+            return value_on_device(self._inference, self._scope, held)
+        return held.must_be_if_known(Tensor, Output) and all(place_of(a).may_be_device for a in held.alternatives)
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
         return device_value(self._inference, self._scope, node)
@@ -353,3 +392,26 @@ def _is_waived(wait: Wait, call: ast.Call, others: list[ast.expr]) -> bool:
         return False
     given = argument(call, None, wait.only)
     return given is None or (isinstance(given, ast.Constant) and not given.value)
+
+
+def _indexes_from_host(alternative: Alternative) -> bool:
+    match alternative:
+        case Tensor(place=Place.HOST, ndim=ndim):
+            return ndim != 0
+        case Elements(element=element, kind="list") | Sequence(items=(element, *_), mutable=True):
+            return element.must_be(Number, Literal)
+    return False
+
+
+def _is_bools(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.dtype == "bool" and alternative.ndim != 0
+
+
+def _makes_array(call: ast.Call) -> bool:
+    """Whether a function of numpy gives an array, and not one number."""
+    name = last_name(call.func)
+    return name in _ARRAYS or (name in _DRAWN and len(call.args) + len(call.keywords) > 1)
+
+
+_ARRAYS = words("array asarray arange nonzero flatnonzero argsort permutation concatenate unique argwhere")
+_DRAWN = words("choice randint integers")

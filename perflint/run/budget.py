@@ -37,7 +37,7 @@ CALL_DEPTH = 2
 
 def may_train(text: bytes) -> bool:
     """Whether a file's text may hold a training loop: it names a backward pass or a step, and loops."""
-    return (b"backward" in text or _STEP.search(text) is not None) and _LOOPS.search(text) is not None
+    return (b"backward" in text or b"zero_grad" in text or _STEP.search(text) is not None) and _LOOPS.search(text) is not None
 
 
 def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
@@ -45,7 +45,7 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
     result: list[Budget] = []
     reported = _Reported(module.source, findings)
     for scope in [module.top, *module.functions()]:
-        if b"backward" not in scope.text and not _STEP.search(scope.text):
+        if not any(word in scope.text for word in (b"backward", b"zero_grad")) and not _STEP.search(scope.text):
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():

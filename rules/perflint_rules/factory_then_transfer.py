@@ -23,14 +23,16 @@ def forward(self, x):
 ```
 
 ## When it stays silent
-Outside of code that runs each step, when the call has `device=` already, for `.to(other_tensor)` (which also converts
-the type), and for zero states of an RNN (rnn-zero-state-on-cpu, rnn-explicit-zero-state).
+Outside of code that runs each step, when the call has `device=` already, and for zero states of an RNN
+(rnn-zero-state-on-cpu, rnn-explicit-zero-state).
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
 Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
 type in the same call keeps its own rounding, so it is left alone. Random factories (`torch.rand(n).to(device)`) are
-unsafe: on the device another generator draws, so the numbers and all later ones change.
+unsafe: on the device another generator draws, so the numbers and all later ones change. There is no fix for
+`.to(other_tensor)`, which also converts the type, and for what is computed from such a tensor before the copy: the device may
+round otherwise.
 """
 
 import ast
@@ -50,7 +52,9 @@ from perflint.api import (
     Literal,
     Number,
     Obligation,
+    Place,
     Severity,
+    Tensor,
     add_keyword,
     any_layout,
     argument,
@@ -74,7 +78,7 @@ _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 _MOVED_FACTORY = any_layout(
     rb"\b(?:zeros|ones|empty|eye|full|arange|rand|randn|randint|randperm) \("
-    rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) \. (?:to|cuda) \("
+    rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:[^()=\[\]]*\))* \. (?:to|cuda) \("
 )
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 
@@ -90,12 +94,16 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is built on the host and moved at once."""
     for call in code.calls("to", "cuda"):
         factory = _factory(code, call)
-        if factory is None or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
+        if factory is None:
+            yield from _computed(code, call)
+            continue
+        if not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
             continue
         assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
         device = moved_to(code.facts, code.scope, call)
         if device is None:
+            yield from _like_another(code, call, factory)
             continue
         name = factory.func.attr
         random = name in _RANDOM
@@ -122,16 +130,45 @@ def check(code: Code) -> Iterator[Finding]:
     yield from _legacy(code)
 
 
+def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Finding]:
+    """`torch.zeros(n).to(x)`: its type and its device are those of `x`."""
+    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    if given is not None and code.value(given).must_be_if_known(Tensor) and code.may_be_on_device(given):
+        name, like = ast.unparse(factory.func), ast.unparse(given)
+        message = f"the result of `{name}` is built on the host and copied to the device in every step"
+        yield code.finding(call, f"{message}; pass `{like}`'s `device=` and `dtype=` instead", waits=[call])
+
+
+def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
+    """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, then copied."""
+    assert isinstance(call.func, ast.Attribute)
+    made = call.func.value
+    if not isinstance(made, (ast.Call, ast.BinOp)):
+        return
+    factories = [n for n in ast.walk(made) if isinstance(n, ast.Call) and _is_factory(code, n, _EXACT)]
+    if not factories or not code.value(made).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST):
+        return
+    sizes = {part for factory in factories for part in ast.walk(factory)}
+    names = [n for n in ast.walk(made) if isinstance(n, ast.Name) and n not in sizes and not code.value(n).may_be(External)]
+    if any(not code.value(n).must_be_if_known(Number, Literal) for n in names) or not code.is_hot(call):
+        return
+    if moved_to(code.facts, code.scope, call) is not None and not feeds_rnn(code.facts, code.scope, call):
+        name = ast.unparse(factories[0].func)
+        message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
+        yield code.finding(call, f"{message}; pass `device=` to `{name}`, or keep the result", waits=[call])
+
+
+def _is_factory(code: Code, call: ast.Call, names: frozenset[str]) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name in names and code.is_external(call.func, f"torch.{name}")
+
+
 def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     """The factory call that `call` moves to a device, if that is all it does."""
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
         return None
     factory = call.func.value
-    if not isinstance(factory.func, ast.Attribute) or factory.func.attr not in _EXACT | _RANDOM:
-        return None
-    if not code.is_external(factory.func, f"torch.{factory.func.attr}"):
-        return None
-    return factory
+    return factory if _is_factory(code, factory, _EXACT | _RANDOM) else None
 
 
 def _inexact(code: Code, factory: ast.Call, name: str) -> Obligation | None:

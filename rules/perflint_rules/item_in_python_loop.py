@@ -64,6 +64,7 @@ from perflint.api import (
     any_layout,
     keyword,
     path_of,
+    place_of,
     replace,
     rule,
 )
@@ -72,7 +73,7 @@ from perflint_rules.element_reads import indexed_reads, keeps_type, no_row, numb
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
 _READS = (rb"\. item \(", rb"float \( \w+ ,?", rb"int \( \w+ ,?")
-_ELEMENT_READS = [any_layout(read + rb" \) (?:\) )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
+_ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
 
 
 @rule(
@@ -88,10 +89,13 @@ def check(code: Code) -> Iterator[Finding]:
     if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from indexed_reads(code)
     for node in code.flow.order:
-        if not isinstance(node, ast.ListComp) or len(node.generators) != 1:
+        if not isinstance(node, ast.ListComp):
             continue
-        generator = node.generators[0]
-        if not isinstance(generator.target, ast.Name) or not _reads(node.elt, generator.target.id):
+        generator = node.generators[-1]
+        if not isinstance(generator.target, ast.Name):
+            continue
+        if len(node.generators) != 1 or not _reads(node.elt, generator.target.id):
+            yield from _deeper(code, node, generator)
             continue
         if not code.may_be_on_device(generator.iter) and not code.may_be_on_device(read_name(node.elt)):
             continue
@@ -119,6 +123,17 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
         yield code.finding(node, message, fix, missing)
+
+
+def _deeper(code: Code, node: ast.ListComp, generator: ast.comprehension) -> Iterator[Finding]:
+    """`[names[int(i)] for i in t]`, `[x.item() for t in tensors for x in t]`: for these there is no fix."""
+    assert isinstance(generator.target, ast.Name)
+    name = generator.target.id
+    reads = [part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _reads(part, name)]
+    value = code.value(generator.iter)
+    if reads and value.must_be_if_known(Tensor) and all(place_of(a).may_be_device for a in value.alternatives):
+        text = ast.unparse(generator.iter)
+        yield code.finding(node, f"each element of `{text}` is read from the device by itself; go over `{text}.tolist()`")
 
 
 def _listed(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:

@@ -50,13 +50,17 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, argument, rule, words
+from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, any_layout, argument, rule, words
 
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
 )
 _PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one in every step where n is smaller than this")
 _OWN = words("log logkv logkv_mean record log_loss_dict")
+_METERS = words("update log add logkv logkv_mean record log_metrics add_value put")
+_READS_TENSORS = any_layout(
+    rb"isinstance \( \w+ , (?:torch \. )?Tensor \) : \w+ = \w+ \. (?:detach \( \) \. )?(?:cpu \( \) \. )?item \("
+)
 _WHO = re.compile(r"rank|wandb|writer|tensorboard|logger|is_main|is_master", re.I)
 _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
 _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
@@ -73,8 +77,14 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
                 {
                     *(f"{name}(" for name in _WRITERS),
                     *(f".{name}(" for name in _OWN),
+                    "log_loss_dict(",
+                    "log_metrics(",
                     ".set_postfix(",
                     "mlflow.log_",
+                    ".update(",
+                    ".add(",
+                    ".add_value(",
+                    ".put(",
                     "sync_dist=True",
                 }
             )
@@ -84,15 +94,22 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 def check(code: Code) -> Iterator[Finding]:
     """Report each call of a logger that nothing guards."""
     for call in code.flow.calls:
-        if not isinstance(call.func, ast.Attribute):
-            continue
-        name = call.func.attr
+        match call.func:
+            case ast.Attribute(attr=name):
+                pass
+            case ast.Name(id=name) if name.startswith("log_"):
+                pass
+            case _:
+                continue
         if name == "log" and code.scope.name == "training_step" and _is_true(argument(call, None, "sync_dist")):
             yield code.finding(
                 call, "all processes meet for one number in every step; leave `sync_dist=True` out, or log per epoch"
             )
         elif _logs(code, call, name) and _runs_each_step(code, call):
             yield code.finding(call, f"`{ast.unparse(call.func)}` runs in every step; call it every N steps")
+        elif name in _METERS and _reads_what_it_gets(code, call) and _runs_each_step(code, call):
+            message = f"`{ast.unparse(call.func)}` reads each tensor that it gets in every step; call it every N steps"
+            yield code.finding(call, f"{message}, or let it keep tensors until they are shown")
 
 
 def _logs(code: Code, call: ast.Call, name: str) -> bool:
@@ -107,6 +124,24 @@ def _logs(code: Code, call: ast.Call, name: str) -> bool:
     return name in ("log", "log_metric", "log_metrics") and _is_one_of(code, call, _SERVICES)
 
 
+def _reads_what_it_gets(code: Code, call: ast.Call) -> bool:
+    """Whether a meter of the project is given a tensor of the device, and asks what it gets for `item()`, if it is a tensor."""
+    spread = [k.value for k in call.keywords if k.arg is None]
+    given = [a for a in (*call.args, *(k.value for k in call.keywords if k.arg is not None)) if not isinstance(a, ast.Starred)]
+    if not any(map(code.may_be_on_device, given)) and not any(_holds_tensors(code, mapping) for mapping in spread):
+        return False
+    return any(_READS_TENSORS.search(target.text) for target in code.facts.loops.targets(code.scope, call))
+
+
+def _holds_tensors(code: Code, mapping: ast.expr) -> bool:
+    """Whether a dict holds tensors of the device, as far as can be seen."""
+    match mapping:
+        case ast.DictComp(value=value):
+            return code.may_be_on_device(value)
+    definitions = code.flow.reaching.get(mapping, frozenset())
+    return any(isinstance(d.value, ast.DictComp) and code.may_be_on_device(d.value.value) for d in definitions)
+
+
 def _is_one_of(code: Code, call: ast.Call, functions: frozenset[str]) -> bool:
     return code.value(call.func).may(lambda a: isinstance(a, External) and a.qualname in functions)
 
@@ -118,7 +153,7 @@ def _given(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _runs_each_step(code: Code, call: ast.Call) -> bool:
-    """Whether a call runs in each step of a training, under no condition but one about who logs."""
+    """Whether a call runs in each step of a training, under no condition but settings, and one about who logs."""
     often = any(_is_often(code, getattr(block.node, "test", None)) for block in code.flow.block[call].ancestry())
     if code.heat is Heat.FORWARD or not (code.is_hot(call) or often or _is_in_a_step(code, call)):
         return False
@@ -130,7 +165,7 @@ def _runs_each_step(code: Code, call: ast.Call) -> bool:
             return True
         if block.kind in ("then", "else", "handler", "case"):
             test = getattr(block.node, "test", None)
-            if test is None or not (_WHO.search(ast.unparse(test)) or _is_often(code, test)):
+            if test is None or not (isinstance(test, ast.Attribute) or _WHO.search(ast.unparse(test)) or _is_often(code, test)):
                 return False
     return True
 

@@ -48,7 +48,7 @@ from perflint_rules.kept_reads import kept
     costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[
-        ("parameters(", "param_groups", "state_dict("),
+        ("parameters(", "param_groups", "state_dict(", "_params"),
         ("for",),
         ("if", "assert", ".item(", ".cpu(", ".numpy(", ".tolist("),
     ],

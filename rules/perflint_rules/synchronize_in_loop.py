@@ -27,8 +27,8 @@ for x, y in loader:
 torch itself waits wherever the host reads a value.
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, in functions that read a clock or an event's time, and where a call is the only
-wait behind a copy to pinned memory.
+Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time, and where a call
+is the only wait behind a copy to pinned memory.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -37,7 +37,7 @@ There is no fix: a wait may be what makes an asynchronous copy, or a measurement
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, no_copy_in_flight, rule, untimed
+from perflint.api import Code, Cost, Finding, LoopKind, Road, Severity, no_copy_in_flight, rule, untimed
 
 
 @rule(
@@ -51,11 +51,23 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""
     for wait in code.waits(Road.DEVICE):
         others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
-        if untimed(others) is None and no_copy_in_flight(code.facts, code.scope, others) is None:
-            text = ast.unparse(wait.node)
-            yield code.finding(
-                wait.node, f"`{text}` makes the CPU wait for all that is queued; leave it out", waits=[wait.node]
+        if no_copy_in_flight(code.facts, code.scope, others) is not None:
+            continue
+        text = ast.unparse(wait.node)
+        message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
+        if untimed(others) is not None:
+            if not _trains(code, wait.node):
+                continue
+            message = (
+                f"`{text}` makes the CPU wait in every step for a clock's sake; measure every N steps, or with CUDA events"
             )
+        yield code.finding(wait.node, message, waits=[wait.node])
+
+
+def _trains(code: Code, node: ast.expr) -> bool:
+    """Whether code runs in each step of a training: a clock there is left on, and no benchmark."""
+    loop = code.step_loop(node)
+    return loop is not None and code.step_loops().get(loop) is LoopKind.TRAIN
 
 
 def _is_wait(call: ast.Call) -> bool:

@@ -7,7 +7,7 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.loops import Heat
+from perflint.facts.loops import Heat, LoopKind
 
 HEAD = """
 import torch
@@ -26,6 +26,14 @@ KINDS = {
     "while": ("while True:\n    model(f()).sum().backward()", ["training"]),
     "step of a helper": ("def step(x): model(x).sum().backward()\nfor x in y: step(x)", ["training"]),
     "epochs of a helper": ("def run():\n    for x in loader: model(x)\nfor e in range(3):\n    run()\n    model(e)", [None]),
+    "step that is hidden": ("for x in y:\n    optimizer.zero_grad()\n    scaler(x)", ["training"]),
+    "epochs around hidden steps": (
+        "def run():\n    for x in loader: model(x)\nfor e in range(3):\n    optimizer.zero_grad()\n    run()",
+        [None],
+    ),
+    "chunks": ("for i in range(0, len(x), n): f(x[i:i + n])", ["evaluation"]),
+    "chunks of nothing": ("for i in range(0, len(x), n): f(i)", [None]),
+    "every second": ("for i in range(0, len(x), 2): f(x[i:i + 2])", [None]),
     "no network": ("for x in y: f(x)", [None]),
     "step of something else": ("for x in y: environment.step(x)", [None]),
     "criterion only": ("criterion = nn.MSELoss()\nfor x in y: criterion(x, x)", [None]),
@@ -183,3 +191,96 @@ def test_functions_that_a_forward_pass_calls_are_part_of_it() -> None:
     program = Program(LAYERS)
     heats = {name: program.facts.loops.heat(program.scope(name)) for name in ("grouped", "sampled", "once")}
     assert heats == {"grouped": Heat.FORWARD, "sampled": Heat.FORWARD, "once": None}
+
+
+STEPS = """
+import torch
+from torch import nn
+
+class Agent:
+    def __init__(self, net):
+        self.net, self.optimizer = net, torch.optim.Adam(net.parameters())
+
+    def update(self, buffer):
+        self.learn(buffer.sample())
+        if self.late:
+            self.learn(1)
+
+    def learn(self, x):
+        self.optimizer.zero_grad()
+        self.net(x).sum().backward()
+        self.optimizer.step()
+        self.clip()
+
+    def clip(self): pass
+
+    def act(self, x):
+        return self.net(x)
+
+def overfit(net, x, optimizer):
+    net(x).sum().backward()
+    optimizer.step()
+
+def warm_up(agent: Agent):
+    pass
+
+class Lit(nn.Module):
+    def training_step(self, batch, index):
+        return helper(batch)
+
+def helper(batch): pass
+
+class ReplayMemory:
+    def sample(self): pass
+    def push(self): pass
+"""
+
+
+def test_what_steps_an_optimizer_is_a_step_whoever_calls_it() -> None:
+    program = Program(STEPS)
+    hot = {scope.qualname for scope in program.scopes() if scope.name and program.facts.loops.heat(scope) is Heat.STEP}
+    assert hot == {
+        "Agent.update", "Agent.learn", "Agent.clip", "Lit.training_step", "helper", "ReplayMemory.sample",
+    }  # fmt: skip
+
+
+def test_a_step_that_is_taken_once_is_none() -> None:
+    once = "optimizer = torch.optim.Adam([])\ndef step(x):\n    x.backward()\n    optimizer.step()\n"
+    assert Program("import torch\n" + once).facts.loops.is_training_step(Program("import torch\n" + once).scope("step"))
+    program = Program("import torch\n" + once + "step(1)")
+    assert not program.facts.loops.is_training_step(program.scope("step"))
+
+
+SAMPLER = """
+import torch
+
+class Diffusion:
+    def loop(self, model, shape):
+        x = torch.randn(shape)
+        for t in reversed(range(1000)):
+            x = self.sample(model, x, t)
+        return x
+
+    def sample(self, model, x, t):
+        return self.mean(model, x, t) + 1
+
+    def mean(self, model, x, t):
+        return model(x, t)
+
+    def describe(self, model):
+        for name in ("a", "b"):
+            self.show(model, name)
+
+    def show(self, model, name):
+        print(name)
+
+def train(loss): loss.backward()
+"""
+
+
+def test_a_sampler_runs_its_model_in_each_step() -> None:
+    program = Program(SAMPLER)
+    kinds = {
+        name: list(program.facts.loops.kinds(program.scope(f"Diffusion.{name}")).values()) for name in ("loop", "describe")
+    }
+    assert kinds == {"loop": [LoopKind.EVALUATE], "describe": []}
