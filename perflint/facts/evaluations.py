@@ -119,6 +119,9 @@ def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether a forward pass records no graph, or may not: autograd is off, or its network is frozen."""
     if facts.grad_mode.is_off(scope, call) is not False:
         return True
+    targets = facts.loops.targets(scope, call)
+    if targets and all(facts.grad_mode.may_be_switched_off(target) for target in targets):
+        return True
     return _is_frozen(facts, scope, call) or _switches_gradients_off(facts, scope, call)
 
 

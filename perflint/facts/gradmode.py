@@ -98,6 +98,10 @@ class GradMode:
             return None if "grad" in text or "inference" in text else False
         return inference.value(holder, callee).may(lambda a: isinstance(a, External) and a.qualname in GRAD_OFF)
 
+    def may_be_switched_off(self, scope: Scope) -> bool:
+        """Whether a decorator of a function may switch autograd off, by what it is or by its name."""
+        return any(self._decorates(scope, decorator) is not False for decorator in scope.decorators)
+
     def _by_callers(self, scope: Scope, depth: int) -> bool | None:
         if scope.is_module or depth <= 0:
             return False

@@ -10,7 +10,7 @@ from perflint.facts.definitions import path_of
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.loops import Loops, is_neural_module
-from perflint.facts.values import NOTHING, Batch, Output, Place, Tensor, Value, device_place, place_of
+from perflint.facts.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 
@@ -51,11 +51,12 @@ _CONSTANT_FACTORIES = words(
 )
 
 
-def is_built_constant(node: ast.expr) -> bool:
+def is_built_constant(inference: Inference, scope: Scope, node: ast.expr) -> bool:
     """Whether a tensor of constants or random numbers is built here, on the host, only to be copied."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "th"), attr=name), args=args):
-            return name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
+        case ast.Call(func=ast.Attribute(attr=name) as made, args=args):
+            constant = name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
+            return constant and inference.value(scope, made).must(lambda a: a == External(f"torch.{name}"))
     return False
 
 
@@ -73,6 +74,8 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
     if held:
         if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
             return False
+        if any(isinstance(a, Tensor) and a.place.may_be_device for a in held):
+            return False  # a helper that copies it there, unless it is told not to
         if any(place_of(a) is not Place.UNKNOWN for a in held):
             return any(place_of(a) is Place.HOST for a in held)
     nothing_known = receiver.open and not receiver.alternatives

@@ -7,7 +7,8 @@ Finds `.to(device)`, `.cuda()` and `.type(torch.cuda.FloatTensor)` on host tenso
 A blocking copy ends with a stream synchronisation: the CPU waits until all work queued before the copy, and the copy
 itself, are done, and queues nothing meanwhile. `non_blocking=True` drops that wait, one per tensor. The copy still runs
 in stream order: it overlaps with kernels only when it is issued on another stream. From pinned memory the call returns
-at once; from ordinary memory it returns once the bytes are staged.
+at once; from ordinary memory it returns once the bytes are staged, for which the driver may wait, too: what is made of
+arrays in the step is better made in the loader, which pins it.
 
 ## Example
 ```python
@@ -71,6 +72,7 @@ from perflint.api import (
     target_of,
     without_cuda,
 )
+from perflint_rules.host_factories import factories_behind
 
 _TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
 
@@ -91,7 +93,7 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""
-    calls = [call for call in code.calls("to", "cuda", "type") if _may_move(call)]
+    calls = [call for call in code.calls("to", "cuda", "type") if _may_move(code, call)]
     if not (any(code.flow.loop(call) is not None for call in calls) and code.step_loops()):
         heat = code.heat if calls else None
         quiet = heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text) and not code.step_loops()
@@ -126,13 +128,18 @@ def check(code: Code) -> Iterator[Finding]:
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
+        if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
+            hint = " (it is not pinned, so the driver may still wait: better made in the loader, which pins)"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
-def _may_move(call: ast.Call) -> bool:
+def _may_move(code: Code, call: ast.Call) -> bool:
     """Whether a call may be a blocking copy to a device, by itself."""
-    return isinstance(call.func, ast.Attribute) and is_blocking(call) and not is_built_constant(call.func.value)
+    if not isinstance(call.func, ast.Attribute) or not is_blocking(call):
+        return False
+    moved = call.func.value
+    return not is_built_constant(code.facts.inference, code.scope, moved) and not factories_behind(code, moved)
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -53,7 +53,8 @@ def check(code: Code) -> Iterator[Finding]:
     for wait in code.waits(Road.UPLOAD, at=_makes_tensor):
         assert isinstance(wait.node, ast.Call)
         data = ast.unparse(wait.node.args[0])[:40]
-        message = f"the CPU waits while `{data}` is copied to the device; make it a tensor in the loader"
+        cure = "make it a tensor in the loader" if b"oader" in code.source.body else "copy less often, or from pinned memory"
+        message = f"the CPU waits while `{data}` is copied to the device; {cure}"
         yield code.finding(wait.node, message, waits=[wait.node])
 
 

@@ -52,7 +52,6 @@ from perflint.api import (
     Literal,
     Number,
     Obligation,
-    Place,
     Severity,
     Tensor,
     add_keyword,
@@ -69,16 +68,16 @@ from perflint.api import (
     without_effect,
     words,
 )
+from perflint_rules.host_factories import EXACT, factories_behind, is_factory
 
-_EXACT = frozenset(("zeros", "ones", "empty", "eye", "full", "arange"))
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
 _MOVED_FACTORY = any_layout(
-    rb"\b(?:zeros|ones|empty|eye|full|arange|rand|randn|randint|randperm) \("
-    rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:[^()=\[\]]*\))* \. (?:to|cuda) \("
+    rb"\b(?:zeros|ones|empty|eye|full|arange|linspace|rand|randn|randint|randperm) \("
+    rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^=]{0,60}? \. (?:to|cuda) \("
 )
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 
@@ -132,9 +131,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Finding]:
     """`torch.zeros(n).to(x)`: its type and its device are those of `x`."""
-    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-    if given is not None and code.value(given).must_be_if_known(Tensor) and code.may_be_on_device(given):
-        name, like = ast.unparse(factory.func), ast.unparse(given)
+    if _likens(code, call):
+        name, like = ast.unparse(factory.func), ast.unparse(call.args[0])
         message = f"the result of `{name}` is built on the host and copied to the device in every step"
         yield code.finding(call, f"{message}; pass `{like}`'s `device=` and `dtype=` instead", waits=[call])
 
@@ -142,25 +140,19 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, then copied."""
     assert isinstance(call.func, ast.Attribute)
-    made = call.func.value
-    if not isinstance(made, (ast.Call, ast.BinOp)):
+    factories = factories_behind(code, call.func.value)
+    if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
-    factories = [n for n in ast.walk(made) if isinstance(n, ast.Call) and _is_factory(code, n, _EXACT)]
-    if not factories or not code.value(made).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST):
-        return
-    sizes = {part for factory in factories for part in ast.walk(factory)}
-    names = [n for n in ast.walk(made) if isinstance(n, ast.Name) and n not in sizes and not code.value(n).may_be(External)]
-    if any(not code.value(n).must_be_if_known(Number, Literal) for n in names) or not code.is_hot(call):
-        return
-    if moved_to(code.facts, code.scope, call) is not None and not feeds_rnn(code.facts, code.scope, call):
+    if _likens(code, call) or moved_to(code.facts, code.scope, call) is not None:
         name = ast.unparse(factories[0].func)
         message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
         yield code.finding(call, f"{message}; pass `device=` to `{name}`, or keep the result", waits=[call])
 
 
-def _is_factory(code: Code, call: ast.Call, names: frozenset[str]) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return name in names and code.is_external(call.func, f"torch.{name}")
+def _likens(code: Code, call: ast.Call) -> bool:
+    """Whether a call is `x.to(other)`, of a tensor that may be on the device."""
+    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
+    return given is not None and code.value(given).must_be_if_known(Tensor) and code.may_be_on_device(given)
 
 
 def _factory(code: Code, call: ast.Call) -> ast.Call | None:
@@ -168,7 +160,7 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
         return None
     factory = call.func.value
-    return factory if _is_factory(code, factory, _EXACT | _RANDOM) else None
+    return factory if is_factory(code, factory, EXACT | _RANDOM) else None
 
 
 def _inexact(code: Code, factory: ast.Call, name: str) -> Obligation | None:

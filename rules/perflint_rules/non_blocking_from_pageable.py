@@ -6,7 +6,11 @@ code that runs each step.
 
 ## Why it is slow
 Only copies from pinned memory run beside the CPU. From pageable memory the driver first copies to a staging buffer of its
-own, and the call returns when that is done: `non_blocking=True` changes next to nothing.
+own, for which it may wait until the work that is queued is done; the call returns when all is staged. `non_blocking=True`
+spares torch's own wait for the end of the copy, and no more ([CUDA on synchronization][1], [PyTorch's tutorial][2]).
+
+[1]: https://docs.nvidia.com/cuda/cuda-driver-api/api-sync-behavior.html
+[2]: https://pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 
 ## Example
 ```python
@@ -18,16 +22,16 @@ for x, y in loader:
 ## Use instead
 ```python
 for x, y in loader:
-    noise = torch.from_numpy(np.random.rand(8)).to(device)
+    noise = torch.rand(8, device=device)
     out = model(noise)
 ```
-or build it on the device (`device=device`), or in the loader, which pins what it collates.
+or build it in the loader, which pins what it collates. `pin_memory()` on the spot gains nothing: it copies, too.
 
 ## When it stays silent
 For batches of a loader, which may be pinned, with `pin_memory`, and outside of code that runs each step.
 
 ## Fix safety
-There is no fix: nothing is gained by leaving the argument out.
+There is no fix: the numbers would have to come from elsewhere. Leaving the argument out only adds a wait.
 """
 
 import ast
@@ -56,7 +60,8 @@ def check(code: Code) -> Iterator[Finding]:
         made = call.func.value
         if isinstance(made, ast.Call) and not made.keywords and code.is_hot(call) and _is_pageable(code, made):
             yield code.finding(
-                call, "`non_blocking=True` has no effect on pageable memory; make the tensor on the device, or in the loader"
+                call,
+                "this memory is not pinned, so the copy may wait all the same; make it on the device, or in the loader",
             )
 
 
