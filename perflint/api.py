@@ -54,7 +54,7 @@ from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leave
 from perflint.facts.graph_breaks import GraphBreak
 from perflint.facts.graph_free import function_without_graph, statement_without_graph
 from perflint.facts.graphless import may_record
-from perflint.facts.guards import is_guard, once_then_leaves
+from perflint.facts.guards import is_guard, is_seldom, once_then_leaves
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.inference_escapes import creates_module, inference_escapes
 from perflint.facts.kept_graphs import graph_noticed
@@ -292,6 +292,7 @@ __all__ = [
     "is_refuted",
     "is_rnn",
     "is_scaler",
+    "is_seldom",
     "is_sized_by_tensor",
     "is_test",
     "is_used_as_tensor",

@@ -39,6 +39,15 @@ def _is_guard(flow: Flow, block: Block) -> bool:
     return block.kind == "then" and _fills_cache(flow, block)
 
 
+def is_seldom(flow: Flow, node: ast.AST) -> bool:
+    """Whether a node runs every N steps only, also where a whole step of training does."""
+    return any(
+        isinstance(block.node, (ast.If, ast.IfExp)) and is_periodic(flow, block.node.test, negated=block.kind == "else")
+        for block in flow.block[node].ancestry()
+        if block.kind in ("then", "else", "operand")
+    )
+
+
 def _fills_cache(flow: Flow, block: Block) -> bool:
     """`if self.mask is None or ...: self.mask = ...`: what runs here is kept for the next time."""
     assert isinstance(block.node, (ast.If, ast.IfExp))

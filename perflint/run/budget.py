@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from perflint.facts.definitions import Block, Loop
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.guards import is_guard
+from perflint.facts.guards import is_guard, is_seldom
 from perflint.facts.loops import LoopKind
 from perflint.facts.operations import Road
 from perflint.facts.waits import HostWait
@@ -168,9 +168,14 @@ class _Counting:
         flow, loops = flow_of(scope), self._facts.loops
         counts: dict[int, int] = {}
         for wait in self._facts.waits.of(scope):
-            if loops.around(scope, wait.node) is not loop or loops.step_loop(scope, wait.node) is not None:
+            seldom = is_seldom(flow, wait.node)
+            if loops.around(scope, wait.node) is not loop or (loops.step_loop(scope, wait.node) is not None and not seldom):
                 continue
-            guards = [b for b in flow.block[wait.node].ancestry() if is_guard(flow, b) and flow.within(b.node, loop.block)]
+            guards = [
+                b
+                for b in flow.block[wait.node].ancestry()
+                if (is_guard(flow, b) or (seldom and isinstance(b.node, ast.If))) and flow.within(b.node, loop.block)
+            ]
             if guards and not any(guard.kind == "handler" for guard in guards):
                 period = _period(guards)
                 counts[period] = counts.get(period, 0) + wait.times
@@ -184,7 +189,7 @@ class _Counting:
 
     def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
         if loop is not None:
-            return self._facts.loops.step_loop(scope, node) is loop
+            return self._facts.loops.step_loop(scope, node) is loop and not is_seldom(flow_of(scope), node)
         flow = flow_of(scope)
         return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
 

@@ -97,6 +97,7 @@ from perflint.api import (
     Severity,
     Sink,
     implied,
+    is_seldom,
     rate_of,
     rule,
     written_out,
@@ -129,7 +130,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not (any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)) and code.step_loops()):
             return
     for read in code.reads():
-        if not code.is_hot(read.node):
+        if not code.is_hot(read.node) or is_seldom(code.flow, read.node):
             continue
         sinks = code.sinks(read.node)
         if not _may_wait(sinks):
