@@ -3,7 +3,7 @@
 from perflint.facts import operations
 from perflint.facts.arguments import argument, dtype_of, transfer_target
 from perflint.facts.callers import CallSite
-from perflint.facts.classes import find_method
+from perflint.facts.classes import derives_from, find_method
 from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
 from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
@@ -254,6 +254,7 @@ __all__ = [
     "creates_module",
     "decorate",
     "delete_statement",
+    "derives_from",
     "device_place",
     "dtype_of",
     "error_is_survived",

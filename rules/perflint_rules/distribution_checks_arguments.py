@@ -1,0 +1,71 @@
+"""A distribution reads its parameters back to check them.
+
+## What it does
+Finds distributions (`Normal`, `Categorical` and the others of torch.distributions) that a function makes without
+`validate_args=False`, in programs that do not switch the checks off.
+
+## Why it is slow
+The constructor asks of each parameter whether all of it is valid, and `log_prob` asks the same of the sample: each answer is a
+number on the device, for which the CPU waits.
+
+## Example
+```python
+from torch.distributions import Normal
+
+
+class Policy(nn.Module):
+    def forward(self, x):
+        return Normal(self.mean(x), self.deviation(x))
+```
+
+## Use instead
+```python
+from torch.distributions import Normal
+
+
+class Policy(nn.Module):
+    def forward(self, x):
+        return Normal(self.mean(x), self.deviation(x), validate_args=False)
+```
+or `torch.distributions.Distribution.set_default_validate_args(False)` once.
+
+## When it stays silent
+At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
+`set_default_validate_args`.
+
+## Fix safety
+Unsafe: what is invalid (a `nan`, a negative deviation) raises no error any more.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule, words
+
+_KINDS = words(
+    "Bernoulli Beta Binomial Categorical Cauchy ContinuousBernoulli Dirichlet Exponential Gamma Geometric Gumbel Laplace "
+    "LogNormal Multinomial MultivariateNormal NegativeBinomial Normal OneHotCategorical Pareto Poisson StudentT Uniform"
+)
+_DISTRIBUTIONS = tuple(f"torch.distributions.{kind}" for kind in sorted(_KINDS))
+_SWITCHED = re.compile(rb"set_default_validate_args")
+_SILENT = Obligation(Kind.UNKNOWN_CODE, "invalid parameters raise no error any more")
+
+
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.INFO, calls=_DISTRIBUTIONS, fixes=True, steps=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each distribution that checks what it is given."""
+    if code.scope.is_module:
+        return
+    for call in code.calls_to(*_DISTRIBUTIONS):
+        if any(k.arg in (None, "validate_args") for k in call.keywords):
+            continue
+        if code.facts.project.program_may_hold(code.source.path, _SWITCHED):
+            return
+        fix = code.fix("leave the checks out", _unchecked(code, call), unless=[_SILENT])
+        message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
+        yield code.finding(call, message, fix, [_SILENT])
+
+
+def _unchecked(code: Code, call: ast.Call) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "validate_args", "False")

@@ -1,0 +1,64 @@
+"""A buffer holds twice the bytes that its samples need.
+
+## What it does
+Finds attributes that are made by `np.zeros`, `np.ones` or `np.empty` without a `dtype`, in classes that turn parts of them into
+float32 tensors (`torch.FloatTensor(self.states[i])`).
+
+## Why it is slow
+numpy's default is float64: the buffer takes twice the memory, each sample gathers twice the bytes, and each is converted once
+more.
+
+## Example
+```python
+class Replay:
+    def __init__(self, size, width):
+        self.states = np.zeros((size, width))
+
+    def sample(self, index):
+        return torch.FloatTensor(self.states[index])
+```
+
+## Use instead
+```python
+class Replay:
+    def __init__(self, size, width):
+        self.states = np.zeros((size, width), dtype=np.float32)
+
+    def sample(self, index):
+        return torch.from_numpy(self.states[index])
+```
+
+## When it stays silent
+When a `dtype` is given, and when the class makes no float32 tensors of the attribute.
+
+## Fix safety
+There is no fix: what else is computed with the buffer would be rounded to float32.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
+
+_MAKERS = ("numpy.zeros", "numpy.ones", "numpy.empty")
+_NARROWED = (rb"(?:FloatTensor|Tensor) \( self \. %b \[", rb"torch \. \w+ \( self \. %b \[[^\n]*(?:float32|\bfloat\b)")
+
+
+@rule(
+    category="transfer", costs=Cost.COPY, severity=Severity.INFO, calls=_MAKERS, in_file=[("torch",), ("numpy",), ("class ",)]
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each buffer of a class that is wider than what is made of it."""
+    owner = code.scope.owner
+    if owner is None or code.scope.name != "__init__":
+        return
+    for call in code.calls_to(*_MAKERS):
+        statement = code.flow.statement(call)
+        if len(call.args) != 1 or call.keywords or not isinstance(statement, ast.Assign) or statement.value is not call:
+            continue
+        match statement.targets:
+            case [ast.Attribute(value=ast.Name(id="self"), attr=name)]:
+                narrowed = [any_layout(pattern % re.escape(name.encode())) for pattern in _NARROWED]
+                if any(pattern.search(method.text) for method in owner.methods.values() for pattern in narrowed):
+                    yield code.finding(call, f"`self.{name}` is float64, its samples are float32; pass `dtype=np.float32`")

@@ -1,0 +1,51 @@
+"""A parameter is frozen under a name that torch does not know.
+
+## What it does
+Finds assignments to `require_grad` (for `requires_grad`).
+
+## Why it is an error
+Python takes the attribute, and nothing looks at it: gradients are computed for what should be frozen, in each step, and the
+optimizer changes it.
+
+## Example
+```python
+for parameter in model.parameters():
+    parameter.require_grad = False
+```
+
+## Use instead
+```python
+for parameter in model.parameters():
+    parameter.requires_grad = False
+```
+
+## When it stays silent
+For `self.require_grad`: a class may have an attribute of that name.
+
+## Fix safety
+Unsafe: the program then trains something else.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, any_layout, replace, rule
+
+_WRITTEN = any_layout(rb"\. require_grad =")
+_TRAINS = Obligation(Kind.NUMBERS, "what is trained is something else then")
+
+
+@rule(category="autograd", severity=Severity.ERROR, needs=[(_WRITTEN,)], fixes=True)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each assignment to the misspelt attribute."""
+    for store in code.flow.stores:
+        if not isinstance(store, ast.Attribute) or store.attr != "require_grad":
+            continue
+        if isinstance(store.value, ast.Name) and store.value.id == "self":
+            continue
+        fix = code.fix("write `requires_grad`", _spelt(code, store), unless=[_TRAINS])
+        yield code.finding(store, "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`", fix, [_TRAINS])
+
+
+def _spelt(code: Code, store: ast.Attribute) -> Iterator[Edit]:
+    yield replace(code.source, store, f"{code.text(store.value)}.requires_grad")
