@@ -68,7 +68,8 @@ from perflint.api import (
     replace,
     rule,
 )
-from perflint_rules.element_reads import indexed_reads, keeps_type, no_row, numbers, read_name
+from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+from perflint_rules.indexed_reads import indexed_reads
 
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]

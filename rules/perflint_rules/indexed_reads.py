@@ -1,0 +1,190 @@
+"""Reads of `t[i]` in a loop over `i`, which become one read before the loop: no rule by itself."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.api import (
+    BUILT_FROM_TEXT,
+    OWN_TENSORS,
+    Batch,
+    CannotRewrite,
+    Code,
+    Edit,
+    Finding,
+    Flow,
+    Import,
+    Kind,
+    Loop,
+    Obligation,
+    Output,
+    Tensor,
+    free_name,
+    insert_before,
+    is_guard,
+    loop_without_effect,
+    no_copy_in_flight,
+    once_then_leaves,
+    path_of,
+    replace,
+    single_definition,
+    suspends,
+    unshared,
+    untimed,
+    untouched,
+)
+from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+
+
+def indexed_reads(code: Code) -> Iterator[Finding]:
+    """The reads of `t[i]` in a loop over `i` that leaves `t` as it is."""
+    found: dict[tuple[Loop, str], list[ast.Call]] = {}
+    for call in code.flow.calls:
+        item = read_name(call)
+        if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name):
+            continue
+        loop = _loop_over(code, item.slice)
+        path = path_of(item.value)
+        if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
+            continue
+        if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
+            found.setdefault((loop, path), []).append(call)
+    for (loop, path), calls in found.items():
+        missing = list(_unproven(code, loop, calls))
+        fix = code.fix("read all elements at once", _read_before(code, loop, calls), unless=missing)
+        if code.options.runtime and any(missing) and not any(_open_at_run_time(code, loop, calls)):
+            fix = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls)) or fix
+        message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
+        yield code.finding(calls[0], message, fix, missing, waits=calls)
+
+
+def _loop_over(code: Code, index: ast.Name) -> Loop | None:
+    """The loop statement over a `range` whose variable `index` is."""
+    definitions = code.flow.reaching.get(index, frozenset())
+    if len(definitions) != 1:
+        return None
+    (definition,) = definitions
+    loop = definition.block.loop
+    if definition.kind != "for" or definition.index or loop is None or loop.statement is None:
+        return None
+    match loop.iterated:
+        case ast.Call(func=ast.Name() as func, args=args) if code.is_external(func, "builtins.range"):
+            few = all(isinstance(argument, ast.Constant) for argument in args)
+            return None if few and not code.is_hot(loop.statement) else loop
+    return None
+
+
+def _stays(code: Code, tensor: ast.expr, loop: Loop) -> bool:
+    """Whether a loop, as far as one can see, reads the same tensor in each iteration."""
+    path = path_of(tensor) or ""
+    root: ast.expr = tensor
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    bound = [d for d in code.flow.definitions if path == d.name or path.startswith((f"{d.name}.", f"{d.name}["))]
+    if any(block is loop.block for d in bound for block in d.block.ancestry()):
+        return False
+    if any(ast.unparse(store).startswith(path) for store in code.flow.stores if code.flow.within(store, loop.block)):
+        return False
+    reaching = code.flow.reaching.get(root, frozenset())
+    missing = [untouched(code.facts, code.scope, definition, root) for definition in reaching]
+    return not any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)
+
+
+def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
+    """Whether a read runs in most iterations: under no guard such as `i % 100 == 0`, and not before the loop is left."""
+    for block in code.flow.block[call].ancestry():
+        if block is loop.block:
+            return not once_then_leaves(code.flow, call, loop)
+        if is_guard(code.flow, block) or block.kind == "handler":
+            return False
+    return False
+
+
+def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligation | None]:
+    """The proofs that a safe fix needs and that do not hold."""
+    flow = code.flow
+    tensors = _tensors(calls)
+    value = code.value(tensors[0])
+    name = ast.unparse(tensors[0])
+    definition = single_definition(flow, *tensors)
+    if not isinstance(tensors[0], ast.Name):
+        yield Obligation(Kind.VALUE, f"`{name}` is an attribute or an item, which may be another object at each access")
+    elif definition is None:
+        yield Obligation(Kind.VALUE, f"several definitions of `{name}` reach the loop")
+    elif _writes_in(code, loop, tensors[0]) is not None:
+        yield untouched(code.facts, code.scope, definition, calls[-1])
+        yield unshared(code.facts, code.scope, tensors[0])
+    yield no_row(value)
+    if not all(keeps_type(code, call, value) for call in calls):
+        yield Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers")
+    if not _over_length(loop, name):
+        yield Obligation(Kind.ERRORS_ARE_BUGS, f"an index past the end of `{name}` raises with other words")
+    if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
+        yield Obligation(Kind.CONTROL_FLOW, "the loop may read nothing at all")
+    yield from _unproven_of_loop(code, loop)
+
+
+def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligation]:
+    """What `TensorItems` cannot look at when the program runs: all but the type, the shape and the indices."""
+    tensors = _tensors(calls)
+    if not all(isinstance(call.func, ast.Attribute) for call in calls):
+        yield Obligation(Kind.NUMBERS, "`float` and `int` read other objects than tensors, too")
+    if not all(isinstance(tensor, ast.Name) for tensor in tensors):
+        yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
+    yield from filter(None, (_writes_in(code, loop, tensors[0]), *_unproven_of_loop(code, loop)))
+
+
+def _writes_in(code: Code, loop: Loop, tensor: ast.expr) -> Obligation | None:
+    """What in a loop may write to a tensor, or give its name to something else."""
+    flow = code.flow
+    if isinstance(tensor, ast.Name) and tensor.id in flow.inner_names | flow.outer_names:
+        return Obligation(Kind.NAMES, f"`{tensor.id}` is no variable of this function alone")
+    if not isinstance(loop.statement, ast.For):
+        return Obligation(Kind.CONTROL_FLOW, "the loop is no `for` statement")
+    return loop_without_effect(code.facts, code.scope, loop.statement)
+
+
+def _unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
+    if suspends(code.flow):
+        yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
+    inside = [call for call in code.flow.calls if code.flow.within(call, loop.block)]
+    yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT)
+    yield untimed(inside)
+    yield no_copy_in_flight(code.facts, code.scope, inside)
+
+
+def _tensors(calls: list[ast.Call]) -> list[ast.expr]:
+    return [item.value for item in map(read_name, calls) if isinstance(item, ast.Subscript)]
+
+
+def _over_length(loop: Loop, name: str) -> bool:
+    """Whether a loop is `for i in range(n)` where `n` is the length of the tensor."""
+    match loop.iterated:
+        case ast.Call(args=[length], keywords=[]):
+            lengths = ("len({})", "{}.shape[0]", "{}.size(0)", "{}.size()[0]", "{}.numel()")
+            return ast.unparse(length) in [form.format(name) for form in lengths]
+    return False
+
+
+def _read_before(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit | Import]:
+    yield from _from_before(code, loop, calls, "values", numbers(code, _tensors(calls)[0]))
+
+
+def _looked_up(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit | Import]:
+    yield Import("perflint_runtime", "TensorItems")
+    yield from _from_before(code, loop, calls, "items", f"TensorItems({code.text(_tensors(calls)[0])})")
+
+
+def _from_before(code: Code, loop: Loop, calls: list[ast.Call], what: str, made: str) -> Iterator[Edit]:
+    """Elements of what is made before a loop, in the place of reads in it."""
+    words = re.findall(r"\w+", path_of(_tensors(calls)[0]) or "")
+    name = free_name(code.scope, "_".join([*words, what]))
+    if name is None or not name.isidentifier() or loop.statement is None:
+        raise CannotRewrite("there is no name for the numbers")
+    if any("#" in code.text(call) for call in calls):
+        raise CannotRewrite("a comment would be lost")
+    yield insert_before(code.source, loop.statement, f"{name} = {made}")
+    for call in calls:
+        item = read_name(call)
+        assert isinstance(item, ast.Subscript)
+        yield replace(code.source, call, f"{name}[{code.text(item.slice)}]")

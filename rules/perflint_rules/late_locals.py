@@ -1,0 +1,188 @@
+"""Local variables that take reads: what they take, how they begin, where they are looked at: no rule by itself."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from perflint.api import (
+    Block,
+    CannotRewrite,
+    Code,
+    Definition,
+    External,
+    Loop,
+    inspects_itself,
+    is_guard,
+    path_of,
+    suspends,
+)
+from perflint_rules.kept_locals import means_item
+from perflint_rules.late_takes import Take, Way, take_of
+
+
+class LateLocals:
+    """The locals of a scope that take its reads."""
+
+    def __init__(self, code: Code) -> None:
+        self.code, self.flow = code, code.flow
+        self._reads = {read.node: read for read in code.reads()}
+
+    def _require_own(self, name: str) -> None:
+        """That nobody but this code sees a local."""
+        flow, scope = self.flow, self.code.scope
+        if name in flow.inner_names | flow.outer_names or inspects_itself(flow) or suspends(flow):
+            raise CannotRewrite(f"`{name}` may be seen by other code")
+        mentions = [*flow.mentions[name], *(d.node for d in flow.definitions_of(name))]
+        if scope.is_module and (self.code.source.cells is not None or not all(map(self._runs_alone, mentions))):
+            raise CannotRewrite(f"`{name}` is a global variable")
+
+    def _runs_alone(self, node: ast.AST) -> bool:
+        """Whether code of a module runs only where the module is the program: nobody can import what it binds."""
+        return any(isinstance(a, ast.If) and _asks_for_main(a.test) for a in self.flow.ancestors(node))
+
+    def _takes_of(self, take: Take) -> list[Take]:
+        """Everything by which a local takes reads, in the way of `take`."""
+        found = {}
+        for node in [*self._reads, *(use for d in self.flow.definitions if self._is_late(d) for use in self.flow.uses[d])]:
+            other = take_of(self.code, node)
+            if other is None or other.name != take.name:
+                continue
+            if other.way != take.way:
+                raise CannotRewrite(f"`{take.name}` takes a read in another way, too")
+            found[other.statement] = other
+        return sorted(self._connected(take, found), key=lambda t: self.flow.order[t.target])
+
+    def _connected(self, take: Take, found: dict[ast.stmt, Take]) -> list[Take]:
+        """Those takes that some place may look at together with `take`, or with others of these."""
+        flow, group, rest = self.flow, [found[take.statement]], [t for t in found.values() if t.statement is not take.statement]
+        while True:
+            reaching = {d for t in group for d in flow.reaching.get(t.target, frozenset()) if take.way != "item"}
+            tracked = reaching | {d for t in group for d in self._own(t)}
+            reached = {
+                d for tracked_one in tracked for use in flow.uses[tracked_one] for d in flow.reaching.get(use, frozenset())
+            }
+            more = [
+                t
+                for t in rest
+                if self._own(t) & reached or (take.way != "item" and flow.reaching.get(t.target, frozenset()) & tracked)
+            ]
+            if not more:
+                return group
+            group += more
+            rest = [t for t in rest if t not in more]
+
+    def _own(self, take: Take) -> set[Definition]:
+        return {d for d in self.flow.definitions_of(take.name) if d.node is take.target}
+
+    def _is_late(self, definition: Definition) -> bool:
+        """Whether a definition binds a name to nothing but a read."""
+        read = self._reads.get(definition.value) if definition.value is not None else None
+        return read is not None and definition.kind == "assign" and not definition.index and means_item(self.code, read)
+
+    def _are_late(self, use: ast.Name) -> bool:
+        definitions = self.flow.reaching.get(use, frozenset())
+        return bool(definitions) and all(map(self._is_late, definitions))
+
+    def _starts_and_uses(self, way: Way, takes: list[Take]) -> tuple[list[Definition], list[ast.expr]]:
+        """What makes the local, and where it is looked at. All that reaches a place is the object, or nothing is."""
+        flow, name = self.flow, takes[0].name
+        targets = {take.target for take in takes}
+        own = {d for take in takes for d in self._own(take)}
+        if way == "item":
+            starts: set[Definition] = set()
+        else:
+            starts = {d for take in takes for d in flow.reaching.get(take.target, frozenset())} - own
+            if not starts:
+                raise CannotRewrite(f"`{name}` has no start")
+        for start in starts:
+            if start.kind != "assign" or start.index or not flow.binds_alone(start.node) or not self._is_start(way, start):
+                raise CannotRewrite(f"`{name}` has no literal start")
+        tracked = starts | own
+        uses = list(dict.fromkeys(use for d in tracked for use in flow.uses[d] if use not in targets))
+        for use in (*uses, *targets):
+            if not flow.reaching.get(use, frozenset()) <= tracked:
+                raise CannotRewrite(f"`{name}` may be something else there")
+        if way != "item":
+            loops = {loop for take in takes for loop in flow.block[take.statement].loops()}
+            inner = {loop for loop in loops if not all(flow.within(start.node, loop.block) for start in starts)}
+            for other in {*flow.definitions_of(name)} - tracked:
+                if any(flow.within(other.node, loop.block) for loop in inner):
+                    raise CannotRewrite(f"the loop may leave something else in `{name}`")
+        return sorted(starts, key=lambda d: d.order), uses
+
+    def _is_start(self, way: Way, start: Definition) -> bool:
+        match start.value:
+            case ast.Constant(value=number):
+                return way == "sum" and type(number) in (int, float)
+            case ast.List(elts=[]):
+                return way == "list"
+            case ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
+                return way == "list" and self.code.means_builtin("list")
+        return False
+
+    def _loop_of(self, take: Take) -> Loop | None:
+        return self.code.step_loop(take.statement) or self.flow.loop(take.statement)
+
+    def _blocks_in(self, loop: Loop, node: ast.AST) -> Iterator[Block]:
+        for block in self.flow.block[node].ancestry():
+            if block is loop.block:
+                return
+            yield block
+
+    def _require_seldom(self, use: ast.expr, takes: Iterable[Take]) -> None:
+        """That not every step looks at the local."""
+        parent = self.flow.parent.get(use)
+        if isinstance(parent, ast.Attribute) and parent.attr == "append":
+            return
+        for take in takes:
+            loop = self._loop_of(take)
+            if loop is not None and self.flow.within(use, loop.block):
+                if not any(is_guard(self.flow, block) for block in self._blocks_in(loop, use)):
+                    raise CannotRewrite("each step looks at it")
+
+    def _require_complete(self, use: ast.expr, starts: list[Definition], takes: list[Take]) -> None:
+        """That whoever gets the list itself gets it when nothing is added any more."""
+        flow = self.flow
+        parent = flow.parent.get(use)
+        if isinstance(parent, ast.Attribute) and parent.attr == "append":
+            return
+        if self._only_computes(use):
+            return
+        around = {flow.loop(start.node) for start in starts}
+        if len(around) > 1 or not all(flow.dominates(start.node, take.statement) for start in starts[:1] for take in takes):
+            raise CannotRewrite("the list may be kept while it still grows")
+        (home,) = around
+        for take in takes:
+            inner = [loop for loop in flow.block[take.statement].loops() if home is None or loop is not home]
+            outermost = inner[inner.index(home) - 1] if home in inner else inner[-1] if inner else None
+            last = flow.extent(outermost)[1] if outermost is not None else flow.order[take.target]
+            if flow.order[use] <= last:
+                raise CannotRewrite("the list may be kept while it still grows")
+
+    def _only_computes(self, use: ast.expr) -> bool:
+        """Whether a list, or a part of it, goes into a function that keeps nothing of it."""
+        node: ast.AST = use
+        while isinstance(parent := self.flow.parent.get(node), ast.Subscript) and parent.value is node:
+            node = parent
+        call = self.flow.parent.get(node)
+        if not isinstance(call, ast.Call) or node not in call.args:
+            return False
+        name = path_of(call.func) or ""
+        if name in _LOOKING:
+            return self.code.means_builtin(name)
+        value = self.code.value(call.func)
+        return value.must(lambda a: isinstance(a, External) and a.qualname in _COMPUTING)
+
+
+_LOOKING = frozenset(("len", "sum", "min", "max", "any", "all"))
+_COMPUTING = frozenset(
+    f"{module}.{name}"
+    for module in ("numpy", "statistics", "math")
+    for name in ("mean", "average", "sum", "std", "var", "median", "min", "max", "fsum", "nanmean", "concatenate")
+)
+
+
+def _asks_for_main(test: ast.expr) -> bool:
+    match test:
+        case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")]):
+            return True
+    return False

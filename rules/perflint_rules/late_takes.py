@@ -1,0 +1,98 @@
+"""Statements by which a local variable takes a read: into a total, a list or a name: no rule by itself."""
+
+import ast
+from dataclasses import dataclass
+from typing import Literal
+
+from perflint.api import (
+    CannotRewrite,
+    Code,
+    Tensor,
+)
+from perflint_rules.kept_totals import is_product
+
+Way = Literal["sum", "list", "item"]
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """A statement by which a local takes a read.
+
+    taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
+    and divided by on its way into a total.
+    """
+
+    way: Way
+    statement: ast.stmt
+    target: ast.Name
+    taken: ast.expr
+    weight: ast.expr | None = None
+    divisor: ast.expr | None = None
+
+    @property
+    def name(self) -> str:
+        return self.target.id
+
+
+def take_of(code: Code, taken: ast.expr) -> Take | None:
+    """What takes an expression: a total, a list or a name."""
+    statement = code.flow.statement(taken)
+    match statement:
+        case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
+            return Take("list", statement, target, taken)
+        case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=value):
+            factors = _factors(code, value, taken)
+            return None if factors is None else Take("sum", statement, target, taken, *factors)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[given], keywords=[])):
+            return Take("list", statement, target, taken) if given is taken else None
+        case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
+            return Take("item", statement, target, taken)
+    return None
+
+
+def _factors(code: Code, value: ast.expr, taken: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:
+    """What a number is multiplied and divided by before it is added; None if something else is done to it."""
+    match value:
+        case _ if value is taken:
+            return None, None
+        case ast.BinOp(left=left, op=ast.Div(), right=divisor):
+            inner = _factors(code, left, taken)
+            return (inner[0], divisor) if inner is not None and inner[1] is None else None
+        case ast.BinOp(left=left, op=ast.Mult(), right=weight) if left is taken:
+            return weight, None
+        case ast.BinOp(left=weight, op=ast.Mult()) if is_product(code, value, taken):
+            return weight, None
+    return None
+
+
+def copied(code: Code, read: ast.expr) -> tuple[str, str]:
+    """The method of a list that takes what `x.cpu()` or `x.cpu().numpy()` gives, and the text of `x`.
+
+    Raises:
+        CannotRewrite: the copy is made in another way.
+
+    """
+    node, behind = read, []
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=inner, attr="cpu"), args=[], keywords=[]):
+                break
+            case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[ast.Constant(value="cpu")], keywords=[]):
+                break
+            case ast.Call(func=ast.Attribute(value=inner, attr="numpy" | "detach" as name), args=[], keywords=[]):
+                behind.append(f"{name}()")
+            case ast.Attribute(value=inner, attr="data"):
+                behind.append("data")
+            case _:
+                raise CannotRewrite("the copy is made in another way")
+        node = inner
+    method = "add_copy"
+    if behind[:1] == ["numpy()"]:
+        method = "add_array"
+        del behind[0]
+    if "numpy()" in behind or (behind and not code.value(inner).must(lambda a: isinstance(a, Tensor))):
+        raise CannotRewrite("the copy is made in another way")
+    text = code.text(inner)
+    if behind and not isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+        text = f"({text})"
+    return method, ".".join((text, *reversed(behind)))
