@@ -14,7 +14,7 @@ import click
 
 from perflint.interface import CLEAN, ERROR, INTERRUPTED
 from perflint.interrupts import noted
-from perflint.options import RULES, assume, colour, limits, rule_names, shared
+from perflint.options import RULES, Sectioned, assume, colour, limits, rule_names, shared
 
 
 def main() -> NoReturn:
@@ -108,7 +108,7 @@ class _OfScript(click.Command):
             raise click.UsageError(hint, ctx) from None
 
 
-@cli.command()
+@cli.command(cls=Sectioned)
 @shared
 @click.option("--watch", "-w", is_flag=True, help="Check again whenever a file changes.")
 @click.option("--fix", "fixes", is_flag=True, help="Fix what can be fixed, like `perflint fix`.")
@@ -145,7 +145,7 @@ def check(fixes: bool, fail_on: str, add_ignores: bool, watch: bool, **options: 
     return invocation.watch() if watch else invocation.run()
 
 
-@cli.command()
+@cli.command(cls=Sectioned)
 @shared
 @click.option("--interactive", "-i", is_flag=True, help="Show each fix, and ask before it is applied.")
 def fix(**options: Any) -> int:
@@ -164,12 +164,18 @@ def fix(**options: Any) -> int:
 @click.argument("paths", nargs=-1)
 @click.option("--cache-dir", type=click.Path(file_okay=False), envvar="PERFLINT_CACHE_DIR", help="The cache to remove.")
 def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
-    """Remove what earlier runs remember of the projects of PATHS; by default of the working directory's."""
+    """Remove the cache of earlier runs.
+
+    It is that of the projects of PATHS; by default of the working directory's.
+    """
     from perflint.project.config import ConfigError
     from perflint.run.run import Run
     from perflint.run.store import remove
 
     overrides = {"cache_dir": os.path.abspath(cache_dir)} if cache_dir else {}
+    for path in paths:
+        if not os.path.lexists(path):
+            raise click.ClickException(f"{path}: no such file or directory")
     try:
         for folder in dict.fromkeys(Run((), None, overrides).cache_folder(os.path.abspath(p)) for p in paths or (".",)):
             if remove(folder):
@@ -186,9 +192,9 @@ def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
 @click.option("--isolated", is_flag=True, help="Read no configuration file.")
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> int:
-    """Show what declaring assumptions about the project of PATHS would buy.
+    """Show what declaring assumptions would buy.
 
-    For each assumption: whether it is declared, how many fixes rest on it, and where the source speaks against it.
+    For each assumption about the project of PATHS: whether it is declared, how many fixes rest on it, and where the source speaks against it.
     """
     from perflint.invocation import Invocation
     from perflint.report.assumptions import as_json, standings, table
@@ -277,9 +283,9 @@ def rules(output_format: str, options: bool) -> int:
 @limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def verify(**options: Any) -> int:
-    """Run SCRIPT, which may be a notebook, as it is and fixed, in turn, and compare results and speed.
+    """Run a script as it is and fixed; compare results and speed.
 
-    Both run in copies of the project; your files stay as they are. ARGUMENTS behind `--` go to the script. Exit codes: 0 the
+    SCRIPT may be a notebook. Both run, in turn, in copies of the project; your files stay as they are. ARGUMENTS behind `--` go to the script. Exit codes: 0 the
     results are the same, 1 they differ, or an assumption is declared that the program violates, 2 a failure or wrong usage.
     """
     from perflint.verify.command import run_command
@@ -305,9 +311,9 @@ def verify(**options: Any) -> int:
 @limits
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def profile(**options: Any) -> int:
-    """Run SCRIPT, which may be a notebook, and rank its lines, and the findings at them, by what they cost.
+    """Run a script; rank its lines and findings by cost.
 
-    It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
+    SCRIPT may be a notebook. It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
     ARGUMENTS behind `--` go to the script. Exit codes: 0; 1 if an assumption is declared that the program violates; 2 if the
     script fails.
     """
@@ -333,7 +339,7 @@ def init(**options: bool) -> int:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print what completes perflint's commands, options and rule names in a SHELL.
+    """Print what makes a shell complete commands and rules.
 
     Bash: put `eval "$(perflint completion bash)"` into ~/.bashrc; zsh: the same into ~/.zshrc, behind `compinit`; fish:
     `perflint completion fish > ~/.config/fish/completions/perflint.fish`.
@@ -346,9 +352,9 @@ def completion(shell: str) -> int:
 
 @cli.command()
 def server() -> int:
-    """Serve an editor: findings, fixes and rule pages through the Language Server Protocol.
+    """Serve an editor (Language Server Protocol).
 
-    Editors start it and talk to it over standard input and output; docs/editors.md says how to set them up.
+    It shows findings, fixes and rule pages. Editors start it and talk to it over standard input and output; docs/editors.md says how to set them up.
     """
     from perflint.extras import needed
 
@@ -363,9 +369,9 @@ def server() -> int:
 @click.option("--python", help="The interpreter that the tool `verify` runs scripts with.  [default: this one]")
 @click.option("--run/--no-run", "may_run", default=True, help="Whether there is the tool `verify`, which runs code.")
 def mcp(root: str, python: str | None, may_run: bool) -> int:
-    """Serve a coding agent: check, fix, explain, rules and verify through the Model Context Protocol.
+    """Serve a coding agent (Model Context Protocol).
 
-    Agents start it and talk to it over standard input and output; docs/agents.md says how. Nothing outside of the workspace is
+    Its tools are check, fix, explain, rules and verify. Agents start it and talk to it over standard input and output; docs/agents.md says how. Nothing outside of the workspace is
     read or written, and no code is run but by `verify`.
     """
     from perflint.extras import needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -48,6 +48,37 @@ assume = click.option(
     metavar="A,B",
     multiple=True,
 )
+
+
+_SECTIONS = {
+    "Rules": ("select", "extend_select", "ignore"),
+    "Fixes": ("fixes", "diff", "interactive", "unsafe_fixes", "assume", "runtime"),
+    "Findings that are reported": (
+        *("baseline", "no_baseline", "update_baseline", "diff_base", "min_cost", "add_ignores", "profile", "profile_threshold"),
+    ),
+    "Report and exit code": ("output_format", "output_file", "statistics", "quiet", "color", "fail_on", "exit_zero"),
+    "Files": ("exclude", "force_exclude", "respect_gitignore", "stdin_filename", "show_files"),
+    "The run": ("config", "isolated", "watch", "jobs", "executor", "no_cache", "cache_dir"),
+}
+"""The options of `check` and `fix` by what they are about, in the order of the help."""
+
+
+class Sectioned(click.Command):
+    """A command with many options, which its help shows by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section of options for each of `_SECTIONS`."""
+        options = {parameter.name: parameter for parameter in self.get_params(ctx)}
+        for title, names in _SECTIONS.items():
+            of_section = [options.pop(name) for name in names if name in options]
+            _write(ctx, formatter, title, of_section)
+        _write(ctx, formatter, "Other", options.values())
+
+
+def _write(ctx: click.Context, formatter: click.HelpFormatter, title: str, options: Iterable[click.Parameter]) -> None:
+    records = [option.get_help_record(ctx) for option in options]
+    with formatter.section(title):
+        formatter.write_dl([record for record in records if record is not None])
 
 
 def limits(command: Command) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import sys
 from pathlib import Path
@@ -172,6 +173,38 @@ def test_a_file_that_may_not_be_read_is_reported(here: Project) -> None:
     first, *others = lines(in_process("check", "-q", "--output-format", "concise"))
     assert "a.py:1:1: unreadable-file the file cannot be read" in first
     assert len(others) == 1
+
+
+def test_a_folder_that_may_not_be_listed_is_said(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.write({"a.py": "x = 1\n", "closed/b.py": BAD})
+    (here.root / "good.py").unlink()
+    scandir = os.scandir
+
+    def refused(path: str) -> Any:
+        if os.path.basename(path) == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    done = in_process("check", "--no-cache")
+    why = "the folder cannot be listed"
+    assert done.exit_code == 0
+    assert done.stderr == f"warning: closed: {why}, so nothing in it was checked: Permission denied\n"
+    done = in_process("check", "closed")
+    assert (done.exit_code, done.stderr) == (2, f"Error: closed: {why}: Permission denied\n")
+
+
+def test_a_file_behind_a_closed_folder_is_not_called_missing(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = os.lstat
+
+    def refused(path: str, **others: Any) -> os.stat_result:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return lstat(path, **others)
+
+    monkeypatch.setattr(os, "lstat", refused)
+    done = in_process("check", "closed/b.py")
+    assert (done.exit_code, done.stderr) == (2, "Error: closed/b.py: it cannot be looked at: Permission denied\n")
 
 
 def test_a_file_that_vanishes_is_reported(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -452,6 +452,12 @@ def test_explain_knows_what_perflint_itself_reports(name: str) -> None:
     assert result.stdout.startswith(f"# {name}\n")
 
 
+@pytest.mark.parametrize("command", ["check", "fix"])
+def test_each_option_stands_in_a_section_of_the_help(command: str) -> None:
+    text = in_process(command, "--help").stdout
+    assert re.findall(r"(?m)^  -.*", text.partition("\nOther:\n")[2]) == ["  -h, --help  Show this message and exit."]
+
+
 def test_version_and_help_are_no_errors(tmp_path: Path) -> None:
     for arguments in (["--version"], ["--help"], ["check", "-h"]):
         assert in_process(*arguments).exit_code == 0

@@ -83,7 +83,7 @@ def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str,
     walked: gives what `walk` finds below a directory.
 
     Raises:
-        PathError: a path does not exist.
+        PathError: a path does not exist, or is a directory that cannot be listed.
 
     """
     found = Found()
@@ -91,6 +91,7 @@ def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str,
     for path in paths:
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
+            _require_listable(path)
             for file, link in walked(absolute):
                 if link is not None:
                     found.links[file] = link
@@ -103,8 +104,25 @@ def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str,
                 seen.add(absolute)
                 found.files.append(absolute)
         else:
-            raise PathError(f"{path}: no such file or directory")
+            raise PathError(f"{path}: {_why_missing(absolute)}")
     return found
+
+
+def _require_listable(path: str) -> None:
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        raise PathError(f"{path}: the folder cannot be listed: {error.strerror}") from None
+
+
+def _why_missing(path: str) -> str:
+    try:
+        os.lstat(path)
+    except PermissionError as error:
+        return f"it cannot be looked at: {error.strerror}"
+    except OSError:
+        pass
+    return "no such file or directory"
 
 
 def drop_excluded(found: Found, config_of: Callable[[str], Config]) -> None:
@@ -137,7 +155,8 @@ def walk(root: str, config_of: Callable[[str], Config], folders: Folders) -> Ite
         try:
             with os.scandir(directory) as listing:
                 entries = sorted(listing, key=attrgetter("name"))
-        except OSError:
+        except OSError as error:
+            folders.closed[directory] = error.strerror or str(error)
             continue
         folders.listed(directory, [entry.name for entry in entries])
         level = patterns.level(directory, specs)

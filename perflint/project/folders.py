@@ -13,6 +13,8 @@ class Folders:
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
+        self.closed: dict[str, str] = {}
+        """Folders that could not be listed, with the reasons."""
 
     def listed(self, directory: str, names: Iterable[str]) -> None:
         """Take note of all names in a folder."""

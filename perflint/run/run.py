@@ -60,6 +60,7 @@ class Run:
         self.configurations = Configurations(fixed_config, overrides or {}, self._folders)
         self._roots = Roots(self._folders)
         self._walked: dict[str, list[tuple[str, str | None]]] = {}
+        self._closed: dict[str, str] = {}
         self._is_cached = cached
         self._stores: dict[str, Store] = {}
         self._catalog: Catalog | None = None
@@ -85,11 +86,13 @@ class Run:
         """The files of a run.
 
         Raises:
-            PathError: a path does not exist.
+            PathError: a path does not exist, or is a folder that cannot be listed.
             ConfigError: a configuration is unusable.
 
         """
-        return find_files(paths, self._walk)
+        found = find_files(paths, self._walk)
+        self._closed = dict(self._folders.closed)
+        return found
 
     def _walk(self, root: str) -> Sequence[tuple[str, str | None]]:
         self._walked[root] = list(walk(root, self.configurations.of, self._folders))
@@ -374,8 +377,12 @@ class Run:
 
     @property
     def problems(self) -> list[str]:
-        """What a user should know about caches that cannot be used."""
-        return [store.problem for store in self._stores.values() if store.problem is not None]
+        """What a user should know about folders that cannot be listed and caches that cannot be used."""
+        closed = [
+            f"{shown(folder)}: the folder cannot be listed, so nothing in it was checked: {why}"
+            for folder, why in self._closed.items()
+        ]
+        return [*closed, *(store.problem for store in self._stores.values() if store.problem is not None)]
 
     def remembered(self, item: Item, found: Found) -> Checked | None:
         """The outcome of a file from an earlier run, if it still holds."""

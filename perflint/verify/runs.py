@@ -130,6 +130,10 @@ def run(sandbox: Sandbox, version: str, program: Program, mode: Mode, options: S
     output = done.stdout.decode(errors="replace").replace(str(place), "<project>")
     if done.returncode != 0 or not record.exists():
         said = done.stderr.decode(errors="replace").replace(str(place), "<project>").strip().splitlines()[-25:]
+        if "No module named 'torch'" in "\n".join(said):
+            raise ScriptFailed(
+                f"{program.python} has no torch: name the Python that the script is usually run with by --python"
+            )
         said = [_in_cells(line, notebook) for line in said] if notebook is not None else said
         how = f"ended with exit code {done.returncode}" if record.exists() else f"was killed ({done.returncode})"
         raise ScriptFailed("\n".join([f"the {version} {how}; the end of what it said:", *said, *_hint("\n".join(said))]))
@@ -192,9 +196,7 @@ def trained_apart(program: Program, original: Path, changed: Path) -> dict[str, 
 
 def _hint(said: str) -> Iterator[str]:
     """What a user can do about a script that failed, as far as what it said tells."""
-    if "No module named 'torch'" in said:
-        yield "this Python has no torch: name the interpreter that the script is usually run with by --python"
-    elif _USAGE.search(said):
+    if _USAGE.search(said):
         yield "arguments for the script go behind `--`, as in `perflint verify train.py -- --epochs 1`"
 
 
