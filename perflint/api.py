@@ -2,6 +2,7 @@
 
 from perflint.facts import operations
 from perflint.facts.arguments import argument, dtype_of, transfer_target
+from perflint.facts.batch_moves import BatchMoves, leading_moves
 from perflint.facts.callers import CallSite
 from perflint.facts.classes import derives_from, find_method
 from perflint.facts.compiled import Root
@@ -179,6 +180,7 @@ __all__ = [
     "Alternative",
     "Applicability",
     "Batch",
+    "BatchMoves",
     "Block",
     "Body",
     "CallSite",
@@ -302,6 +304,7 @@ __all__ = [
     "items_of",
     "kept_by",
     "keyword",
+    "leading_moves",
     "leaves_gradients_alone",
     "loop_without_effect",
     "may_record",

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.facts.definitions import Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
+from perflint.facts.loop_heads import Head, UnknownLoop, is_fixed_in
 from perflint.facts.loops import is_neural_module, is_optimizer
-from perflint.facts.statement_names import bound_names, paths_in
 from perflint.source.syntax import Scope
-
-
-class UnknownLoop(Exception):
-    """A loop is not of the textbook's shape, or a statement in it of no known kind."""
 
 
 @dataclass(frozen=True)
@@ -31,38 +28,6 @@ class Act:
     statement: ast.stmt
     scaler: str | None = None
     limit: ast.expr | None = None
-
-
-class Head:
-    """A loop's head. loader: what gives the batches. target: what a batch is bound to. index: the names of its number."""
-
-    def __init__(self, statement: ast.For) -> None:
-        self.loader, self.target = statement.iter, statement.target
-        self.index: list[str] = []
-        self.counted: tuple[ast.expr, ast.expr] | None = None
-        """The `enumerate` that numbers the batches, and its target."""
-        inner = self.loader
-        while isinstance(inner, ast.Call) and inner.args:
-            name = (path_of(inner.func) or "").rpartition(".")[2]
-            if name == "enumerate" and isinstance(self.target, ast.Tuple) and len(self.target.elts) == 2:
-                self.counted = (inner, self.target)
-                self.index = list(bound_names(self.target.elts[0]))
-                self.loader, self.target = inner.args[0], self.target.elts[1]
-                break
-            if name not in ("tqdm", "track"):
-                break
-            inner = inner.args[0]
-        if isinstance(self.loader, ast.Call):
-            if (path_of(self.loader.func) or "").rpartition(".")[2] in ("zip", "range", "trange", "enumerate"):
-                raise UnknownLoop
-
-    def counts(self, node: ast.expr) -> bool:
-        """Whether an expression is the number of batches so far, from 1."""
-        match node:
-            case ast.BinOp(left=ast.Name(id=name), op=ast.Add(), right=ast.Constant(value=1)) if [name] == self.index:
-                call = self.counted[0] if self.counted is not None else None
-                return isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords
-        return False
 
 
 class Acts:
@@ -151,7 +116,7 @@ class Acts:
             raise UnknownLoop
         if self.mixed is not None and (ast.dump(self.mixed[0]), self.mixed[1]) != (ast.dump(statement.test), scaled):
             raise UnknownLoop
-        if _unscaled(then) != _unscaled(otherwise) or not self.is_fixed(statement.test):
+        if _unscaled(then) != _unscaled(otherwise) or not self._is_fixed(statement.test):
             raise UnknownLoop
         self.mixed = (statement.test, scaled)
         self._plain += [act.statement for act in (otherwise if scaled else then)]
@@ -167,7 +132,7 @@ class Acts:
         match test:
             case ast.Compare(
                 left=ast.BinOp(left=number, op=ast.Mod(), right=every), ops=[ast.Eq()], comparators=[ast.Constant(value=0)]
-            ) if self._head.counts(number) and self.is_fixed(every):
+            ) if self._head.counts(number) and self._is_fixed(every):
                 pass
             case _:
                 raise UnknownLoop
@@ -185,16 +150,8 @@ class Acts:
                 raise UnknownLoop
         self.every = every
 
-    def is_fixed(self, node: ast.expr) -> bool:
-        """Whether an expression does nothing but read names, and the loop binds none of them."""
-        runs = any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Await)) for n in ast.walk(node))
-        return not runs and not self.are_bound_in(self._loop, paths_in(node))
-
-    def are_bound_in(self, loop: Loop, paths: Iterable[str]) -> bool:
-        """Whether a loop binds one of some names or paths, or what they begin with."""
-        names = {begin for path in paths for begin in (path, path.partition(".")[0])}
-        found = (d for name in names for d in self._flow.definitions_of(name))
-        return any(d.value is loop.iterated or any(b is loop.block for b in d.block.ancestry()) for d in found)
+    def _is_fixed(self, node: ast.expr) -> bool:
+        return is_fixed_in(self._flow, self._loop, node)
 
     def _sequence(self, acts: Sequence[Act]) -> dict[str, Act]:
         """The acts by kind.
@@ -215,7 +172,7 @@ class Acts:
         if clips and not order.index("backward") < order.index("clip") < order.index("step"):
             raise UnknownLoop
         limit = sequence["clip"].limit if clips else None
-        if limit is not None and not self.is_fixed(limit):
+        if limit is not None and not self._is_fixed(limit):
             raise UnknownLoop
         scaled = {act.kind for act in acts if act.scaler}
         if scaled:
@@ -244,7 +201,8 @@ class Acts:
     def _networks(self) -> Iterator[str]:
         inference = self._facts.inference
         for call in self._flow.calls:
-            if self._flow.within(call, self._loop.block) and path_of(call.func):
+            name = (path_of(call.func) or "").rpartition(".")[2]
+            if name and self._flow.within(call, self._loop.block) and not re.search(r"crit|loss", name, re.I):
                 if inference.value(self._scope, call.func).may(lambda a: is_neural_module(inference, a)):
                     yield path_of(call.func) or ""
 

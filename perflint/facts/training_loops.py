@@ -7,12 +7,14 @@ and updates every few batches only. Each of these acts is known, or the loop is 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from perflint.facts.batch_moves import batch_moves
 from perflint.facts.definitions import Loop, path_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, flow_of
+from perflint.facts.flow import flow_of
+from perflint.facts.inference import Inference
+from perflint.facts.loop_heads import Head, UnknownLoop, is_bound_in
 from perflint.facts.proofs import inspects_itself
 from perflint.facts.statement_names import (
     assigned,
@@ -24,7 +26,7 @@ from perflint.facts.statement_names import (
     shown_target,
     surely_assigned,
 )
-from perflint.facts.training_acts import Acts, Head, UnknownLoop
+from perflint.facts.training_acts import Acts
 from perflint.source.syntax import Scope
 
 
@@ -73,7 +75,7 @@ def training_loop(facts: Facts, scope: Scope, loop: Loop) -> TrainingLoop | None
     try:
         head = Head(statement)
         acts = Acts(facts, scope, loop, statement.body, head)
-        return _Division(flow, loop, statement.body, head, acts).result
+        return _Division(facts, scope, loop, statement.body, head, acts).result
     except UnknownLoop:
         return None
 
@@ -81,14 +83,14 @@ def training_loop(facts: Facts, scope: Scope, loop: Loop) -> TrainingLoop | None
 class _Division:
     """A loop's statements, divided into those that compute the loss and those that are left."""
 
-    def __init__(self, flow: Flow, loop: Loop, body: list[ast.stmt], head: Head, acts: Acts) -> None:
-        self.flow, self.body, self.head, self.acts = flow, body, head, acts
+    def __init__(self, facts: Facts, scope: Scope, loop: Loop, body: list[ast.stmt], head: Head, acts: Acts) -> None:
+        self.flow, self.body, self.head, self.acts = flow_of(scope), body, head, acts
         acting = {n for statement in acts.statements for n in ast.walk(statement)}
         forward = self._forward()
         rest = [s for s in body if s not in forward and s not in acts.statements]
         self.result = TrainingLoop(loop, acts, head.loader, head.target, forward, rest)
         self._see_to_early_rest()
-        self._leave_moves()
+        self._leave_moves(facts.inference, scope)
         self._see_to_number()
         self._see_to_names(acting)
         self.result.epochs = self._epochs()
@@ -133,40 +135,13 @@ class _Division:
             if leaves or timed or mentioned & {self.acts.network, self.acts.optimizer} or assigned(statement) & computed:
                 raise UnknownLoop
 
-    def _leave_moves(self) -> None:
+    def _leave_moves(self, inference: Inference, scope: Scope) -> None:
         """Let the trainer move the batches, if nothing looks at a part of them before it is moved."""
         result, target = self.result, self.head.target
-        names, devices, moved = set(bound_names(target)), dict[str, ast.expr](), set[str]()
-        for statement in result.forward:
-            pairs = _moved_in_place(statement)
-            if pairs is None or not pairs.keys() <= names - moved:
-                break
-            moved |= pairs.keys()
-            devices.update((ast.dump(device), device) for device in pairs.values())
-            result.moves.append(statement)
-        if not moved and isinstance(target, ast.Name):
-            devices = self._devices_of_items(target.id)
-        else:
-            loads = {name for s in self.body if s not in result.moves for name in names_read(s)}
-            devices = {} if (names - moved) & loads else devices
-        if len(devices) == 1 and all(map(self.acts.is_fixed, devices.values())):
-            (result.moved,) = devices.values()
+        found = batch_moves(inference, scope, result.loop, result.forward, target)
+        if found is not None:
+            result.moved, result.moves = found.device, [*found.statements]
             result.forward = [s for s in result.forward if s not in result.moves]
-        else:
-            result.moves = []
-
-    def _devices_of_items(self, batch: str) -> dict[str, ast.expr]:
-        """Where the items of a batch are moved to, if each is where it is taken out: `batch["labels"].to(device)`."""
-        devices: dict[str, ast.expr] = {}
-        for node in (n for s in self.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == batch):
-            item = self.flow.parent.get(node)
-            taken = self.flow.parent.get(item) if isinstance(item, ast.Subscript) else None
-            match self.flow.parent.get(taken) if isinstance(taken, ast.Attribute) and taken.attr == "to" else None:
-                case ast.Call(args=[device], keywords=keywords) if all(k.arg == "non_blocking" for k in keywords):
-                    devices[ast.dump(device)] = device
-                case _:
-                    return {}
-        return devices
 
     def _see_to_number(self) -> None:
         """Where the batch's number is needed to compute the loss, it is a part of the batch."""
@@ -203,7 +178,7 @@ class _Division:
             return None
         parts = [acts.limit, result.moved, acts.mixed[0] if acts.mixed else None]
         needs = {acts.network, acts.optimizer, acts.scaler or ""}.union(*map(paths_in, parts))
-        return None if acts.are_bound_in(around, needs) else around.statement
+        return None if is_bound_in(self.flow, around, needs) else around.statement
 
 
 _STAYS = (
@@ -211,52 +186,3 @@ _STAYS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
 )
 """What means something else in a function of its own, or binds names that are not looked for."""
-
-
-def _moved_in_place(statement: ast.stmt) -> dict[str, ast.expr] | None:
-    """The names that a statement moves to a device, with the device, if it does nothing else."""
-    pairs: Sequence[tuple[ast.expr, ast.expr]]
-    match statement:
-        case ast.Assign(targets=[ast.Name() as name], value=value):
-            pairs = [(name, value)]
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
-            pairs = list(zip(names, values, strict=True))
-        case _:
-            return None
-    found: dict[str, ast.expr] = {}
-    for target, value in pairs:
-        device = _device(value, target.id) if isinstance(target, ast.Name) else None
-        if device is None or not isinstance(target, ast.Name):
-            return None
-        found[target.id] = device
-    return found
-
-
-def _device(value: ast.expr, name: str) -> ast.expr | None:
-    """Where an expression moves a batch, or a part of it, that has a name."""
-    match value:
-        case ast.Call(func=ast.Name(id="moved" | "moved_copy"), args=[ast.Name(id=source), device], keywords=[]):
-            pass
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=source), attr="to"), args=[device], keywords=keywords) if all(
-            k.arg == "non_blocking" for k in keywords
-        ):
-            pass
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=source), attr="cuda"), args=[], keywords=keywords) if all(
-            k.arg == "non_blocking" for k in keywords
-        ):
-            device = ast.Constant("cuda")
-        case ast.DictComp(
-            key=ast.Name(id=key),
-            value=moved,
-            generators=[
-                ast.comprehension(
-                    target=ast.Tuple(elts=[ast.Name(id=first), ast.Name(id=second)]),
-                    iter=ast.Call(func=ast.Attribute(value=ast.Name(id=source), attr="items"), args=[]),
-                    ifs=[],
-                )
-            ],
-        ) if key == first and source == name:
-            return _device(moved, second)
-        case _:
-            return None
-    return device if source == name and (path_of(device) is not None or isinstance(device, ast.Constant)) else None

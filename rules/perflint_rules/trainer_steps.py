@@ -97,7 +97,7 @@ def _made(code: Code, loop: TrainingLoop, step: str) -> tuple[tuple[str, list[st
     if loop.acts.limit is not None:
         arguments.append(f"{prefix}TrainingSettings(max_grad_norm={code.text(loop.acts.limit)})")
     if loop.moved is not None:
-        device = repr(loop.moved.value) if isinstance(loop.moved, ast.Constant) else ast.unparse(loop.moved)
+        device = f'"{loop.moved.value}"' if isinstance(loop.moved, ast.Constant) else ast.unparse(loop.moved)
     else:
         device = f"next({loop.acts.network}.parameters()).device"
     arguments.append(f"device={device}")
