@@ -101,6 +101,7 @@ from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training_loops import TrainingLoop, training_loop
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, target_of, without_cuda
+from perflint.facts.uses import looks_at_numbers
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -306,6 +307,7 @@ __all__ = [
     "keyword",
     "leading_moves",
     "leaves_gradients_alone",
+    "looks_at_numbers",
     "loop_without_effect",
     "may_record",
     "may_run_module",

@@ -12,9 +12,10 @@ from functools import cached_property
 
 from perflint.facts import classes
 from perflint.facts.arguments import argument
-from perflint.facts.definitions import Loop, path_of
+from perflint.facts.definitions import Definition, Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
+from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 
@@ -207,6 +208,13 @@ class LoaderCall:
             if node is not None and self._is_self(scope, node):
                 yield loop
 
+    def only_loops(self) -> list[Loop]:
+        """The loops of its own scope that go over this loader's batches; none if others may do so, too."""
+        ends = list(_Batches(self.scope).ends(self.call))
+        taking = {step.node for step in ends}
+        alone = all(step.way is Way.ITERATED for step in ends)
+        return [loop for loop in flow_of(self.scope).loops if loop.node in taking] if alone else []
+
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
@@ -215,3 +223,20 @@ class LoaderCall:
 def _is_wrapper(qualname: str) -> bool:
     package, _, name = qualname.rpartition(".")
     return name in _WRAPPERS and package.startswith("torch.utils.data")
+
+
+class _Batches(Walk[Step]):
+    """Who may take a loader's batches: loops, and everything that hands it to others."""
+
+    def judge(self, step: Step) -> Iterator[Step | ast.AST | Definition]:
+        match step.way:
+            case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED:
+                return
+            case Way.BOUND if not step.index and not self.scope.is_module:
+                yield from step.definitions
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) in ("enumerate", "tqdm", "iter"):
+                yield step.node
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) == "len":
+                return
+            case _:
+                yield step

@@ -359,7 +359,7 @@ class _Proof:
         if not isinstance(node, ast.Name) or node.id in flow.outer_names or node.id in flow.inner_names:
             return False
         definitions = flow.reaching.get(node, frozenset())
-        return bool(definitions) and all(_is_made_here(d) for d in definitions)
+        return bool(definitions) and all(_is_made_here(flow, d) for d in definitions)
 
 
 def _is_distribution_of(made: Alternative, scope: Scope) -> bool:
@@ -384,11 +384,12 @@ def _is_abstract(scope: Scope) -> bool:
     return isinstance(first, ast.Raise)
 
 
-def _is_made_here(definition: Definition) -> bool:
+def _is_made_here(flow: Flow, definition: Definition) -> bool:
+    """Whether a name is bound to a container that is made for it alone: no `self.kept = kept = []`."""
     made = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     if definition.kind == "augmented":
         return True
-    if definition.kind != "assign" or definition.value is None:
+    if definition.kind != "assign" or definition.value is None or not flow.binds_alone(definition.node):
         return False
     if isinstance(definition.value, ast.Call):
         return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")

@@ -17,6 +17,7 @@ from typing import Final, Generic, TypeVar
 from perflint.facts.definitions import Definition
 from perflint.facts.flow import Flow, flow_of
 from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.texts import last_name
 from perflint.source.words import words
 
 End = TypeVar("End")
@@ -286,6 +287,23 @@ def is_changed_in_place(flow: Flow, use: ast.expr) -> bool:
             case Way.METHOD | Way.ATTRIBUTE if step.name.endswith("_") and not step.name.startswith("_"):
                 return True
     return False
+
+
+_NUMBERS_OF: Final = words("numpy item tolist mean sum max min argmax float save")
+_TAKES_NUMBERS: Final = words("print float int bool asarray array save")
+
+
+def looks_at_numbers(flow: Flow, use: ast.expr) -> bool:
+    """Whether code looks at the numbers of a tensor right where it stands."""
+    for step in steps(flow, use):
+        match step.way:
+            case Way.OPERAND | Way.COMPARED | Way.FORMATTED | Way.ITEM | Way.INDEX | Way.TESTED | Way.ITERATED:
+                return True
+            case Way.METHOD | Way.ATTRIBUTE if step.name in _NUMBERS_OF:
+                return True
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and last_name(step.node.func) in _TAKES_NUMBERS:
+                return True
+    return is_changed_in_place(flow, use)
 
 
 def steps_of_name(flow: Flow, definition: Definition) -> Iterator[Step]:

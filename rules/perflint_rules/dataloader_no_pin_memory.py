@@ -44,6 +44,7 @@ from perflint.api import (
     Instance,
     Kind,
     Loader,
+    LoaderCall,
     Mapping,
     Object,
     Obligation,
@@ -56,7 +57,6 @@ from perflint.api import (
     any_layout,
     argument,
     find_method,
-    path_of,
     place_of,
     rule,
 )
@@ -75,7 +75,7 @@ def check(code: Code) -> Iterator[Finding]:
         call = loader.call
         if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):
             continue
-        if _stays_on_host(code, call) or _arrives_on_device(code, call):
+        if _stays_on_host(code, loader) or _arrives_on_device(code, call):
             continue
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing)
@@ -93,26 +93,9 @@ def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     yield add_keyword(code.source, call, "pin_memory", f"{torch}.cuda.is_available()")
 
 
-def _stays_on_host(code: Code, call: ast.Call) -> bool:
+def _stays_on_host(code: Code, loader: LoaderCall) -> bool:
     """Whether the loader is iterated here, and only here, and no batch is copied to a device."""
-    flow = code.flow
-    loops = []
-    statement = flow.statement(call)
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        loops = [loop for loop in flow.loops if loop.statement is statement]
-    elif isinstance(statement, ast.Assign) and statement.value is call and isinstance(statement.targets[0], ast.Name):
-        name = statement.targets[0].id
-        if code.scope.is_module or name in flow.inner_names:
-            return False
-        for definition in flow.definitions_of(name):
-            for use in flow.uses[definition]:
-                parent = flow.parent.get(use)
-                while isinstance(parent, ast.Call) and path_of(parent.func) in ("enumerate", "tqdm", "iter", "len"):
-                    parent = flow.parent.get(parent)
-                around = [loop for loop in flow.loops if loop.node is parent]
-                if not around and not isinstance(parent, (ast.BinOp, ast.Assign, ast.Compare)):
-                    return False
-                loops += around
+    flow, loops = code.flow, loader.only_loops()
     if not loops:
         return False
     moves = code.calls("to", "cuda", "backward", "prepare", "type")

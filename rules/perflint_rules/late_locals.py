@@ -97,7 +97,7 @@ class LateLocals:
             if start.kind != "assign" or start.index or not flow.binds_alone(start.node) or not self._is_start(way, start):
                 raise CannotRewrite(f"`{name}` has no literal start")
         tracked = starts | own
-        uses = list(dict.fromkeys(use for d in tracked for use in flow.uses[d] if use not in targets))
+        uses = sorted({use for d in tracked for use in flow.uses[d]} - targets, key=flow.order.__getitem__)
         for use in (*uses, *targets):
             if not flow.reaching.get(use, frozenset()) <= tracked:
                 raise CannotRewrite(f"`{name}` may be something else there")

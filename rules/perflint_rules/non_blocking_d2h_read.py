@@ -51,6 +51,7 @@ from perflint.api import (
     any_layout,
     argument,
     device_place,
+    looks_at_numbers,
     path_of,
     place_of,
     remove_keyword,
@@ -60,11 +61,6 @@ from perflint.api import (
 
 _SYNCHRONISES = frozenset(("synchronize", "item", "wait", "tolist", "barrier", "wait_stream", "query"))
 _DATA_DEPENDENT = words("nonzero argwhere unique masked_select equal allclose repeat_interleave bincount print int float bool")
-_READS = words(
-    """
-    numpy item tolist mean sum max min argmax float save
-    """
-)
 
 
 @rule(category="transfer", severity=Severity.ERROR, needs=[("non_blocking",), ("cpu", "copy_(")], fixes=True)
@@ -102,7 +98,7 @@ def _read_of_result(code: Code, call: ast.Call) -> ast.expr | None:
         return None
     flow = code.flow
     parent = flow.parent.get(call)
-    if isinstance(parent, ast.Attribute) and parent.attr in _READS:
+    if isinstance(parent, ast.expr) and looks_at_numbers(flow, call):
         return parent
     uses = [u for d in flow.definitions_from(call) if d.kind == "assign" for u in flow.uses[d]]
     return _first_read(code, uses)
@@ -124,20 +120,7 @@ def _is_on_host(code: Code, node: ast.expr) -> bool:
 
 
 def _first_read(code: Code, uses: list[ast.expr]) -> ast.expr | None:
-    return next((use for use in sorted(uses, key=code.flow.order.__getitem__) if _reads(code, use)), None)
-
-
-def _reads(code: Code, use: ast.expr) -> bool:
-    """Whether whoever uses a tensor here looks at its numbers."""
-    match code.flow.parent.get(use):
-        case ast.Attribute(attr=attr):
-            return attr in _READS
-        case ast.Call(func=func):
-            name = (path_of(func) or "").rpartition(".")[2]
-            return name in ("print", "float", "int", "bool", "asarray", "array", "save")
-        case ast.BinOp() | ast.Compare() | ast.FormattedValue() | ast.Subscript() | ast.If() | ast.While():
-            return True
-    return False
+    return next((use for use in sorted(uses, key=code.flow.order.__getitem__) if looks_at_numbers(code.flow, use)), None)
 
 
 _WAITS = any_layout(
