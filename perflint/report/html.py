@@ -151,7 +151,7 @@ def _cards(result: Result) -> Iterator[str]:
         yield card(
             "Waits for the GPU per step",
             f"{before} \N{RIGHTWARDS ARROW} {after}" if after < before else f"{before}",
-            f"in {waiting} of {counted(len(budgets), 'training loop')}; {said}, counted on the code",
+            f"in {waiting} of {counted(len(budgets), 'training loop')}, counted in the code; {said}",
             "good" if after < before or not before else "unclear",
         )
     if result.is_ranked:
