@@ -23,8 +23,14 @@ class BatchMoves:
     """
 
     device: ast.expr
-    statements: tuple[ast.stmt, ...]
-    calls: tuple[ast.Call, ...]
+    statements: tuple[ast.stmt, ...] = ()
+    calls: tuple[ast.Call, ...] = ()
+
+    @property
+    def target(self) -> str:
+        """The device as text."""
+        is_text = isinstance(self.device, ast.Constant) and isinstance(self.device.value, str)
+        return f'"{ast.literal_eval(self.device)}"' if is_text else ast.unparse(self.device)
 
 
 def batch_moves(

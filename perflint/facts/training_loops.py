@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from perflint.facts.batch_moves import batch_moves
+from perflint.facts.batch_moves import BatchMoves, batch_moves
 from perflint.facts.definitions import Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
@@ -35,10 +35,10 @@ class TrainingLoop:
     """A training loop, taken apart.
 
     loader: what gives the batches. target: what a batch is bound to. forward: the statements at the top of the body that
-    compute the loss, rest: those that are left for the loop; acts may stand inside of both. moved: the device that batches are
-    moved to, where that is left to the trainer; moves: the statements that do nothing else. results, batch_names: the names
-    that `forward` and the target bind and somebody needs afterwards. has_early_rest: something of the rest stood before the
-    update. epochs: the loop around it, where the trainer can be made before that.
+    compute the loss, rest: those that are left for the loop; acts may stand inside of both. moves: the copies of the batches to
+    the device, where those are left to the trainer. results, batch_names: the names that `forward` and the target bind and
+    somebody needs afterwards. has_early_rest: something of the rest stood before the update. epochs: the loop around it, where
+    the trainer can be made before that.
     """
 
     loop: Loop
@@ -47,8 +47,7 @@ class TrainingLoop:
     target: ast.expr
     forward: list[ast.stmt]
     rest: list[ast.stmt]
-    moved: ast.expr | None = None
-    moves: list[ast.stmt] = field(default_factory=list)
+    moves: BatchMoves | None = None
     results: list[str] = field(default_factory=list)
     batch_names: set[str] = field(default_factory=set)
     loss_is_used: bool = False
@@ -140,8 +139,8 @@ class _Division:
         result, target = self.result, self.head.target
         found = batch_moves(inference, scope, result.loop, result.forward, target)
         if found is not None:
-            result.moved, result.moves = found.device, [*found.statements]
-            result.forward = [s for s in result.forward if s not in result.moves]
+            result.moves = found
+            result.forward = [s for s in result.forward if s not in found.statements]
 
     def _see_to_number(self) -> None:
         """Where the batch's number is needed to compute the loss, it is a part of the batch."""
@@ -159,7 +158,9 @@ class _Division:
             raise UnknownLoop
         if (read_before_bound(result.forward) - given_in) & local:
             raise UnknownLoop  # the value of the batch before
-        forward = {n for s in [*result.forward, *result.moves] for n in ast.walk(s)} | acting
+        forward = {
+            n for s in [*result.forward, *(result.moves.statements if result.moves else ())] for n in ast.walk(s)
+        } | acting
         given = {d for n in [*forward, *ast.walk(result.target)] for d in self.flow.definitions_at(n)}
         needed = {d.name for d in given if any(use not in forward for use in self.flow.uses[d])}
         needed |= (local | given_in) & self.flow.inner_names
@@ -176,7 +177,7 @@ class _Division:
         around = result.loop.parent
         if around is None or around.statement is None or self.flow.parent[result.statement] is not around.statement:
             return None
-        parts = [acts.limit, result.moved, acts.mixed[0] if acts.mixed else None]
+        parts = [acts.limit, result.moves.device if result.moves else None, acts.mixed[0] if acts.mixed else None]
         needs = {acts.network, acts.optimizer, acts.scaler or ""}.union(*map(paths_in, parts))
         return None if is_bound_in(self.flow, around, needs) else around.statement
 

@@ -82,6 +82,6 @@ def check(code: Code) -> Iterator[Finding]:
         if found is not None:
             missing = [_GONE, _ONE_NUMBER, *([_LATER] if found.has_early_rest else [])]
             fix = code.fix("let the runtime's trainer take the steps", taken_over(code, found), unless=missing)
-            what = "the CPU waits for each batch's copy" if found.moved is not None else "the loop takes each step by hand"
+            what = "the CPU waits for each batch's copy" if found.moves is not None else "the loop takes each step by hand"
             message = f"{what}; `perflint_runtime.Trainer` takes the same steps and copies ahead"
             yield code.finding(loop.node, message, fix, missing)

@@ -114,13 +114,9 @@ def _prefetched(code: Code, loop: Loop, loader: ast.expr, moves: BatchMoves) -> 
     taken = (known.alternatives and not is_ours) or code.flow.definitions_of("DevicePrefetcher")
     prefix = "perflint_runtime." if taken and not is_ours else ""
     yield Import("perflint_runtime", None if prefix else "DevicePrefetcher")
-    yield replace(code.source, loader, f"{prefix}DevicePrefetcher({code.text(loader)}, {_shown(moves.device)})")
+    yield replace(code.source, loader, f"{prefix}DevicePrefetcher({code.text(loader)}, {moves.target})")
     assert isinstance(loop.node, ast.For)
     left = [*loop.node.body]
     for statement in moves.statements:
         yield delete_statement(code.source, statement, left)
         left.remove(statement)
-
-
-def _shown(device: ast.expr) -> str:
-    return f'"{device.value}"' if isinstance(device, ast.Constant) else ast.unparse(device)

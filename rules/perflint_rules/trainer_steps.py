@@ -34,7 +34,8 @@ def taken_over(code: Code, loop: TrainingLoop) -> Iterator[Edit | Import]:
     batch, opening = _opening(loop, used)
     results = loop.results[0] if len(loop.results) == 1 else f"({', '.join(loop.results)})"
     returned = f"{loop.acts.loss}, {results}" if loop.results else loop.acts.loss
-    gone = [s for s in statement.body if s in loop.acts.statements or s in loop.moves]
+    moves = loop.moves.statements if loop.moves is not None else ()
+    gone = [s for s in statement.body if s in loop.acts.statements or s in moves]
     made, imports = _made(code, loop, step)
     head = [
         "",
@@ -96,10 +97,7 @@ def _made(code: Code, loop: TrainingLoop, step: str) -> tuple[tuple[str, list[st
     arguments = [loop.acts.network, loop.acts.optimizer, step]
     if loop.acts.limit is not None:
         arguments.append(f"{prefix}TrainingSettings(max_grad_norm={code.text(loop.acts.limit)})")
-    if loop.moved is not None:
-        device = f'"{loop.moved.value}"' if isinstance(loop.moved, ast.Constant) else ast.unparse(loop.moved)
-    else:
-        device = f"next({loop.acts.network}.parameters()).device"
+    device = f"next({loop.acts.network}.parameters()).device" if loop.moves is None else loop.moves.target
     arguments.append(f"device={device}")
     if loop.acts.scaler is not None and loop.acts.mixed is not None:
         test = code.text(loop.acts.mixed[0])
@@ -114,7 +112,7 @@ def _options(code: Code, loop: TrainingLoop) -> Iterator[str]:
         yield f"update_every={code.text(loop.acts.every)}"
     if loop.acts.at_end:
         yield "update_at_end=True"
-    if loop.moved is None:
+    if loop.moves is None:
         yield "prefetch=False"
 
 
