@@ -26,6 +26,7 @@ import multiprocessing
 import random
 import signal
 import sys
+import threading
 import time
 import types
 import warnings
@@ -238,6 +239,8 @@ def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
         case torch.optim.Optimizer():
             return _observed(value.state_dict(), seen, with_gradients)
         case torch.utils.data.DataLoader() | BaseException() | types.FunctionType() | types.MethodType() | types.ModuleType():
+            return type(value).__name__
+        case threading.Thread():
             return type(value).__name__
     held = getattr(value, "__dict__", {})
     return type(value).__name__, [

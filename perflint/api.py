@@ -36,6 +36,7 @@ from perflint.facts.fears import (
     INFERENCE_SWITCHED,
     LOOKS_AT_CALLS,
     LOOKS_AT_FRAMES,
+    LOOKS_AT_FUNCTIONS,
     LOOKS_AT_OBJECTS,
     OTHER_NETWORK,
     OWN_TENSORS,
@@ -125,6 +126,7 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
+from perflint.facts.variables import functions_see
 from perflint.facts.waiting_places import MASKED
 from perflint.facts.without_graph import is_known_function
 from perflint.fix.blocks import Body, replaced_lines
@@ -164,6 +166,7 @@ __all__ = [
     "INFERENCE_SWITCHED",
     "LOOKS_AT_CALLS",
     "LOOKS_AT_FRAMES",
+    "LOOKS_AT_FUNCTIONS",
     "LOOKS_AT_OBJECTS",
     "MASKED",
     "NETWORK_CALL",
@@ -270,6 +273,7 @@ __all__ = [
     "forward_before",
     "free_name",
     "function_without_graph",
+    "functions_see",
     "gradients_untouched",
     "graph_ends",
     "graph_noticed",

@@ -5,10 +5,13 @@ Each program is fixed as it stands; with one of the preambles or callers around 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
 
+from fuzz import meaning
 from fuzz.meaning import changes, safely_fixed
 
 HEAD = """
@@ -211,3 +214,84 @@ def test_a_total_keeps_what_a_finalizer_tells_of() -> None:
     assert changes({"main.py": f"import weakref\n{HEAD}{watched}"})[0] == []
     told = SCALED.format("").replace("    pass\n", "    def __del__(self):\n        print('given up')\n", 1)
     assert changes({"main.py": HEAD + told})[0] == []
+
+
+TRAINS = """
+
+{before}
+
+
+if __name__ == "__main__":
+    total, losses = 0.0, []
+    model = layer.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in inputs.split(2):
+        loss = model(x.to(device)).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        losses.append(loss.item())
+    print(total, losses)
+    {after}
+"""
+SEES_GLOBALS = (
+    ("def report():\n    print(total, losses)\n", "report()"),
+    ("class Report:\n    def __repr__(self):\n        return f'{total} {losses}'\n", "print(Report())"),
+    ("def outer():\n    return lambda: (total, losses)\n", "print(outer()())"),
+    ("def reset():\n    global total\n    print(total)\n    total = 0\n", "reset(); print(total)"),
+)
+
+
+def with_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fixes import the runtime."""
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True))
+
+
+def test_a_script_keeps_its_globals_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_runtime(monkeypatch)
+    fixed = safely_fixed({"main.py": HEAD + TRAINS.format(before="", after="")})[0]["main.py"]
+    assert "ItemSum" in fixed
+    assert "HostList" in fixed
+
+
+@pytest.mark.parametrize(("before", "after"), SEES_GLOBALS)
+def test_globals_that_functions_see_stay(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_runtime(monkeypatch)
+    fixed = safely_fixed({"main.py": HEAD + TRAINS.format(before=before, after=after)})[0]["main.py"]
+    assert "ItemSum" not in fixed
+    assert ("HostList" in fixed) == ("losses" not in before)
+
+
+@pytest.mark.parametrize(
+    "own", ["def HostList(n):\n    return n\n", "class HostList:\n    pass\n", "HostList = ItemSum = 'mine'\n"]
+)
+def test_a_name_of_the_runtime_that_means_something_else_is_not_imported(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_runtime(monkeypatch)
+    fixed = safely_fixed({"main.py": HEAD + TRAINS.format(before=own, after="")})[0]["main.py"]
+    assert "HostList()" not in fixed
+
+
+EVALUATES = """
+def evaluate(loader, *, limit=2):
+    model, hits = nn.Linear(2, 2).eval(), 0
+    for x in loader:
+        hits += model(x).argmax(1).sum().item()
+    return hits
+
+
+print(evaluate(inputs.split(2)))
+"""
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        "print(len(inspect.getsource(evaluate)))",
+        "print(inspect.getfullargspec(evaluate).args)",
+        "print(evaluate.__kwdefaults__)",
+        "print(evaluate.__code__.co_argcount)",
+    ],
+)
+def test_a_function_whose_code_is_looked_at_gets_no_decorator(looks: str) -> None:
+    assert "no_grad" in safely_fixed({"main.py": HEAD + EVALUATES})[0]["main.py"]
+    assert "no_grad" not in safely_fixed({"main.py": f"import inspect\n{HEAD}{EVALUATES}{looks}\n"})[0]["main.py"]

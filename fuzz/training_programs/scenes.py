@@ -399,13 +399,16 @@ class Scenes(Loops):
                 )
             self.line("return out")
         at = len(self.lines)
-        self.calls_used()
+        self.calls_used(raises=used.startswith("with torch.no_grad:") or "workers=" in used or "prefetch" in used)
         if preamble == "replaced":
             self.lines[at:] = ["try:", *(f"    {line}" for line in self.lines[at:]), "finally:", f"    {owner}.{last} = plain"]
 
-    def calls_used(self) -> None:
-        """Call `used`, and perhaps go on after its error."""
+    def calls_used(self, raises: bool) -> None:
+        """Call `used`, and go on after its error: without one that it `raises`, a fixed program is meant to do more."""
         around = self.pick(["plain", "try", "try", "suppress", "caller", "thread", "finally"])
+        if raises and around == "plain":
+            self.line("if torch.cuda.device_count() > 64: print(used())")
+            return
         if around == "try":
             with self.block("try:"):
                 self.line("print(used())")

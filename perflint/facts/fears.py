@@ -189,6 +189,13 @@ LOOKS_AT_FRAMES: Final = Fear(
     ),
     "the program looks at the variables of functions that run",
 )
+LOOKS_AT_FUNCTIONS: Final = Fear(
+    Kind.NAMES,
+    any_layout(
+        rb"\bget(?:source|sourcelines|fullargspec|argspec)\b|\bfindsource\b|__(?:kw)?defaults__|__code__|__closure__|__wrapped__"
+    ),
+    "the program looks at the code or the parameters of functions, which a decorator hides",
+)
 RUNS_UNCALLED: Final = Fear(
     Kind.UNKNOWN_CODE,
     any_layout(

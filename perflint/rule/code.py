@@ -290,6 +290,8 @@ class Code:
             return None
         edits = tuple(part for part in built if isinstance(part, Edit))
         imports = tuple(part for part in built if isinstance(part, Import))
+        if not all(map(self._may_import, imports)):
+            return None
         return Fix(applicability, message, edits, imports, leads_to, assumptions)
 
     def _assumptions(self, open_: Sequence[Obligation]) -> tuple[Kind, ...]:
@@ -323,6 +325,17 @@ class Code:
         if top.definitions_of(module) or not self._is_global(module):
             raise CannotRewrite(f"`{module}` means something else here")
         return module, (Import(module),)
+
+    def _may_import(self, wanted: Import) -> bool:
+        """Whether the name that an import binds means nothing else in the file, where the fix uses it."""
+        name = wanted.name
+        if name is None:
+            return True  # `name_for` has looked
+        if not self._is_global(name):
+            return False
+        module = self.scope.module
+        bound = self.facts.inference.module_name(module, name, 1)
+        return name not in module.bindings or bound.must(lambda a: a == External(f"{wanted.module}.{name}"))
 
     def _stays_bound(self, definition: Definition) -> bool:
         """Whether an import stands above the function that is looked at, and its name is never deleted."""

@@ -66,6 +66,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     CALLS_EVAL,
+    LOOKS_AT_FUNCTIONS,
     NETWORK_CALL,
     CannotRewrite,
     Code,
@@ -159,7 +160,9 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if evaluation:
             reported.append(number)
-            missing = function_without_graph(code.facts, scope, call, forwards, ends)
+            missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
+            if not code.facts.inference.callers.sites(scope).complete:
+                missing += code.feared(LOOKS_AT_FUNCTIONS)
             fix = None
             if len(reported) == 1:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)

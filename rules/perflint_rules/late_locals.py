@@ -10,6 +10,7 @@ from perflint.api import (
     Definition,
     External,
     Loop,
+    functions_see,
     inspects_itself,
     is_guard,
     path_of,
@@ -34,6 +35,8 @@ class LateLocals:
         mentions = [*flow.mentions[name], *(d.node for d in flow.definitions_of(name))]
         if scope.is_module and (self.code.source.cells is not None or not all(map(self._runs_alone, mentions))):
             raise CannotRewrite(f"`{name}` is a global variable")
+        if scope.is_module and functions_see(scope.module, name):
+            raise CannotRewrite(f"functions of the module see `{name}`")
 
     def _runs_alone(self, node: ast.AST) -> bool:
         """Whether code of a module runs only where the module is the program: nobody can import what it binds."""

@@ -49,8 +49,9 @@ class ItemSum:
                 if len(self._kept) >= MOST_KEPT:
                     self.value()
                 return
-        before = self.value()
-        self._value = before + _scaled(value.item(), weight, divisor)
+        total = self.value()
+        total += _scaled(value.item(), weight, divisor)  # in place where the total is an array by now
+        self._value = total
 
     def value(self) -> Any:
         """The total as the Python number that the plain code would hold. Waits for the device."""

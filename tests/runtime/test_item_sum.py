@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from device_reads import count_reads
@@ -94,7 +95,8 @@ def test_any_sequence_gives_what_python_gives(seed: int) -> None:
                     added = added * weight
                 if not (type(divisor) is int and divisor == 1):
                     added = added / divisor
-                return plain + added
+                plain += added  # in place where it is a tensor by now
+                return plain
 
             def kept(
                 total: ItemSum = total, value: Any = value, weight: Any = weight, divisor: Any = divisor, late: bool = late
@@ -141,6 +143,18 @@ def test_a_tensor_that_is_written_to_later_has_been_added_as_it_was() -> None:
         buffer.fill_(step)
         total.add(buffer)
     assert total.value() == 3.0
+
+
+def test_a_total_that_is_an_array_by_now_grows_in_place() -> None:
+    total, weight, plain = ItemSum(0.0), np.array([1.0, 2.0]), 0.0
+    for number in (0.5, 1.5, 2.5):
+        total.add(torch.tensor(number), weight)
+        plain += number * weight
+        if number == 1.5:
+            seen, plain_seen = total.value(), plain
+    assert seen is total.value()
+    assert plain_seen is plain
+    assert total.value().tolist() == plain.tolist()
 
 
 def test_many_numbers_are_read_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
