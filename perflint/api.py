@@ -61,7 +61,7 @@ from perflint.facts.hidden import hidden_runs
 from perflint.facts.inference_escapes import creates_module, inference_escapes
 from perflint.facts.kept_graphs import graph_noticed
 from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
-from perflint.facts.loops import Heat, LoopKind, is_neural_module, is_optimizer, is_scaler, may_run_module, written_rounds
+from perflint.facts.loops import Heat, LoopKind, written_rounds
 from perflint.facts.names import NETWORK_CALL
 from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.operations import Road
@@ -100,6 +100,7 @@ from perflint.facts.statement_names import shown_target
 from perflint.facts.surgery import surgery
 from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training_loops import TrainingLoop, training_loop
+from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
 from perflint.facts.transfers import moved_to, no_device
 from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, target_of, without_cuda
 from perflint.facts.uses import looks_at_numbers

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perflint.facts.definitions import Definition
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.loops import is_scaler
+from perflint.facts.training_objects import is_scaler
 from perflint.facts.values import Alternative, Instance, Object
 from perflint.source.syntax import Scope
 

@@ -10,7 +10,7 @@ from perflint.facts.classes import find_method
 from perflint.facts.decorators import decorator_name
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.loops import is_neural_module
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.values import Elements, External, Instance, Literal, Mapping, Number, Sequence, Tensor, Text
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem

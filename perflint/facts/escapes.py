@@ -11,10 +11,10 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import Region, flow_of
 from perflint.facts.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.loops import is_neural_module, is_optimizer
 from perflint.facts.proofs import suspends
 from perflint.facts.retention import kept_by
 from perflint.facts.tampering import untouched
+from perflint.facts.training_objects import is_neural_module, is_optimizer
 from perflint.facts.uses import is_changed_in_place
 from perflint.facts.values import (
     Batch,

@@ -11,8 +11,8 @@ from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.gradflow import GradEnd, GradUse, graph_ends
-from perflint.facts.loops import is_neural_module, may_run_module
 from perflint.facts.names import NETWORK_CALL
+from perflint.facts.training_objects import is_neural_module, may_run_module
 from perflint.facts.values import Instance
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout

@@ -15,8 +15,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.loops import is_neural_module, is_optimizer, may_run_module
 from perflint.facts.networks import ASKS, LOOKS_AT_GRAPH, Network
+from perflint.facts.training_objects import is_neural_module, is_optimizer, may_run_module
 from perflint.facts.values import NOTHING, ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
 from perflint.facts.without_graph import COMPUTES_NOTHING
 from perflint.rule.obligations import Kind, Obligation

@@ -12,8 +12,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.loops import is_neural_module, is_optimizer
 from perflint.facts.object_methods import is_module_name
+from perflint.facts.training_objects import is_neural_module, is_optimizer
 from perflint.facts.values import (
     Alternative,
     Batch,

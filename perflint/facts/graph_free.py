@@ -12,10 +12,10 @@ from perflint.facts.flow import flow_of
 from perflint.facts.forward import hidden_graphs, needs_graph
 from perflint.facts.gradflow import GradEnd, GradUse, graph_ends
 from perflint.facts.graphless import may_record
-from perflint.facts.loops import is_neural_module
 from perflint.facts.proofs import suspends
 from perflint.facts.retention import kept_by
 from perflint.facts.surgery import surgery
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.values import External
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope

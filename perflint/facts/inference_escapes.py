@@ -12,7 +12,7 @@ from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Region, flow_of
 from perflint.facts.gradflow import GradUse, graph_ends, stored_for_training
-from perflint.facts.loops import is_neural_module
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.uses import is_changed_in_place
 from perflint.facts.values import Alternative, External, Object, Output, Tensor, Value
 from perflint.source.syntax import Scope

@@ -8,21 +8,20 @@ it. Functions called from there, and `forward` methods, are *hot*.
 from __future__ import annotations
 
 import ast
-import builtins
 import contextlib
 import re
 from enum import Enum
 
-from perflint.facts import classes, operations
+from perflint.facts import classes
 from perflint.facts.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.callers import CallSite
 from perflint.facts.definitions import Block, Loop, path_of
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
 from perflint.facts.inference import Inference
-from perflint.facts.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.solver import Solver
-from perflint.facts.values import UNKNOWN, Alternative, Batch, FunctionRef, Instance, Object, Sequence, Value
+from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
+from perflint.facts.values import UNKNOWN, Batch, FunctionRef, Instance, Sequence, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -38,16 +37,6 @@ MODULE_HOUSEKEEPING = words(
     """
 )
 """Methods of a module that are no forward pass."""
-_NO_MODULE = words(
-    """
-    append extend insert remove pop popitem clear copy items keys values get update setdefault index count sort reverse add
-    discard format join split rsplit splitlines strip lstrip rstrip replace startswith endswith lower upper title zfill
-    info warning warn debug error exception write writelines flush close exists mkdir isfile isdir glob astype zeros ones
-    set_description set_postfix set_postfix_str add_scalar add_scalars add_image add_histogram zero_grad step backward
-    seed parameters named_parameters state_dict load_state_dict deepcopy group search findall
-    """
-)
-"""Methods that run no module, whatever they belong to, beside those of tensors."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
 _ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
@@ -382,36 +371,6 @@ def is_step_hook(scope: Scope) -> bool:
 def _draws_experience(scope: Scope) -> bool:
     """Whether a method draws a batch from a replay buffer, by its name: agents of any framework do so before each step."""
     return scope.owner is not None and scope.name in _DRAWS and _REPLAY.search(scope.owner.name) is not None
-
-
-def is_optimizer(alternative: Alternative) -> bool:
-    """An optimizer, or a wrapper that steps one."""
-    return isinstance(alternative, Object) and is_optimizer_name(alternative.qualname)
-
-
-def is_scaler(alternative: Alternative) -> bool:
-    """Whether a value is a `GradScaler`."""
-    return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
-
-
-def may_run_module(call: ast.Call) -> bool:
-    """Whether a call may be a forward pass, by the name of what is called."""
-    match call.func:
-        case ast.Name(id=name):
-            return not hasattr(builtins, name)
-        case ast.Attribute(attr=name):
-            return name not in _NO_MODULE and operations.method(name) is None
-    return True
-
-
-def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
-    """A module whose call is a forward pass: no loss."""
-    match alternative:
-        case Instance(cls):
-            return classes.is_module(inference, cls) and not re.search(r"loss|criterion", cls.name, re.I)
-        case Object(qualname):
-            return is_module_name(qualname) and not qualname.endswith("Loss")
-    return False
 
 
 def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:

@@ -6,8 +6,8 @@ import ast
 
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
-from perflint.facts.loops import is_neural_module
 from perflint.facts.recurrent import is_rnn
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.values import Alternative, External, Object
 from perflint.source.syntax import Scope
 from perflint.source.words import words

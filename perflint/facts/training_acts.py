@@ -11,7 +11,7 @@ from perflint.facts.definitions import Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.loop_heads import Head, UnknownLoop, is_fixed_in
-from perflint.facts.loops import is_neural_module, is_optimizer
+from perflint.facts.training_objects import is_neural_module, is_optimizer
 from perflint.source.syntax import Scope
 
 

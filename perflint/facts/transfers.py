@@ -7,7 +7,7 @@ import ast
 from perflint.facts.arguments import argument, transfer_target
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
-from perflint.facts.loops import is_neural_module
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.values import Alternative, Batch, Device, Literal, Number, Output, Place, Tensor, Text, device_place
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope

@@ -9,7 +9,8 @@ from perflint.facts.arguments import argument, transfer_target
 from perflint.facts.definitions import path_of
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
-from perflint.facts.loops import Loops, is_neural_module
+from perflint.facts.loops import Loops
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
 from perflint.source.words import words

@@ -11,11 +11,12 @@ from perflint.facts.arguments import argument
 from perflint.facts.definitions import Definition
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
-from perflint.facts.loops import Loops, is_neural_module
+from perflint.facts.loops import Loops
 from perflint.facts.names import canonical
 from perflint.facts.operations import Operation, Road, Wait
 from perflint.facts.reads import HostRead, ReadKind, device_value, value_on_device
 from perflint.facts.tensor_methods import NDARRAY
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
 from perflint.facts.values import (
     Alternative,

@@ -45,7 +45,6 @@ from perflint.api import (
     Code,
     Cost,
     Edit,
-    External,
     Finding,
     Import,
     Kind,
@@ -62,12 +61,11 @@ from perflint.api import (
     moved_to,
     no_device,
     path_of,
-    place_of,
     replace,
     rule,
     without_effect,
-    words,
 )
+from perflint_rules.constant_arrays import arrays_of_constants
 from perflint_rules.host_factories import EXACT, factories_behind, is_factory
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
@@ -126,7 +124,7 @@ def check(code: Code) -> Iterator[Finding]:
         what = "random numbers are drawn" if random else f"the result of `torch.{name}` is built"
         message = f"{what} on the host and copied to the device in every step; pass `device=` instead"
         yield code.finding(call, message, fix, missing, waits=[call])
-    yield from _legacy(code)
+    yield from arrays_of_constants(code)
 
 
 def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Finding]:
@@ -189,37 +187,3 @@ def _folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> 
     if code.text(call).count("#") != keyword.content.count("#"):
         raise CannotRewrite("a comment would be lost")
     yield replace(code.source, call, keyword.content)
-
-
-def _legacy(code: Code) -> Iterator[Finding]:
-    """`Tensor(np.ones(shape))` where `Tensor` is `torch.cuda.FloatTensor` on a machine with a GPU."""
-    for call in code.flow.calls:
-        if len(call.args) != 1 or not isinstance(call.args[0], ast.Call) or not code.is_hot(call):
-            continue
-        callee = code.value(call.func)
-        if not callee.may(lambda a: isinstance(a, External) and a.qualname.startswith("torch.cuda.")):
-            continue
-        made = code.value(call.args[0].func)
-        if made.must(lambda a: isinstance(a, External) and a.qualname in _NUMPY_FACTORIES):
-            random = made.may(lambda a: isinstance(a, External) and ".random." in a.qualname)
-            if code.value(call).may(lambda a: place_of(a).may_be_device):
-                what = "random numbers are drawn" if random else "a constant array is built"
-                yield code.finding(
-                    call,
-                    f"{what} on the host and copied to the device in every step; build it there with `device=`",
-                    None,
-                    [
-                        Obligation(Kind.RANDOMNESS, "the device's generator draws other numbers")
-                        if random
-                        else Obligation(Kind.NUMBERS, "numpy and torch differ in types and shapes")
-                    ],
-                    waits=[call],
-                )
-
-
-_NUMPY_FACTORIES = words(
-    """
-    numpy.ones numpy.zeros numpy.full numpy.eye numpy.random.normal numpy.random.random numpy.random.randn
-    numpy.random.rand numpy.random.uniform numpy.random.randint numpy.arange
-    """
-)

@@ -54,7 +54,6 @@ from perflint.api import (
     Finding,
     Instance,
     Kind,
-    Loop,
     Object,
     Obligation,
     Severity,
@@ -160,8 +159,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
     yield from gradients_untouched(code.facts, code.scope, low, high)
     if flow.calls_named["step"] and not any(_steps(code, zero, s) for s in flow.calls_named["step"]):
         yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is conditional or elsewhere")
-    loop: Loop | None = flow.loop(zero)
-    if loop is None and not flow.calls_named["step"]:
+    if flow.loop(zero) is None and not flow.calls_named["step"]:
         yield Obligation(Kind.CONTROL_FLOW, "the step of this optimizer is elsewhere")
 
 
