@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,9 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def table(links: str) -> str:
-    """The rules as a Markdown table. links: where their pages are."""
-    rows = [
-        f"| [{rule.name}]({links}{rule.name}.md) | {rule.summary} | {fixes(rule)} | {effect(rule)} |" for rule in all_rules()
-    ]
+def table(rules: Iterable[Rule], links: str) -> str:
+    """Rules as a Markdown table. links: where their pages are."""
+    rows = [f"| [{rule.name}]({links}{rule.name}.md) | {rule.summary} | {fixes(rule)} | {effect(rule)} |" for rule in rules]
     return "\n".join(["| rule | what it finds | fix | measured effect |", "|---|---|---|---|", *rows, ""])
 
 
@@ -128,14 +126,14 @@ def budgeted(block: str) -> tuple[bool, int]:
 def index() -> str:
     """The list of the pages."""
     engine = "".join(f"- `{name}`: {text}\n" for name, text in ENGINE_PAGES.items())
-    return f"{NOTICE}# Rules\n\n{table('')}\nReported without a rule:\n{engine}"
+    return f"{NOTICE}# Rules\n\n{table(all_rules(), '')}\nReported without a rule:\n{engine}"
 
 
 def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text. The first is read again to make the others, so write it before asking for them."""
     yield MEASUREMENTS, measurements()
     readme = SHOWN.sub(lambda _: example(), README.read_text(encoding="utf-8"))
-    readme = TABLE.sub(lambda _: table("docs/rules/"), readme)
+    readme = TABLE.sub(lambda _: table(filter(measured, all_rules()), "docs/rules/"), readme)
     yield README, SPEED_TABLE.sub(lambda _: speed(), readme)
     yield RULES / "README.md", index()
     for rule in all_rules():

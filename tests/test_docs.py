@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT, Project, in_process, in_subprocess
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+USAGE = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
 COMMANDS = ("check", "fix", "explain", "rules", "verify", "profile", "clean")
 
 
@@ -20,26 +21,27 @@ def test_the_generated_pages_are_fresh() -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_the_readme_names_options_that_exist() -> None:
+def test_the_readme_and_the_use_in_detail_name_options_that_exist() -> None:
     shown = "".join(in_process(command, "--help").stdout for command in COMMANDS)
-    text = re.sub(r"^python3 -m venv .*$", "", README, flags=re.M)
+    text = re.sub(r"^python3 -m venv .*$", "", README + USAGE, flags=re.M)
     text = re.sub(r"<!-- speed -->.*<!-- /speed -->", "", text, flags=re.S)  # has the benchmark's own command
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert options
     assert not {option for option in options if option not in shown}
 
 
-def test_the_readme_configuration_is_valid(project: Project) -> None:
-    found = re.search(r"^```toml\n(.*?)^```", README, re.M | re.S)
+@pytest.mark.parametrize("text", [README, USAGE], ids=["README", "usage"])
+def test_the_configuration_of_the_docs_is_valid(project: Project, text: str) -> None:
+    found = re.search(r"^```toml\n(.*?)^```", text, re.M | re.S)
     assert found is not None
     project.write({"pyproject.toml": found[1], "a.py": "x = 1\n"})
     assert project.run("check").exit_code == 0
 
 
 @pytest.mark.slow
-def test_the_walk_from_a_finding_to_identical_results_is_as_readme_shows_it(tmp_path: Path) -> None:
+def test_the_walk_from_a_finding_to_identical_results_is_as_the_docs_show_it(tmp_path: Path) -> None:
     """Each command prints the lines below it, in this order; `...` stands for others."""
-    walk = re.search(r"^<!-- walk -->\n```\n(.*?)^```", README, re.M | re.S)
+    walk = re.search(r"^<!-- walk -->\n```\n(.*?)^```", USAGE, re.M | re.S)
     assert walk is not None
     project = tmp_path / "image"
     shutil.copytree(ROOT / "fixtures" / "programs" / "image", project, ignore=shutil.ignore_patterns("__pycache__"))
