@@ -83,6 +83,8 @@ def surgery(facts: Facts, path: str, found: Iterable[Obligation] = ()) -> Iterat
     if members is None and not changed:
         yield Obligation(Kind.PLAIN_MODULES, "the program is too large to be looked through for changes of its networks")
     for file in members or ():
+        if changed and facts.project.parses(file):
+            continue
         module = facts.project.module(file)
         if module is not None:
             scan = partial(_unparsed if changed else _Scan(facts).module, module)

@@ -71,6 +71,7 @@ class Texts:
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
+    _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
     found_out: set[str] = field(default_factory=set, repr=False)
     """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
@@ -152,6 +153,22 @@ class Texts:
         module = Module(source, self.dotted_name(source.path), known[1] if known is not None and known[0] == text else None)
         self._chunks[source.path] = (text, module.chunks)
         return module
+
+    def parses(self, path: str) -> bool:
+        """Whether a file is Python, down to each of its functions; found out once, and without keeping a tree."""
+        self.trace.note("text", path)
+        data = self._read(path)
+        if data is None:
+            return False
+        text = hash(data)
+        known = self._parsing.get(path)
+        if known is None or known[0] != text:
+            try:
+                known = text, self.cut(Source.decode(path, data)).parses
+            except SourceError:
+                known = text, False
+            self._parsing[path] = known
+        return known[1]
 
     def held(self, path: str) -> Module | None:
         """The parsed file, if it is in memory."""

@@ -124,6 +124,7 @@ class Run:
                 yield place, remembered
             else:
                 missing.append(place)
+        missing.sort(key=lambda place: items[place].session)  # a project's files in one go, for memory holds one project
         sessions = list(self._sessions.values())
         left = [items[place] for place in missing]
         checked: Iterator[tuple[int, Checked]] = iter(())

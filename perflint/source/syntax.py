@@ -150,7 +150,7 @@ class Scope:
         if self._chunk is not None:
             return body[self._chunk.start : self._chunk.end]
         if isinstance(self._node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([self._node.lineno, *(d.lineno for d in self._node.decorator_list)])
+            first = _first_row(self._node)
             starts = self.module.source.starts
             end = self._node.end_lineno or first
             return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]
@@ -320,6 +320,22 @@ class Module:
         """The text of the file's own statements."""
         return self._structure.text
 
+    @property
+    def parses(self) -> bool:
+        """Whether the whole text is Python, and all its outermost functions stand where they are thought to be."""
+        try:
+            tree = parse(self.source.body.decode())
+        except SyntaxProblem:
+            return False
+        found: set[tuple[str, int]] = set()
+        pending: list[ast.stmt] = list(tree.body)
+        for statement in pending:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.add((statement.name, _first_row(statement)))
+            else:
+                pending += (inner for block in _blocks(statement) for inner in block)
+        return found.issuperset((chunk.name, chunk.first_row) for chunk in self.chunks)
+
     def find_in_whole_tree(self, chunk: Chunk) -> FunctionNode:
         """The tree of a function whose text does not parse alone, from a parse of the whole file.
 
@@ -329,7 +345,7 @@ class Module:
         """
         for node in ast.walk(parse(self.source.body.decode())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == chunk.name:
-                if min([node.lineno, *(d.lineno for d in node.decorator_list)]) == chunk.first_row:
+                if _first_row(node) == chunk.first_row:
                     return node
         raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
 
@@ -436,6 +452,10 @@ def _add(into: _Structure, scope: Scope) -> None:
     into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
     if scope.owner is not None:
         scope.owner.methods.setdefault(scope.name, scope)
+
+
+def _first_row(node: FunctionNode) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
