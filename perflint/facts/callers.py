@@ -106,7 +106,7 @@ class Callers:
         values = []
         for site in found.sites:
             frame = self._inference.frame(site.scope, (), depth - 1)
-            bound = bound_arguments(self._inference, site.function, site.node, frame)
+            bound = bound_arguments(self._inference, site.function, site.node, frame, (name,))
             values.append(dict(bound or ()).get(name, UNKNOWN))
         result = join(values)
         if not result.alternatives:

@@ -28,6 +28,8 @@ class Flow(Notes):
         """For the first statement of a list: the guard that skips the rest of it; filled by `guards.skipped_by_guard`."""
         self.waiting: list[tuple[ast.expr, frozenset[Road]]] | None = None
         """Where the host may wait for the device, and by which roads; filled by `waiting_places.places`."""
+        self.returned_parameters: frozenset[str] | None = None
+        """The parameters on which the result may depend; filled by `bound_arguments.returned_parameters`."""
         self._siblings: dict[ast.stmt, list[ast.stmt]] = {}
         self._definitions_at: dict[ast.AST, list[Definition]] | None = None
         self._definitions_from: dict[ast.expr, list[Definition]] | None = None

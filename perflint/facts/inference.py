@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from perflint.facts import calls, classes, object_methods, operations, tensor_methods, variables
-from perflint.facts.bound_arguments import bound_arguments
+from perflint.facts.bound_arguments import bound_arguments, returned_parameters
 from perflint.facts.callers import Callers
 from perflint.facts.decorators import hands_on
 from perflint.facts.definitions import Definition, path_of
@@ -422,7 +422,7 @@ class Inference:
         """What a project function returns for the arguments of this call."""
         if frame.depth <= 0:
             return UNKNOWN
-        bound = bound_arguments(self, function, node, frame)
+        bound = bound_arguments(self, function, node, frame, returned_parameters(flow_of(function.scope)))
         if bound is None:
             return UNKNOWN
         return self.returned(self.frame(function.scope, bound, frame.depth - 1))
