@@ -265,7 +265,7 @@ class _Finder:
     def _item(self, node: ast.Subscript) -> Iterator[HostWait]:
         """`x[key]`, read."""
         keys = keys_of(node.slice)
-        if all(isinstance(key, ast.Constant) for key in keys):
+        if not any(map(self._may_index, keys)):
             return
         if self._is_tensor(node.value):
             yield from self._indexed(node, keys, "x[mask]")
@@ -278,7 +278,9 @@ class _Finder:
         """`x[key] = value`: whether it waits depends on what is stored."""
         parent = self._flow.parent.get(node)
         keys = keys_of(node.slice)
-        if all(isinstance(key, (ast.Constant, ast.Slice)) for key in keys) or not self._is_tensor(node.value):
+        if all(isinstance(key, (ast.Constant, ast.Slice)) for key in keys) or not any(map(self._may_index, keys)):
+            return
+        if not self._is_tensor(node.value):
             return
         if isinstance(parent, ast.AugAssign):
             yield from self._indexed(node, keys, "x[mask]")
@@ -295,6 +297,12 @@ class _Finder:
                 times = len([b for b in bounds_of(key) if self._is_number_on_device(b)]) if form == "x[a:b]" else 1
                 if times:
                     yield HostWait(node, wait.road, times)
+
+    def _may_index(self, key: ast.expr) -> bool:
+        """Whether a wait may come of a key, whatever it is a key to."""
+        if isinstance(key, ast.Slice):
+            return any(self._is_number_on_device(bound) for bound in bounds_of(key))
+        return isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch)
 
     def _index_form(self, key: ast.expr) -> str | None:
         if isinstance(key, ast.Slice):

@@ -181,10 +181,8 @@ class Code:
         """
         found: list[HostWait] = []
         for node in places(self.flow, *roads):
-            if at(node):
-                waits = [wait for wait in self.facts.waits.at(self.scope, node) if wait.road in roads]
-                if waits and self.is_hot(node):
-                    found += waits
+            if at(node) and self.is_hot(node):
+                found += (wait for wait in self.facts.waits.at(self.scope, node) if wait.road in roads)
         return found
 
     @property
