@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from perflint.project.files import requirements_digest, text_digest
 from perflint.project.imports import MAX_NEIGHBOURS, Imports
@@ -14,6 +14,7 @@ from perflint.project.trace import Question
 from perflint.source.gate import Gate
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import BACKWARD
+from perflint.source.vocabulary import may_hold
 from perflint.source.words import any_layout, call_pattern, whole
 
 MAX_IMPORTERS = 30
@@ -64,6 +65,7 @@ class Project(Imports):
             known.pop(path, None)
         self._program_matches.clear()
         self._near_training.clear()
+        vars(self).pop("_training_anywhere", None)
         self._all_helpers = None
         self._answers.clear()
 
@@ -170,16 +172,26 @@ class Project(Imports):
         return bool(self._training_near(path))
 
     def _training_near(self, path: str) -> str:
-        """A file near another one that has the words of a training loop, or nothing."""
+        """A file near another one that has the words of a training loop, or nothing.
+
+        A model in a file that nobody imports may be loaded by its name: then all files of the project are near.
+        """
         if path not in self._near_training:
-            self._near_training[path] = next((file for file in self._run_together(path) if self._trains(file)), "")
+            found = next((file for file in self._run_together(path) if self._trains(file)), "")
+            if not found and self._said(path).holds_model and not next(self._users(path), None):
+                found = self._training_anywhere
+            self._near_training[path] = found
         return self._near_training[path]
+
+    @cached_property
+    def _training_anywhere(self) -> str:
+        """A file of the project that has the words of a training loop, or nothing."""
+        return next((file for file in sorted(self.files) if self._trains(file)), "")
 
     def _run_together(self, path: str) -> Iterator[str]:
         """A file, those that import it and those that import these, and what scripts among it and the first of them import.
 
-        None of a level that has too many. A model in a file that nobody imports may be loaded by its name: then all files of
-        the project count.
+        None of a level that has too many.
         """
         yield path
         users = list(self._users(path))
@@ -190,8 +202,6 @@ class Project(Imports):
         imported: set[str] = set().union(*map(self._find_imports, scripts))
         if len(imported) <= MAX_NEIGHBOURS:
             yield from sorted(imported)
-        if not direct and self._said(path).holds_model:
-            yield from sorted(self.files)
 
     def _users(self, path: str) -> Iterator[list[str]]:
         """Those that import a file, and those that import these; none of a level that has too many."""
@@ -220,7 +230,7 @@ class Project(Imports):
         known = self._file_matches.setdefault(path, {})
         if pattern not in known:
             data = self._read(path)
-            known[pattern] = data is not None and pattern.search(data) is not None
+            known[pattern] = data is not None and may_hold(self._vocabulary(path), pattern) and pattern.search(data) is not None
         return known[pattern]
 
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from perflint.project.trace import Trace
 from perflint.source.cells import SUFFIX
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import TextFacts
+from perflint.source.vocabulary import vocabulary
 
 if TYPE_CHECKING:
     from perflint.source.chunks import Chunk
@@ -70,6 +71,7 @@ class Texts:
     _modules: dict[str, Module | None] = field(default_factory=dict, repr=False)
     _contents: dict[str, bytes | None] = field(default_factory=dict, repr=False)
     _contents_size: int = 0
+    _words: dict[str, bytes] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
     found_out: set[str] = field(default_factory=set, repr=False)
@@ -106,6 +108,7 @@ class Texts:
             self._contents_size += len(data) if data is not None else 0
             if self._contents_size > MAX_BYTES_HELD:
                 self._contents.clear()
+                self._words.clear()
                 self._contents_size = len(data) if data is not None else 0
             self._contents[path] = data
         return self._contents[path]
@@ -125,6 +128,12 @@ class Texts:
         """Whether the text of a file holds a name."""
         data = self.read(path)
         return data is not None and name.encode() in data
+
+    def _vocabulary(self, path: str) -> bytes:
+        """The words of a file, as `vocabulary` gives them."""
+        if path not in self._words:
+            self._words[path] = vocabulary(self._read(path) or b"")
+        return self._words[path]
 
     def module(self, path: str) -> Module | None:
         """The parsed file, or None when it cannot be read or parsed."""
@@ -202,6 +211,7 @@ class Texts:
         """Drop all files, parsed or not."""
         self.forget()
         self._contents.clear()
+        self._words.clear()
         self._contents_size = 0
 
     def end_generation(self) -> None:
@@ -228,4 +238,5 @@ class Texts:
         self.end_generation()
         self._modules.pop(path, None)
         self._contents.pop(path, None)
+        self._words.pop(path, None)
         self.texts.pop(path, None)

@@ -6,8 +6,10 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
+from perflint.source.identifiers import occurrences
 from perflint.source.source import Source
-from perflint.source.words import any_layout
+from perflint.source.vocabulary import words_in
+from perflint.source.words import BETWEEN, any_layout
 
 
 def renamed(source: Source, names: Collection[str]) -> frozenset[str]:
@@ -18,31 +20,38 @@ def renamed(source: Source, names: Collection[str]) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def _renamed(body: bytes, names: frozenset[str]) -> frozenset[str]:
     found: set[str] = set()
+    if len(names) > _FEW:
+        words = words_in(body)
+        names = frozenset(name for name in names if name.encode() in words)
     pending = set(names)
     while pending:
-        name = pending.pop().encode()
-        if name not in body:
-            continue
-        patterns = [rb"%b(?<!\w%b) as (\w+)" % (name, name)]
-        given = rb"= (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])" % name
-        if _may_be_given(name, body) and any_layout(given).search(body):
-            patterns.append(rb"\b(\w+) " + given)
-        for pattern in patterns:
-            for match in any_layout(pattern).finditer(body):
-                other = match[1].decode()
-                if other not in names and other not in found:
-                    found.add(other)
-                    pending.add(other)
+        for other in _others(pending.pop().encode(), body):
+            if other not in names and other not in found:
+                found.add(other)
+                pending.add(other)
     return frozenset(found)
 
 
-def _may_be_given(name: bytes, body: bytes) -> bool:
-    """Whether a name may stand at the end of what is given to another one: a look at what is around it."""
-    for found in re.finditer(rb"%b\b(?![\t\x20]*[.(\[])" % name, body):
-        before = body[max(found.start() - _LOOK_BACK, 0) : found.start()]
-        if b"#" in before or before.rstrip(b" \t\r\n\f\\")[-1:] in (b"", b".", b"="):
-            return True
-    return False
+def _others(name: bytes, body: bytes) -> set[str]:
+    """What a name gets for another one by `as`, or by being all that is given to a variable."""
+    others: set[str] = set()
+    may_be_given = False
+    for at in occurrences(name, body):
+        end = at + len(name)
+        if (other := _AS.match(body, end)) is not None:
+            others.add(other[1].decode())
+        elif not may_be_given and not _GOES_ON.match(body, end):
+            before = body[max(at - _LOOK_BACK, 0) : at]
+            may_be_given = b"#" in before or before.rstrip(b" \t\r\n\f\\")[-1:] in (b"", b".", b"=")
+    if may_be_given:
+        given = any_layout(rb"= (?:\w+ \. )*%b\b(?![\t\x20]*[.(\[])" % name)
+        if given.search(body):
+            others.update(match[1].decode() for match in any_layout(rb"\b(\w+) " + given.pattern).finditer(body))
+    return others
 
 
+_AS = re.compile(BETWEEN + rb"(?<=\s)as" + BETWEEN + rb"(?<=\s)(\w+)")
+_GOES_ON = re.compile(rb"[\t\x20]*[.(\[]")
 _LOOK_BACK = 100
+_FEW = 12
+"""To look for so many names takes about as long as to list all of a text's words."""

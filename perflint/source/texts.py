@@ -16,6 +16,7 @@ BACKWARD = any_layout(rb"backward \(")
 _LOADER = re.compile(rb"oader[\s\\():,.]")
 _BY_NAME = any_layout(rb"\b(?:import_module|__import__|run_path|run_module|spec_from_file_location|SourceFileLoader) \(")
 _IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module", "spec_from_file_location", "SourceFileLoader"))
+_IMPORTER_WORDS = tuple(name.encode() for name in sorted(_IMPORTERS))
 _CHANGED_PATH = any_layout(rb"sys \. path\b|from sys import path\b|" + whole("addsitedir"))
 _PLACE = re.compile(r"[\w./\\-]+")
 
@@ -69,7 +70,7 @@ def _named_in(text: bytes) -> frozenset[str]:
     Those that it names in a call such as `import_module("engine")`; all that it has in quotes where a call gets a variable.
     A name with a dot behind it is that of a folder.
     """
-    if _BY_NAME.search(text) is None:
+    if not any(name in text for name in _IMPORTER_WORDS) or _BY_NAME.search(text) is None:
         return frozenset()
     nodes = _nodes_of(text)
     found: set[str] = set()
@@ -86,7 +87,7 @@ def _named_in(text: bytes) -> frozenset[str]:
 
 def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:
     """What a text that changes `sys.path` imports: modules, with the names that are taken from them."""
-    if _CHANGED_PATH.search(text) is None:
+    if not any(word in text for word in (b"sys", b"addsitedir")) or _CHANGED_PATH.search(text) is None:
         return frozenset()
     found: set[tuple[str, frozenset[str]]] = set()
     for node in _nodes_of(text):

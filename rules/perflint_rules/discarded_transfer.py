@@ -60,10 +60,12 @@ _METHODS = (
     "unsqueeze",
 )
 _OTHER = Obligation(Kind.VALUE, "the program goes on with another tensor than before")
-_ALONE = any_layout(rb"(?:^|[\n;:])[\t\x20]*\w[\w.\[\]]*? \. (?:%s) \(" % "|".join(_METHODS).encode())
+_CALLED = any_layout(rb"\. (?:%s) \(" % "|".join(_METHODS).encode())
+_ALONE = any_layout(rb"[\n;:][\t\x20]*\w[\w.\[\]]*?(?=[.\s\\#]) \. (?:%s) \(" % "|".join(_METHODS).encode())
+"""Slow to look for: only where `_CALLED` is found."""
 
 
-@rule(category="transfer", severity=Severity.ERROR, needs=[(_ALONE,)], fixes=True)
+@rule(category="transfer", severity=Severity.ERROR, needs=[(_CALLED,), (_ALONE,)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor whose copy is dropped."""
     for call in code.calls(*_METHODS):

@@ -1,0 +1,98 @@
+"""The words of a text, each once: what a text cannot hold shows in them, and they are a fraction of it.
+
+A pattern is looked for in a text only where the letters, digits and underscores that it needs stand among the text's words.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Union
+
+Needs = tuple[tuple[Union[bytes, "Needs"], ...], ...]
+"""Alternatives, each a conjunction of parts of words and of further needs; an empty conjunction needs nothing."""
+
+_WORD_BYTES = bytes(c for c in range(128) if chr(c).isalnum() or c == ord("_"))
+_SPACED = bytes(c if c in _WORD_BYTES else ord(" ") for c in range(256))
+_NOTHING: Needs = ((),)
+
+_ATOM = re.compile(
+    rb"(?P<edge>\\b)|(?P<literal>\w)|\\x(?P<hex>[0-9a-f]{2})|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
+    rb"|\(\?<!(?:\\w|\[[^]]*\\w[^]]*\])(?P<begun>\w+)\)|(?P<open>\((?:\?:|\?P<\w+>|(?!\?)))|(?P<look>\(\?)|(?P<close>\))"
+    rb"|(?P<bar>\|)|.",
+    re.S,
+)
+_REPEATED = re.compile(rb"(?:(?P<optional>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\})[?+]?")
+
+
+def vocabulary(text: bytes) -> bytes:
+    """The words of a text, each once, with a line end on both sides."""
+    return b"\n%b\n" % b"\n".join(words_in(text))
+
+
+def words_in(text: bytes) -> set[bytes]:
+    """The words of a text."""
+    return set(text.translate(_SPACED).split())
+
+
+def may_hold(words: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a text with these words (see `vocabulary`) may match a pattern."""
+    return _are_met(needs_of(pattern), words)
+
+
+def _are_met(needs: Needs, words: bytes) -> bool:
+    return any(all(n in words if isinstance(n, bytes) else _are_met(n, words) for n in branch) for branch in needs)
+
+
+@cache
+def needs_of(pattern: re.Pattern[bytes]) -> Needs:
+    """What of a text's words each match of a pattern holds, as far as the pattern tells."""
+    return _NOTHING if pattern.flags & (re.I | re.X | re.L) else _Reader(pattern.pattern).alternatives()
+
+
+class _Reader:
+    """Reads a pattern once, from left to right; what it does not know of the syntax needs nothing."""
+
+    def __init__(self, pattern: bytes) -> None:
+        self._pattern, self._at = pattern, 0
+        self._goes_on = False
+        """Whether the branch that was read last ended at a bar."""
+
+    def alternatives(self) -> Needs:
+        """What is needed up to the end of the group that the reader is in."""
+        branches = [self._branch()]
+        while self._goes_on:
+            branches.append(self._branch())
+        return _NOTHING if () in branches else tuple(branches)
+
+    def _branch(self) -> tuple[bytes | Needs, ...]:
+        needed: list[bytes | Needs] = []
+        run = b""
+        while (atom := _ATOM.match(self._pattern, self._at)) is not None:
+            self._at = atom.end()
+            inner: Needs = _NOTHING
+            if atom["open"] or atom["look"]:
+                inner = self.alternatives()
+            repeated = None if atom["close"] or atom["bar"] else _REPEATED.match(self._pattern, self._at)
+            optional = repeated is not None and bool(repeated["optional"])
+            self._at = repeated.end() if repeated is not None else self._at
+            literal = bytes((int(atom["hex"], 16),)) if atom["hex"] else atom["literal"] or b""
+            if literal and literal in _WORD_BYTES and not optional:
+                run += literal
+                if repeated is None:
+                    continue
+            if atom["begun"]:
+                run = b"\n" + run if run == atom["begun"] else run
+                continue
+            if run.lstrip(b"\n"):
+                needed.append(run + b"\n" if atom["edge"] else run)
+            run = b"\n" if atom["edge"] else b""
+            if inner != _NOTHING and not optional and not atom["look"]:
+                needed.append(inner)
+            if atom["bar"] or atom["close"]:
+                self._goes_on = bool(atom["bar"])
+                return tuple(needed)
+        if run.lstrip(b"\n"):
+            needed.append(run)
+        self._goes_on = False
+        return tuple(needed)

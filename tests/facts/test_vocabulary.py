@@ -1,0 +1,57 @@
+"""The words that a pattern needs: no text that matches lacks them."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perflint.facts import fears
+from perflint.rule.registry import all_rules
+from perflint.source.vocabulary import may_hold, needs_of, vocabulary
+from perflint.source.words import any_layout, call_pattern
+
+FEARS = [fear.pattern for fear in vars(fears).values() if isinstance(fear, fears.Fear)]
+NEEDS = {needle for rule in all_rules() for group in rule.needs.groups for needle in group if isinstance(needle, re.Pattern)}
+PATTERNS = sorted({*FEARS, *NEEDS}, key=lambda pattern: pattern.pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needs"),
+    [
+        (rb"\bfoo\b", ((b"\nfoo\n",),)),
+        (rb"foo(?<!\wfoo)bar?", ((b"\nfooba",),)),
+        (rb"a(?:bc|de)f", ((b"a", ((b"bc",), (b"de",)), b"f"),)),
+        (rb"a|b*", ((),)),
+        (rb"(?:no)?yes|x\.y", ((b"yes",), (b"x", b"y"))),
+        (rb"(?i:net)work", ((b"work",),)),
+        (rb"one[a-z]two{2}three+four", ((b"one", b"two", b"three", b"four"),)),
+        (rb"(?<=seen)after(?!wards)", ((b"after",),)),
+        (rb"(?m)^start", ((b"start",),)),
+        (rb"\x66\x6fo", ((b"foo",),)),
+        (rb"[\]a]b", ((b"b",),)),
+    ],
+)
+def test_what_a_pattern_needs(pattern: bytes, needs: object) -> None:
+    assert needs_of(re.compile(pattern)) == needs
+
+
+def test_letters_of_either_case_need_nothing() -> None:
+    assert needs_of(re.compile(rb"foo", re.I)) == ((),)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern[:40].decode())
+@settings(max_examples=8)
+@given(st.data())
+def test_no_match_lacks_what_its_pattern_needs(pattern: re.Pattern[bytes], data: st.DataObject) -> None:
+    """What hypothesis makes of a pattern matches it; a text around it changes nothing."""
+    found = data.draw(st.from_regex(pattern))
+    if pattern.search(found):
+        assert may_hold(vocabulary(found), pattern)
+
+
+def test_texts_without_the_words_are_told() -> None:
+    words = vocabulary(b"import torch\nloader = make(batch_size=4)\n")
+    assert may_hold(words, call_pattern("make"))
+    assert not may_hold(words, call_pattern("ader"))
+    assert not may_hold(words, any_layout(rb"torch \. compile \("))
