@@ -1,5 +1,5 @@
-"""Writes docs/rules/, docs/configuration.md, docs/assumptions.md, docs/runtime.md, docs/reliability.md, docs/gpu.md,
-docs/report.md, docs/perflint.schema.json, the tables and the report in README.md, and the rule pack's measured.json.
+"""Writes docs/rules/, docs/coverage.md, docs/configuration.md, docs/assumptions.md, docs/runtime.md, docs/reliability.md,
+docs/gpu.md, docs/report.md, docs/perflint.schema.json, the tables and the report in README.md, the rule pack's measured.json.
 
 With --check: fails if they are stale. The pages come from the rules, the kinds of fixes from the marked cases in
 fixtures/<rule>/, and what was measured from the records in fixtures/ and benchmarks/results/. Needs perflint to be installed.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import coverage_table
 import gpu
 import reference
 import reliability
@@ -141,6 +142,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     yield REPORT, f"{NOTICE}# A report\n\n`perflint check {REPORTED}` prints:\n\n```\n{report()}```\n"
     yield RELIABILITY, f"{NOTICE}{reliability.page()}"
     yield GPU, f"{NOTICE}{gpu.page()}"
+    yield DOCS / "coverage.md", f"{NOTICE}{coverage_table.page()}"
     yield DOCS / "perflint.schema.json", reference.schema()
     for name in ("configuration", "assumptions", "runtime"):
         yield DOCS / f"{name}.md", f"{NOTICE}{getattr(reference, name)()}"

@@ -45,6 +45,8 @@ class Evidence:
     nothing_less: str = ""
     changes_the_result: str = ""
     not_run: str = ""
+    covers: tuple[str, ...] = ()
+    """Items of docs/coverage.toml."""
 
     @classmethod
     def of(cls, rule: str) -> Evidence:

@@ -1,9 +1,10 @@
 """Which functions run compiled by `torch.compile`: yes, no, or not known.
 
 A *root* is what a program hands to `torch.compile`: a decorated function, the function or module that a call gets, the module
-whose own `compile` is called, and what the option `compiled` names. torch traces a root and all that it calls, so a function
-runs compiled when a root reaches it through calls that are known, and nothing on the way keeps torch out:
-`torch.compiler.disable`, `allow_in_graph`, or a test of `torch.compiler.is_compiling()`.
+whose own `compile` is called, the model of a trainer of transformers whose arguments say `torch_compile=True`, and what the
+option `compiled` names. torch traces a root and all that it calls, so a function runs compiled when a root reaches it through
+calls that are known, and nothing on the way keeps torch out: `torch.compiler.disable`, `allow_in_graph`, or a test of
+`torch.compiler.is_compiling()`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from perflint.source.renaming import renamed
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
-COMPILES: Final = any_layout(rb"torch \. compile\b|\bimport compile\b|(?<!\bre)\. compile \(|_dynamo \. optimize\b")
+COMPILES: Final = any_layout(
+    rb"torch \. compile\b|\bimport compile\b|(?<!\bre)\. compile \(|_dynamo \. optimize\b|torch_compile = True"
+)
 """What compiles in a text."""
 _DECORATORS: Final = words("torch.compile torch._dynamo.optimize")
 DISABLING: Final = words(
@@ -191,6 +194,10 @@ class Compiled:
                     yield Root(scope, call, _is_whole(call)), self._begun(scope, compiled)
                 elif self.is_method_call(scope, call) and isinstance(call.func, ast.Attribute) and not _is_switched_off(call):
                     yield Root(scope, call, _is_whole(call)), self._begun(scope, call.func.value)
+        for call in flow.calls if b"torch_compile" in scope.text else ():
+            model = _trained_compiled(flow, call)
+            if model is not None:
+                yield Root(scope, call), self._begun(scope, model)
 
     def _named_roots(self, module: Module) -> Iterator[tuple[Root, list[Scope]]]:
         for qualname, cls in module.classes.items():
@@ -329,7 +336,7 @@ def _scopes(module: Module) -> Iterator[Scope]:
     pending: list[Scope] = module.scopes_with("compile") + [
         scope for name in sorted(renamed(module.source, ("compile",))) for scope in module.scopes_with(name)
     ]
-    pending += module.scopes_with("optimize")
+    pending += module.scopes_with("optimize") + module.scopes_with("torch_compile")
     seen: set[Scope] = set()
     for scope in pending:
         if scope in seen:
@@ -347,6 +354,22 @@ def _scopes(module: Module) -> Iterator[Scope]:
 def _is_whole(node: ast.expr) -> bool:
     given = argument(node, None, "fullgraph") if isinstance(node, ast.Call) else None
     return isinstance(given, ast.Constant) and given.value is True
+
+
+def _trained_compiled(flow: Flow, call: ast.Call) -> ast.expr | None:
+    """The model of `Trainer(model, TrainingArguments(torch_compile=True))`, the arguments written there or under a name."""
+    if not (path_of(call.func) or "").endswith("Trainer"):
+        return None
+    given = argument(call, 1, "args")
+    found = [d.value for d in flow.reaching.get(given, ())] if isinstance(given, ast.Name) else [given]
+    for value in found:
+        if not isinstance(value, ast.Call) or not (path_of(value.func) or "").endswith(("Arguments", "Config")):
+            return None
+        if not any(
+            k.arg == "torch_compile" and isinstance(k.value, ast.Constant) and k.value.value is True for k in value.keywords
+        ):
+            return None
+    return argument(call, 0, "model") if found else None
 
 
 def _is_switched_off(node: ast.expr) -> bool:

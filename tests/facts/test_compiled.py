@@ -57,6 +57,21 @@ ROOTS = {
     "a lambda": ("f = torch.compile(lambda x: x + 1)", {"<lambda>"}),
     "a maker of compilers": ("def f(x): return x\ng = torch.compile(fullgraph=True)(f)", {"f"}),
     "a bound method": ("class A:\n    def f(self, x): return x\ng = torch.compile(A().f)", {"A.f"}),
+    "a trainer's model": (
+        f"{NET}\nfrom transformers import Trainer, TrainingArguments\n"
+        "Trainer(model=Net(), args=TrainingArguments('out', torch_compile=True)).train()",
+        ALL,
+    ),
+    "a trainer's model, arguments by a name": (
+        f"{NET}\nfrom transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments\ndef main():\n"
+        "    arguments = Seq2SeqTrainingArguments('out', torch_compile=True)\n    Seq2SeqTrainer(Net(), arguments).train()",
+        ALL,
+    ),
+    "a trainer that compiles nothing": (
+        f"{NET}\nfrom transformers import Trainer, TrainingArguments\nother = TrainingArguments('out', torch_compile=True)\n"
+        "Trainer(Net(), TrainingArguments('out')).train()",
+        set(),
+    ),
     "a module": (f"{NET}\nmodel = torch.compile(Net())", ALL),
     "a module by a name": (f"{NET}\nmodel = Net().to('cuda')\nmodel = torch.compile(model)", ALL),
     "a module under a flag": (f"{NET}\ndef main(flag):\n    model = Net()\n    if flag: model = torch.compile(model)", ALL),

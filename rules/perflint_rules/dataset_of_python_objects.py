@@ -1,0 +1,75 @@
+"""A dataset keeps a Python object for each sample, which each worker copies.
+
+## What it does
+Finds datasets whose constructor fills a list with tuples, lists or dictionaries, one for each sample, that `__getitem__` reads.
+
+## Why it costs memory
+Workers share the memory of the process that starts them until somebody writes to it, and reading a Python object writes to its
+reference count: in the course of an epoch each worker gets its own copy of all of them.
+
+## Example
+```python
+class Pictures(Dataset):
+    def __init__(self, rows):
+        self.samples = []
+        for row in rows:
+            self.samples.append((row.path, row.label))
+
+    def __getitem__(self, index):
+        path, label = self.samples[index]
+        return load(path), label
+```
+
+## Use instead
+```python
+class Pictures(Dataset):
+    def __init__(self, rows):
+        self.paths = np.array([row.path for row in rows])
+        self.labels = np.array([row.label for row in rows])
+
+    def __getitem__(self, index):
+        return load(self.paths[index]), self.labels[index]
+```
+
+## When it stays silent
+For lists of numbers, texts and tensors, outside of datasets, and where `__getitem__` does not read the list.
+
+## Fix safety
+There is no fix: what the objects hold decides what they become.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Severity, path_of, rule
+
+_METHODS = ("__getitem__", "__getitems__")
+
+
+@rule(
+    category="data-loading",
+    costs=Cost.MEMORY,
+    severity=Severity.INFO,
+    needs=[("self.",), ("append(", "for")],
+    in_file=[("torch",), ("Dataset",), ("__getitem__",)],
+)
+def check(code: Code) -> Iterator[Finding]:
+    """Report each list of objects that a dataset's constructor fills."""
+    owner = code.scope.owner
+    if owner is None or code.scope.name != "__init__":
+        return
+    readers = [owner.methods[name] for name in _METHODS if name in owner.methods]
+    for place, kept in _lists(code):
+        if kept.startswith("self.") and any(f"{kept}[".encode() in reader.text for reader in readers):
+            yield code.finding(place, f"each worker gets a copy of all objects in `{kept}`; keep their parts in arrays")
+
+
+def _lists(code: Code) -> Iterator[tuple[ast.expr, str]]:
+    """Where a list gets an object for each round of a loop, and what it is called."""
+    for call in code.calls("append"):
+        if isinstance(call.func, ast.Attribute) and len(call.args) == 1 and code.flow.loop(call) is not None:
+            if isinstance(call.args[0], (ast.Tuple, ast.List, ast.Dict)):
+                yield call, path_of(call.func.value) or ""
+    for definition in code.flow.definitions:
+        if isinstance(definition.value, ast.ListComp) and isinstance(definition.value.elt, (ast.Tuple, ast.List, ast.Dict)):
+            yield definition.value, definition.name
