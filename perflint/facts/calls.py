@@ -70,6 +70,8 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
         return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
+    if package == "perflint_runtime" and last in ("Trainer", "DevicePrefetcher"):
+        return _of_runtime(inference, last, node, frame)
     if package == "PIL.Image" and last in ("open", "new", "fromarray"):
         return one(Object("PIL.Image.Image", site=(frame.scope, node)))
     if last in ("Accelerator", "Fabric"):
@@ -82,6 +84,15 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
     if last[:1].isupper():
         return one(Object(qualname, site=(frame.scope, node)))
     return UNKNOWN
+
+
+def _of_runtime(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
+    """What takes over copies: its batches are where it is told to put them."""
+    device = argument(node, None if name == "Trainer" else 1, "device")
+    place = Place.UNKNOWN if device is None else device_place(inference.infer(device, frame))
+    if name == "Trainer":
+        return one(Object("perflint_runtime.Trainer", place, site=(frame.scope, node)))
+    return one(Loader(default_collate=False, pinned=None, place=place))
 
 
 def _has_dimension_keyword(node: ast.Call) -> bool:

@@ -20,7 +20,7 @@ from perflint.facts.flow import Flow, flow_of
 from perflint.facts.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
 from perflint.facts.inference import Inference
 from perflint.facts.solver import Solver
-from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
+from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
 from perflint.facts.values import UNKNOWN, Batch, FunctionRef, Instance, Sequence, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
@@ -106,6 +106,10 @@ class Loops:
             if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
                 if not self._holds_step_loop(scope, innermost.block):
                     kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
+        for call in flow.calls_named["steps"]:
+            if isinstance(call.func, ast.Attribute) and self._inference.value(scope, call.func.value).may(is_trainer):
+                taken = (loop for loop in loops if loop.iterated is not None and call in ast.walk(loop.iterated))
+                kinds.update(dict.fromkeys(taken, LoopKind.TRAIN))
         for loop in loops:
             if loop not in kinds and self._iterates_over_batches(scope, loop):
                 kinds[loop] = LoopKind.EVALUATE
@@ -282,11 +286,18 @@ class Loops:
             return Heat.STEP
         if self.is_part_of_forward(scope):
             return Heat.FORWARD
-        if self.hot_calls(scope) or self.is_training_step(scope) or _draws_experience(scope):
+        if self.hot_calls(scope) or self.is_training_step(scope) or _draws_experience(scope) or self._is_trainers_loss(scope):
             return Heat.STEP
         if self._is_called_from_forward(scope):
             return Heat.FORWARD
         return self.heat(scope.parent) if scope.parent is not None else None
+
+    def _is_trainers_loss(self, scope: Scope) -> bool:
+        """Whether a function is given to the runtime's trainer, in the scope that it is written in, as what computes the loss."""
+        outer = scope.parent or scope.module.top
+        made = flow_of(outer).calls_named["Trainer"] if b"Trainer" in outer.text else []
+        given = (c for c in made if any(isinstance(a, ast.Name) and a.id == scope.name for a in c.args))
+        return any(self._inference.value(outer, call).may(is_trainer) for call in given)
 
     def is_part_of_forward(self, scope: Scope) -> bool:
         """Whether a function is a module's forward pass, or a method that runs in one."""

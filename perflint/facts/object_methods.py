@@ -174,6 +174,9 @@ def _object_method(inference: Inferring, receiver: Object, name: str, node: ast.
     if qualname == "argparse.ArgumentParser" and name in ("parse_args", "parse_known_args"):
         namespace = one(Object("argparse.Namespace", site=(frame.scope, node)))
         return namespace if name == "parse_args" else one(Sequence((namespace, UNKNOWN)))
+    if qualname == "perflint_runtime.Trainer" and name == "steps":
+        parts = Tensor(receiver.place, ndim=0), Output(receiver.place), Batch(place=receiver.place)
+        return one(Elements(one(Sequence(tuple(one(part) for part in parts))), "generator"))
     if is_optimizer_name(qualname):
         return NONE if name == "zero_grad" else UNKNOWN
     if qualname.startswith("tqdm"):

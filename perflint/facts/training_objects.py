@@ -29,6 +29,11 @@ def is_optimizer(alternative: Alternative) -> bool:
     return isinstance(alternative, Object) and is_optimizer_name(alternative.qualname)
 
 
+def is_trainer(alternative: Alternative) -> bool:
+    """The runtime's trainer, whose `steps` train on each batch before they give it."""
+    return isinstance(alternative, Object) and alternative.qualname == "perflint_runtime.Trainer"
+
+
 def is_scaler(alternative: Alternative) -> bool:
     """Whether a value is a `GradScaler`."""
     return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"

@@ -41,7 +41,9 @@ def timeline(marks: Sequence[Mark], lanes: Sequence[Lane], label: str) -> str:
         if at % max(1, round(34 / slot)) == 0:
             middle = LEFT + (at + 0.5) * slot
             parts.append(f'<text x="{middle:.1f}" y="{height - 5}" text-anchor="middle">{escaped(mark.name)}</text>')
-    drawing = f'<svg class="step" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escaped(label)}">{"".join(parts)}</svg>'
+    drawing = (
+        f'<svg class="step" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escaped(label)}">{"".join(parts)}</svg>'
+    )
     return f'<div class="scroll">{drawing}</div>'
 
 

@@ -28,7 +28,7 @@ from perflint.source.source import Source
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout
 
-_STEP = any_layout(rb"step \(")
+_STEP = any_layout(rb"steps? \(")
 _LOOPS = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 
 CALL_DEPTH = 2

@@ -46,7 +46,8 @@ class TextFacts:
         text = text or b""
         statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
         backward = BACKWARD.search(text) is not None
-        trains = backward or b"zero_grad" in text or b"Replay" in text or _LOADER.search(text) is not None
+        named = any(word in text for word in (b"zero_grad", b"Replay", b"perflint_runtime"))
+        trains = backward or named or _LOADER.search(text) is not None
         holds_model = b"def forward" in text
         return cls(
             digest, trains, holds_model, None if backward else frozenset(), _named_in(text), _imported_in(text), statements

@@ -11,6 +11,14 @@ GPU, CPU = "torch.zeros(2, device='cuda')", "torch.zeros(2)"
 
 CERTAIN = {
     "constant": ("3  #?", "3"),
+    "loss of the runtime's trainer": (
+        "from perflint_runtime import Trainer\nt = Trainer(m, o, f, device='cuda')\nfor loss, _, _ in t.steps(x):\n    loss  #?",
+        CUDA,
+    ),
+    "batch of the runtime's prefetcher": (
+        "from perflint_runtime import DevicePrefetcher\nfor x, y in DevicePrefetcher(z, 'cuda'):\n    x  #?",
+        "batch on cuda",
+    ),
     "either": (f"x = {GPU} if c else {CPU}\nx  #?", f"{CUDA} | {HOST}"),
     "arithmetic": ("x = 1 + 2.0\nx  #?", "float"),
     "tensor and number": (f"(2 * {GPU})  #?", CUDA),

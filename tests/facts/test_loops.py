@@ -34,6 +34,12 @@ KINDS = {
     "chunks": ("for i in range(0, len(x), n): f(x[i:i + n])", ["evaluation"]),
     "chunks of nothing": ("for i in range(0, len(x), n): f(i)", [None]),
     "every second": ("for i in range(0, len(x), 2): f(x[i:i + 2])", [None]),
+    "steps of the runtime's trainer": (
+        "from perflint_runtime import Trainer\ntrainer = Trainer(model, optimizer, f)\n"
+        "for e in range(3):\n    for i, (loss, _, _) in enumerate(trainer.steps(loader)): loss",
+        [None, "training"],
+    ),
+    "steps of another": ("for x in walker.steps(y): x", [None]),
     "no network": ("for x in y: f(x)", [None]),
     "step of something else": ("for x in y: environment.step(x)", [None]),
     "criterion only": ("criterion = nn.MSELoss()\nfor x in y: criterion(x, x)", [None]),
@@ -284,3 +290,20 @@ def test_a_sampler_runs_its_model_in_each_step() -> None:
         name: list(program.facts.loops.kinds(program.scope(f"Diffusion.{name}")).values()) for name in ("loop", "describe")
     }
     assert kinds == {"loop": [LoopKind.EVALUATE], "describe": []}
+
+
+def test_what_computes_the_trainers_loss_runs_each_step() -> None:
+    program = Program(
+        HEAD
+        + """
+from perflint_runtime import Trainer
+def fit():
+    def training_step(model, batch):
+        return model(batch)
+    def other(model, batch):
+        return model(batch)
+    return Trainer(model, optimizer, training_step)
+"""
+    )
+    assert program.facts.loops.heat(program.scope("fit.<locals>.training_step")) is Heat.STEP
+    assert program.facts.loops.heat(program.scope("fit.<locals>.other")) is None
