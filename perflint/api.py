@@ -7,7 +7,7 @@ from perflint.facts.callers import CallSite
 from perflint.facts.classes import derives_from, find_method
 from perflint.facts.compiled import Root
 from perflint.facts.contents import items_of
-from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.datasets import is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.definitions import Block, Definition, Loop, path_of
 from perflint.facts.differentiated import calls_behind, is_differentiated
 from perflint.facts.effectless import loop_without_effect, without_effect
@@ -73,6 +73,7 @@ from perflint.facts.proofs import (
     untimed,
 )
 from perflint.facts.rates import rate_of
+from perflint.facts.reach import called_from
 from perflint.facts.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.recurrent import (
     RECURRENT_CALL,

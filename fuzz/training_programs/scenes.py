@@ -13,57 +13,6 @@ from fuzz.training_programs.words import HELPERS, Env
 class Scenes(Loops):
     """Whole scenes of random programs, and the files that hold them."""
 
-    def setting(self, network: str, two: bool) -> None:
-        self.line(f"model = {network}.to(device)")
-        self.line(f"optimizer = torch.optim.{self.optimizer('model')}")
-        if two:
-            self.line(f"critic = {self.pick(['nn.Linear(3, 2)', 'nn.Sequential(nn.Linear(3, 2), nn.Tanh())', 'model'])}")
-            self.line(f"critic_optimizer = torch.optim.{self.optimizer('critic')}")
-
-    def optimizer(self, model: str) -> str:
-        return self.pick(
-            [
-                f"SGD({model}.parameters(), lr=0.1)",
-                f"SGD({model}.parameters(), lr=0.1, momentum=0.9)",
-                f"Adam({model}.parameters(), lr=0.01)",
-                f"AdamW({model}.parameters(), lr=0.01)",
-                f"SGD(list({model}.parameters())[:1], lr=0.1)",
-            ]
-        )
-
-    def called(self, call: str) -> None:
-        """A call at the end of the program, in one of the ways in which results are looked at."""
-        result = self.name("result")
-        if self.chance(0.1):
-            with self.block("with torch.autocast('cpu', dtype=torch.bfloat16):"):
-                self.line(f"{result} = {call}")
-            return
-        if self.chance(0.05):
-            self.line(f"float = {self.pick(['str', 'round', 'lambda value: 7'])}")
-        form = self.pick(["plain", "plain", "print", "try", "twice", "grads", "no_grad"])
-        if form == "print":
-            self.line(f"print({call})")
-        elif form == "try":
-            with self.block("try:"):
-                self.line(f"{result} = {call}")
-            with self.block("except (ValueError, RuntimeError) as error:"):
-                self.line("print('failed', type(error).__name__, error)")
-                if self.chance(0.4):
-                    self.line("optimizer.step()")
-        elif form == "twice":
-            with self.block("for turn in range(2):"):
-                self.line(f"{result} = {call}")
-                self.line(f"print(turn, {result})")
-        elif form == "no_grad" and "evaluate" in call:
-            with self.block("with torch.no_grad():"):
-                self.line(f"{result} = {call}")
-        else:
-            self.line(f"{result} = {call}")
-            if form == "grads":
-                self.line("print([p.grad is None for p in model.parameters()])")
-            if self.chance(0.2):
-                self.line(f"if torch.is_tensor({result}) and {result}.requires_grad:\n    {result}.sum().backward()")
-
     def train_scene(self) -> None:
         """A function that trains, and its call."""
         network = self.network()
@@ -96,65 +45,6 @@ class Scenes(Loops):
         self.setting(network, two)
         call = f"{name}(model, {self.loader()}, optimizer{', critic, critic_optimizer' * two})"
         self.called(f"[v.detach().clone() for v in {call}]" if is_generator else call)
-
-    def trainer(self, network: str) -> None:
-        env = Env(models=["self.model"], optimizers=["self.optimizer"], is_function=True, owner="self", scalars=[])
-        one = self.chance(0.5)
-        with self.block("class Trainer:"):
-            with self.block("def __init__(self, model, loader):"):
-                self.line("self.model, self.loader = model, loader")
-                self.line(f"self.optimizer = torch.optim.{self.optimizer('model')}")
-                self.line("self.total, self.last, self.history = 0.0, None, []")
-            self.line("")
-            if one:
-                with self.block("def training_step(self, x, y):"):
-                    inner = env.inner()
-                    inner.tensors += ["x", "y"]
-                    self.line("x, y = x.to(device), y.to(device)")
-                    self.step(inner, "self.model", "self.optimizer")
-                    self.statement(inner)
-                    self.line(
-                        self.pick(
-                            [
-                                "return loss",
-                                "return loss.item()",
-                                "return loss.detach()",
-                                "self.last = loss\n        return self.last",
-                            ]
-                        )
-                    )
-                self.line("")
-                with self.block("def fit(self):"):
-                    self.line(f"total = {self.pick(['0.0', '0'])}")
-                    with self.block("for x, y in self.loader:"):
-                        self.line("loss = self.training_step(x, y)")
-                        self.line(
-                            self.pick(
-                                [
-                                    "total += float(loss)",
-                                    "total += loss.item() if torch.is_tensor(loss) else loss",
-                                    "total += loss",
-                                ]
-                            )
-                        )
-                        if self.chance(0.3):
-                            self.line("print(f'{float(loss):.4f}')")
-                    self.line("return total")
-            else:
-                with self.block("def fit(self):"):
-                    self.training(env, "self.loader", self.chance(0.4))
-            self.line("")
-            if self.chance(0.5):
-                with self.block("def evaluate(self):"):
-                    self.evaluation(Env(models=["self.model"], is_function=True, owner="self"), "self.loader")
-        self.line("")
-        self.line("")
-        self.line(f"model = {network}.to(device)")
-        self.line(f"trainer = Trainer(model, {self.loader()})")
-        self.line("optimizer = trainer.optimizer")
-        self.called("trainer.fit()")
-        if any("def evaluate(self)" in line for line in self.lines):
-            self.called("trainer.evaluate()")
 
     def evaluate_scene(self) -> None:
         network = self.network()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Final
 
 from perflint.facts import classes
@@ -12,7 +11,7 @@ from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.values import External
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Scope
 from perflint.source.words import words
 
 DATASET_BASES: Final = words(
@@ -122,21 +121,3 @@ def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool
         if given is None or not same_for_all_items(facts, site.scope, given, depth - 1):
             return False
     return found.complete and bool(found.sites)
-
-
-def called_from(facts: Facts, scope: Scope, depth: int = 3) -> Iterator[Scope]:
-    """A function and the functions of the project that it calls, some calls deep, each once."""
-    pending, seen = [(scope, depth)], set()
-    while pending:
-        found, left = pending.pop(0)
-        if found in seen:
-            continue
-        seen.add(found)
-        yield found
-        if left == 0:
-            continue
-        try:
-            calls = flow_of(found).calls
-        except SyntaxProblem:
-            continue
-        pending += [(target, left - 1) for call in calls for target in facts.loops.targets(found, call)]

@@ -12,6 +12,7 @@ from perflint.facts.flow import Region, flow_of
 from perflint.facts.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.proofs import suspends
+from perflint.facts.reach import called_from, can_be_parsed
 from perflint.facts.retention import kept_by
 from perflint.facts.tampering import untouched
 from perflint.facts.training_objects import is_neural_module, is_optimizer
@@ -33,7 +34,7 @@ from perflint.facts.values import (
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation, is_refuted
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Scope
 
 
 def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: bool) -> list[Obligation] | None:
@@ -69,24 +70,15 @@ _SWITCHES_ON = re.compile(rb"enable_grad|set_grad_enabled")
 
 def _switched_on(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation]:
     """Functions that may run in a region and switch autograd on, which has no effect under `inference_mode`."""
-    seen: set[Scope] = set()
-    pending = [(scope, inside.calls, inside.nodes)]
-    while pending:
-        current, calls, nodes = pending.pop()
-        called = (function for call in calls for function in facts.loops.targets(current, call))
-        for function in dict.fromkeys((*hidden_runs(facts, current, nodes), *called)):
-            if function in seen:
-                continue
-            seen.add(function)
-            if _SWITCHES_ON.search(function.text) or len(seen) > _MAX_FUNCTIONS:
-                yield Obligation(Kind.GRADIENT, f"`{function.name}` may run inside, and switch autograd on, in vain then")
-                return
-            try:
-                flow = flow_of(function)
-            except SyntaxProblem:
-                yield Obligation(Kind.UNKNOWN_CODE, f"`{function.name}` cannot be parsed")
-                return
-            pending.append((function, flow.calls, [*flow.order]))
+    called = (function for call in inside.calls for function in facts.loops.targets(scope, call))
+    starts = (*hidden_runs(facts, scope, inside.nodes), *called)
+    for count, function in enumerate(called_from(facts, *starts, depth=None, hidden=True)):
+        if _SWITCHES_ON.search(function.text) or count >= _MAX_FUNCTIONS:
+            yield Obligation(Kind.GRADIENT, f"`{function.name}` may run inside, and switch autograd on, in vain then")
+            return
+        if not can_be_parsed(function):
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{function.name}` cannot be parsed")
+            return
 
 
 def _bound(facts: Facts, scope: Scope, definition: Definition) -> Value:

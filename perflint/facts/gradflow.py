@@ -12,6 +12,7 @@ from perflint.facts.definitions import Definition, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.operations import Result
+from perflint.facts.reach import called_from, can_be_parsed
 from perflint.facts.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
@@ -322,18 +323,8 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
 
 def backward_below(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     """Whether something that a scope calls may run a backward pass, also in a loop: a training run within an evaluation."""
-    if depth == 0:
-        return False
-    try:
-        calls = flow_of(scope).calls
-    except SyntaxProblem:
-        return True
-    return any(
-        backward_in(facts, target) or backward_below(facts, target, depth - 1)
-        for call in calls
-        for target in facts.loops.targets(scope, call)
-        if target is not scope
-    )
+    below = (function for function in called_from(facts, scope, depth=depth) if function is not scope)
+    return not can_be_parsed(scope) or any(not can_be_parsed(function) or backward_in(facts, function) for function in below)
 
 
 def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | None:

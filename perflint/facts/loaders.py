@@ -15,6 +15,7 @@ from perflint.facts.arguments import argument
 from perflint.facts.definitions import Definition, Loop, path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
+from perflint.facts.reach import called_from
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value
 from perflint.source.syntax import Class, Scope, SyntaxProblem
@@ -163,33 +164,13 @@ class LoaderCall:
     def sample_code(self) -> list[Scope]:
         """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
         inference = self.facts.inference
-        pending: list[tuple[Scope, int]] = []
-        for dataset in self.datasets:
-            for name in _SAMPLES:
-                method = classes.find_method(inference, dataset.cls, name)
-                if method is not None:
-                    pending.append((method, REACH))
+        methods = (classes.find_method(inference, dataset.cls, name) for dataset in self.datasets for name in _SAMPLES)
+        starts = [method for method in methods if method is not None]
         collate = self.argument("collate_fn")
         if collate is not None:
             value = inference.value(self.scope, collate)
-            pending += [(a.scope, REACH) for a in value.alternatives if isinstance(a, FunctionRef)]
-        found: dict[Scope, None] = {}
-        while pending:
-            scope, depth = pending.pop(0)
-            if scope in found:
-                continue
-            found[scope] = None
-            if depth:
-                pending += [(target, depth - 1) for target in self._called(scope)]
-        return list(found)
-
-    def _called(self, scope: Scope) -> Iterator[Scope]:
-        try:
-            calls = flow_of(scope).calls
-        except SyntaxProblem:
-            return
-        for call in calls:
-            yield from self.facts.loops.targets(scope, call)
+            starts += [a.scope for a in value.alternatives if isinstance(a, FunctionRef)]
+        return list(called_from(self.facts, *starts, depth=REACH))
 
     # -- who goes over it --------------------------------------------------------------------------------------------
 

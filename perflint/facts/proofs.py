@@ -6,20 +6,20 @@ Each returns None when the proof holds, and else what stands against it.
 from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from perflint.facts.arguments import transfer_target
 from perflint.facts.definitions import path_of
 from perflint.facts.facts import Facts
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.hidden import hidden_runs
+from perflint.facts.reach import called_from
 from perflint.facts.values import (
     Place,
     device_place,
 )
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
 MAX_FUNCTIONS = 60
@@ -49,8 +49,8 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
     Such are copies to the host, and copies out of a buffer that the next step may fill again.
     """
     calls = list(calls)
-    for function in _run_by(facts, scope, calls):
-        if _STARTS_COPIES.search(function.text):
+    for count, function in enumerate(_run_by(facts, scope, calls)):
+        if _STARTS_COPIES.search(function.text) or count >= MAX_FUNCTIONS:
             return Obligation(Kind.TRANSFER, f"`{function.name}` may start a copy that only this wait makes safe")
     for call in calls:
         if getattr(call.func, "attr", "") == "replay":
@@ -69,25 +69,13 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
 _STARTS_COPIES = any_layout(rb"\b(?:non_blocking|async) =(?! False)|\. replay \(|CUDAGraph|pin_memory \(")
 
 
-def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call], depth: int = 3) -> list[Scope]:
+def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> Iterator[Scope]:
     """The functions of the project that calls run, those that give a loop its elements included."""
     flow = flow_of(scope)
     iterated = [loop.iterated for loop in flow.loops if loop.iterated is not None]
     parts = [part for root in (*calls, *iterated) for part in ast.walk(root) if part in flow.order]
-    found = dict.fromkeys(target for call in calls for target in facts.loops.targets(scope, call))
-    found |= dict.fromkeys(hidden_runs(facts, scope, parts))
-    pending = [(function, depth) for function in found]
-    while pending:
-        function, left = pending.pop()
-        if left == 0 or len(found) > MAX_FUNCTIONS:
-            continue
-        with contextlib.suppress(SyntaxProblem):
-            for call in flow_of(function).calls:
-                for target in facts.loops.targets(function, call):
-                    if target not in found:
-                        found[target] = None
-                        pending.append((target, left - 1))
-    return list(found)
+    called = (target for call in calls for target in facts.loops.targets(scope, call))
+    return called_from(facts, *called, *hidden_runs(facts, scope, parts), depth=None)
 
 
 def _is_asynchronous(call: ast.Call) -> bool:

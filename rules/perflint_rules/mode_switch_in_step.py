@@ -71,6 +71,6 @@ def _may_switch(code: Code, loop: Loop) -> bool:
         if _SWITCHES.search(code.text(call).encode()):
             return True
         for target in code.facts.loops.targets(code.scope, call):
-            if any(_EVAL.search(scope.text) for scope in called_from(code.facts, target, 2)):
+            if any(_EVAL.search(scope.text) for scope in called_from(code.facts, target, depth=2)):
                 return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.datasets import called_from, is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.datasets import is_conditional, runs_per_item, same_for_all_items
 
 DATA = """
 import os
@@ -82,9 +82,3 @@ def test_a_cache_that_is_filled_once_is_conditional() -> None:
     program = Program("def f(self):\n    if self.x is None:\n        a  #?\n    b  #?\n")
     assert is_conditional(*program.at(mark=1))
     assert not is_conditional(*program.at(mark=2))
-
-
-def test_calls_are_followed_some_deep() -> None:
-    program = Program("def f(): g()\ndef g(): h()\ndef h(): f()\n")
-    assert [scope.name for scope in called_from(program.facts, program.scope("f"), 1)] == ["f", "g"]
-    assert [scope.name for scope in called_from(program.facts, program.scope("f"))] == ["f", "g", "h"]
