@@ -16,6 +16,7 @@ from perflint.facts.api_tables import (
     PLAIN_LOADER_CLASSES,
 )
 from perflint.facts.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
+from perflint.facts.flow import flow_of
 from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import canonical
 from perflint.facts.object_methods import is_optimizer_name, loss_type, reduces
@@ -66,6 +67,8 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
         row = operations.function(qualname)
         whole = row is not None and row.result is Result.NUMBER and not _has_dimension_keyword(node)
         return one(Number("")) if whole else one(NDARRAY)
+    if package == "math":
+        return one(Number(_MATH_KINDS.get(last, "float"))) if last not in ("modf", "frexp") else UNKNOWN
     if package.startswith("pandas"):
         return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
@@ -93,6 +96,11 @@ def _of_runtime(inference: Inferring, name: str, node: ast.Call, frame: Frame) -
     if name == "Trainer":
         return one(Object("perflint_runtime.Trainer", place, site=(frame.scope, node)))
     return one(Loader(default_collate=False, pinned=None, place=place))
+
+
+_MATH_KINDS = dict.fromkeys(("ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "trunc"), "int")
+_MATH_KINDS |= dict.fromkeys(("isclose", "isfinite", "isinf", "isnan"), "bool") | {"prod": "", "sumprod": ""}
+"""What functions of `math` give, where that is no float: integers, or what objects of another kind make of themselves."""
 
 
 def _has_dimension_keyword(node: ast.Call) -> bool:
@@ -128,10 +136,24 @@ _MOVABLE_SAMPLES = any_layout(
 """Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""
 
 
+_OTHER_BATCHES = any_layout(rb"collate|batch_size\W{1,4}None|\b(?:json|yaml|toml|hydra|omegaconf)\b")
+"""What may stand behind `**options` of a loader whose batches are not torch's own."""
+
+
+def _batches_as_usual(inference: Inferring, node: ast.Call, frame: Frame) -> bool:
+    """Whether `**options` of a loader are written out in the function, in a program that names no other way to make batches."""
+    flow = flow_of(frame.scope)
+    for options in (k.value for k in node.keywords if k.arg is None):
+        definitions = flow.reaching.get(options, frozenset())
+        if not definitions or not all(d.kind == "assign" and isinstance(d.value, ast.Dict) for d in definitions):
+            return False
+    return not inference.project.program_may_hold(frame.scope.module.source.path, _OTHER_BATCHES)
+
+
 def _loader(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Loader:
     names = {k.arg for k in node.keywords}
     collate = argument(node, 6, "collate_fn")
-    default_collate = qualname in PLAIN_LOADER_CLASSES and None not in names
+    default_collate = qualname in PLAIN_LOADER_CLASSES and (None not in names or _batches_as_usual(inference, node, frame))
     if collate is not None and inference.infer(collate, frame).literal is not None:
         default_collate = False
     size = argument(node, 1, "batch_size")

@@ -33,6 +33,7 @@ from perflint.facts.values import (
     Tensor,
     Value,
 )
+from perflint.facts.variables import functions_see
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
 
@@ -50,9 +51,10 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
         missing.append(reason)
     missing += [reason for call in inside.calls for reason in _creates(facts, scope, call)]
     modes = facts.grad_mode
-    if modes.may_be_called_in_autocast(scope) if whole else modes.may_autocast(scope, body[0]):
+    kind = modes.may_be_called_in_autocast(scope) if whole else modes.may_autocast(scope, body[0])
+    if kind is not None:
         words = "an autocast region around it may remember weights that it converts here, and train with them"
-        missing.append(Obligation(Kind.NO_AUTOCAST, words))
+        missing.append(Obligation(kind, words))
     missing += [reason for node in inside.nodes for reason in _shares_samples(facts, scope, node)]
     if not is_refuted(missing):
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
@@ -104,7 +106,7 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
             continue
         if scope.is_module and facts.project.importers(scope.module.source.path):
             yield Obligation(Kind.RETENTION, f"a file that imports this one may read `{definition.name}`")
-        if _is_read_by_functions(facts, scope, definition.name):
+        if scope.is_module and functions_see(scope.module, definition.name):
             yield Obligation(Kind.NAMES, f"a function may read the global `{definition.name}`")
         if any(is_changed_in_place(flow, use) for use in outside) or (trains and tensor_ends(facts, scope, outside)):
             yield None
@@ -115,7 +117,8 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
     for end in tensor_ends(facts, scope, [root for root in roots if _may_be_tensor(facts, scope, root)]):
         if not (isinstance(end.node, ast.Return) and end.node in inside):
             read = end.use is GradUse.BACKWARD or stored_for_training(facts, scope, end) is not None
-            yield None if read else Obligation(Kind.RETENTION, f"the result may outlive the evaluation: {end.note}")
+            kind = Kind.KNOWN_LAYERS if end.is_layer else Kind.RETENTION
+            yield None if read else Obligation(kind, f"the result may outlive the evaluation: {end.note}")
     for store in inside.stores:
         yield from _stored(facts, scope, store, inside, trains)
     for statement in inside.returns:
@@ -136,11 +139,6 @@ def _extends_given(facts: Facts, scope: Scope, definition: Definition) -> bool:
     )
 
 
-def _is_read_by_functions(facts: Facts, scope: Scope, name: str) -> bool:
-    """Whether a function of the file names a variable of its module."""
-    return scope.is_module and any(name.encode() in function.text for function in scope.module.functions())
-
-
 def _is_part_of_network(facts: Facts, scope: Scope) -> bool:
     """Whether the scope is a module's `forward`: what it computes behind the region, training differentiates."""
     owner = scope.owner
@@ -148,6 +146,8 @@ def _is_part_of_network(facts: Facts, scope: Scope) -> bool:
 
 
 def _may_be_tensor(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return bool(facts.loops.targets(scope, node))  # a number, or nothing that has to do with tensors
     return facts.inference.value(scope, node).open or _is_tensor(facts, scope, node)
 
 

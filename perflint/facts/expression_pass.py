@@ -155,8 +155,10 @@ class ExpressionPass:
             self.note_inner_names(node)
 
     def note_inner_names(self, node: ast.AST) -> None:
+        """Note the names that a function or class inside may mean of this scope: not those that a function binds itself."""
+        own = _own_names(node) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else frozenset()
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Name):
+            if isinstance(inner, ast.Name) and inner.id not in own:
                 self.notes.inner_names.add(inner.id)
             elif isinstance(inner, ast.Nonlocal):
                 self.notes.rebound_inside.update(inner.names)
@@ -384,3 +386,33 @@ def _unpacks_exactly(value: ast.expr | None, parts: list[ast.expr]) -> bool:
         and len(value.elts) == len(parts)
         and not any(isinstance(e, ast.Starred) for e in (*value.elts, *parts))
     )
+
+
+def _own_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
+    """The names that mean a variable of a function wherever they stand in it: it binds them, nothing around it sees them."""
+    given = function.args
+    parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+    bound = {parameter.arg for parameter in parameters}
+    body = function.body if isinstance(function.body, list) else [function.body]
+    meant_outside: set[str] = set()
+    pending: list[ast.AST] = [*body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            continue
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue  # what a comprehension binds, it binds for itself
+        pending += ast.iter_child_nodes(node)
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            meant_outside.update(node.names)
+    decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
+    for outer in (*decorators, *given.defaults, *filter(None, given.kw_defaults)):
+        meant_outside |= {node.id for node in ast.walk(outer) if isinstance(node, ast.Name)}
+    for node in body:  # an inner class sees past the function's variables where it binds them itself
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.ClassDef):
+                meant_outside |= {name.id for name in ast.walk(inner) if isinstance(name, ast.Name)}
+    return frozenset(bound - meant_outside)

@@ -16,7 +16,7 @@ from perflint.facts.flow import flow_of
 from perflint.facts.graphless import differs_without_graph
 from perflint.facts.hidden import hidden_runs
 from perflint.facts.networks import ASKS, LOOKS_AT_GRAPH, Network
-from perflint.facts.training_objects import is_neural_module, is_optimizer, may_run_module
+from perflint.facts.training_objects import is_neural_module, is_optimizer, may_run_module, stands_for_layers
 from perflint.facts.values import NOTHING, ClassRef, External, FunctionRef, Instance, Literal, Number, Object, Text, Value
 from perflint.facts.without_graph import COMPUTES_NOTHING
 from perflint.rule.obligations import Kind, Obligation
@@ -124,7 +124,9 @@ class _Hidden:
                 return
         given = [*call.args, *(k.value for k in call.keywords)]
         if not all(self.inference.value(scope, g).must_be(Number, Literal, Text) for g in given):
-            yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
+            layers = stands_for_layers(self.inference, self.inference.value(scope, call.func))
+            kind = Kind.KNOWN_LAYERS if layers else Kind.UNKNOWN_CODE
+            yield Obligation(kind, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
 
     def is_known(self, value: Value) -> bool:
         """Whether all that a value may be is known, and nothing of it is of a package that is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from perflint.facts import operations
@@ -14,6 +14,7 @@ from perflint.facts.flow import flow_of
 from perflint.facts.operations import Result
 from perflint.facts.reach import called_from, can_be_parsed
 from perflint.facts.tensor_methods import HOST_ATTRIBUTES
+from perflint.facts.training_objects import is_neural_module
 from perflint.facts.uses import Step, Walk, Way
 from perflint.facts.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -30,11 +31,15 @@ class GradUse(Enum):
 
 @dataclass(frozen=True, eq=False)
 class GradEnd:
-    """One use that may need the graph. `node` is where."""
+    """One use that may need the graph. `node` is where.
+
+    is_layer: whether a layer that cannot be followed gets it, and hands on what it makes of it: a matter of `known-layers`.
+    """
 
     use: GradUse
     node: ast.AST
     note: str
+    is_layer: bool = False
 
 
 _FREE_CALLS = words(
@@ -203,6 +208,9 @@ class _Graph(Walk[GradEnd]):
             yield from self._inside(call, targets)
             if self.facts.loops.may_run_others(self.scope, call):
                 yield self._given(call)
+        elif not targets and self._is_layer(call.func):
+            yield replace(self._given(call), is_layer=True)
+            yield call
         else:
             yield self._given(call)
 
@@ -219,6 +227,18 @@ class _Graph(Walk[GradEnd]):
             return False
         receiver = self._value(call.func.value)
         return operations.method(name) is not None or (bool(receiver.alternatives) and not receiver.open)
+
+    def _is_layer(self, func: ast.expr) -> bool:
+        """Whether what is called is an item of a container of layers: `self.blocks[0]`, or a name that goes through them."""
+        owner = self.scope.owner
+        if owner is None or not is_neural_module(self.facts.inference, Instance(owner)):
+            return False
+        if isinstance(func, ast.Name):
+            definitions = self.flow.reaching.get(func, frozenset())
+            return bool(definitions) and all(
+                d.kind == "for" and d.value is not None and _is_of_self(d.value) for d in definitions
+            )
+        return isinstance(func, ast.Subscript) and _is_of_self(func.value)
 
     def _given(self, call: ast.Call) -> GradEnd:
         return GradEnd(GradUse.UNKNOWN, call, f"it is passed to `{ast.unparse(call.func)}`")
@@ -268,7 +288,7 @@ class _Graph(Walk[GradEnd]):
                 if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
                     yield call
                 else:
-                    yield GradEnd(end.use, call, f"in `{ast.unparse(call.func)}` {end.note}")
+                    yield replace(end, node=call, note=f"in `{ast.unparse(call.func)}` {end.note}")
 
     def _of_parameters(self, target: Scope) -> list[GradEnd]:
         """What a function does with what it is given."""
@@ -351,3 +371,12 @@ def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | 
                         if any(e.use is GradUse.BACKWARD for e in graph_ends(facts, method, mention)):
                             return mention
     return None
+
+
+def _is_of_self(node: ast.expr) -> bool:
+    """Whether an expression is an attribute of `self`, or goes through some: `self.blocks`, `zip(self.blocks, self.norms)`."""
+    while isinstance(node, ast.Attribute):
+        if isinstance(node.value, ast.Name):
+            return node.value.id == "self"
+        node = node.value
+    return isinstance(node, ast.Call) and path_of(node.func) in ("enumerate", "zip") and all(map(_is_of_self, node.args))

@@ -12,8 +12,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of
 from perflint.facts.hidden import hidden_runs
-from perflint.facts.object_methods import is_module_name
-from perflint.facts.training_objects import is_neural_module, is_optimizer
+from perflint.facts.training_objects import is_neural_module, is_optimizer, stands_for_layers
 from perflint.facts.values import (
     Alternative,
     Batch,
@@ -28,7 +27,6 @@ from perflint.facts.values import (
     Sequence,
     Tensor,
     Text,
-    Value,
 )
 from perflint.facts.without_graph import is_known_function
 from perflint.rule.obligations import Kind, Obligation
@@ -122,7 +120,7 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
         return Kind.GRADIENT
     found = _worst([found, *(_of_module(facts, a, depth) for a in callee.alternatives)])
     if (callee.open or not targets) and not callee.must_be(External, Object):
-        return Kind.KNOWN_LAYERS if found is not Kind.GRADIENT and _is_layer(facts, callee) else Kind.GRADIENT
+        return Kind.KNOWN_LAYERS if found is not Kind.GRADIENT and stands_for_layers(inference, callee) else Kind.GRADIENT
     return found
 
 
@@ -133,14 +131,6 @@ def _worst(kinds: Iterable[Kind | None]) -> Kind | None:
     """What is open about several things together: the worst is not declarable."""
     found = [kind for kind in kinds if kind is not None]
     return next((kind for kind in found if not kind.is_declarable), found[0] if found else None)
-
-
-def _is_layer(facts: Facts, callee: Value) -> bool:
-    """Whether all that is known of what is called are layers."""
-    return bool(callee.alternatives) and all(
-        is_neural_module(facts.inference, a) or (isinstance(a, Object) and is_module_name(a.qualname))
-        for a in callee.alternatives
-    )
 
 
 def _is_display(scope: Scope, node: ast.expr) -> bool:

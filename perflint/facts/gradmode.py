@@ -9,6 +9,7 @@ from perflint.facts.fears import AUTOCAST
 from perflint.facts.flow import flow_of
 from perflint.facts.inference import Inference
 from perflint.facts.values import External
+from perflint.rule.obligations import Kind
 from perflint.source.syntax import Scope, SyntaxProblem
 
 
@@ -38,24 +39,30 @@ class GradMode:
             return self.is_off(scope.parent, scope.node, depth) if scope.node in flow_of(scope.parent).block else None
         return self._by_callers(scope, depth)
 
-    def may_autocast(self, scope: Scope, node: ast.AST, depth: int = 3) -> bool:
-        """Whether `node` may be evaluated in a region of mixed precision; yes where that is not known."""
+    def may_autocast(self, scope: Scope, node: ast.AST, depth: int = 3) -> Kind | None:
+        """What is open about it that `node` is evaluated in no region of mixed precision.
+
+        Where only callers that cannot be seen may be in one, that is a matter of `application`.
+        """
         if not self._inference.project.program_may_hold(scope.module.source.path, AUTOCAST.pattern):
-            return False
+            return None
         for block in flow_of(scope).block[node].ancestry():
             if block.kind == "with" and isinstance(block.node, (ast.With, ast.AsyncWith)):
                 if any(self._may_be_autocast(scope, item.context_expr) for item in block.node.items):
-                    return True
+                    return Kind.NO_AUTOCAST
         return self.may_be_called_in_autocast(scope, depth)
 
-    def may_be_called_in_autocast(self, scope: Scope, depth: int = 3) -> bool:
-        """Whether a function may be called in a region of mixed precision; yes where that is not known."""
+    def may_be_called_in_autocast(self, scope: Scope, depth: int = 3) -> Kind | None:
+        """The same of the callers of a function."""
         if scope.is_module or not self._inference.project.program_may_hold(scope.module.source.path, AUTOCAST.pattern):
-            return False
+            return None
         if depth == 0 or any("autocast" in ast.unparse(decorator) for decorator in scope.decorators):
-            return True
+            return Kind.NO_AUTOCAST
         found = self._inference.callers.sites(scope)
-        return not found.complete or any(self.may_autocast(site.scope, site.node, depth - 1) for site in found.sites)
+        kinds = {self.may_autocast(site.scope, site.node, depth - 1) for site in found.sites}
+        if Kind.NO_AUTOCAST in kinds or not (found.sites or found.complete):
+            return Kind.NO_AUTOCAST
+        return Kind.APPLICATION if not found.complete or Kind.APPLICATION in kinds else None
 
     def _may_be_autocast(self, scope: Scope, manager: ast.expr) -> bool:
         callee = manager.func if isinstance(manager, ast.Call) else manager

@@ -25,9 +25,11 @@ _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
 _RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
 _CATCHES = re.compile(rb"\bexcept\b")
 _GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
-_REMEMBERED = Obligation(
-    Kind.NO_AUTOCAST, "an autocast region around it may remember weights without their graph and train with them"
-)
+
+
+def _remembered(kind: Kind | None) -> list[Obligation]:
+    words = "an autocast region around it may remember weights without their graph and train with them"
+    return [Obligation(kind, words)] if kind is not None else []
 
 
 def function_without_graph(
@@ -37,10 +39,15 @@ def function_without_graph(
 
     forward: the pass that was looked at, with the ends of its graph; forwards: all passes of the function.
     """
-    missing = [Obligation(Kind.GRADIENT, f"somebody may want the graph of the result: {end.note}") for end in ends]
+    missing = [
+        Obligation(
+            Kind.KNOWN_LAYERS if end.is_layer else Kind.GRADIENT, f"somebody may want the graph of the result: {end.note}"
+        )
+        for end in ends
+    ]
     missing += [reason for other in forwards for reason in _forward_without_graph(facts, scope, other)]
     missing += _other_graphs(facts, scope, forward)
-    missing += [_REMEMBERED] if facts.grad_mode.may_be_called_in_autocast(scope) else []
+    missing += _remembered(facts.grad_mode.may_be_called_in_autocast(scope))
     flow = flow_of(scope)
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope)
     return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, flow.calls, flow.order)])]
@@ -50,7 +57,7 @@ def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> li
     """What stands against it that the statement of a forward pass runs without autograd."""
     statement = flow_of(scope).statement(forward)
     missing = [*_forward_without_graph(facts, scope, forward), *filter(None, [_not_alone(scope, forward)])]
-    missing += [_REMEMBERED] if facts.grad_mode.may_autocast(scope, forward) else []
+    missing += _remembered(facts.grad_mode.may_autocast(scope, forward))
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope, statement)
     nodes = [*ast.walk(statement)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
@@ -68,7 +75,7 @@ def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterat
     yield from surgery(facts, path, fears)
     callee = facts.inference.value(scope, call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(facts.inference, a))):
-        yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
+        yield Obligation(Kind.KNOWN_LAYERS, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
 
 
 def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[Obligation]:
@@ -102,7 +109,7 @@ def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[O
 def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
     """Whether the statement computes anything but this forward pass and what is made of its result."""
     statement = flow_of(scope).statement(call)
-    node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) else None
     while node is not None and node is not call:
         match node:
             case ast.Attribute(value=inner) | ast.Subscript(value=inner, slice=ast.Constant()):

@@ -95,12 +95,13 @@ def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None)
         elif isinstance(parent, ast.Match):
             runs = True  # a pattern reads attributes, and properties among them
         else:
-            runs = method.name.startswith("__") and method.name != "__init__"
+            runs = method.name.startswith("__")
         if runs:
             yield method
 
 
 def _methods(facts: Facts, cls: Class) -> Iterator[Scope]:
+    """The methods that somebody may run who has an object: its constructor has run already."""
     for ancestor in classes.ancestors(facts.inference, cls):
         if isinstance(ancestor, Class):
-            yield from ancestor.methods.values()
+            yield from (method for name, method in ancestor.methods.items() if name != "__init__")

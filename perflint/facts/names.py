@@ -30,6 +30,7 @@ _CANONICAL = (
     (re.compile(r"^torch\.autograd\.(no_grad|enable_grad|inference_mode|set_grad_enabled)$"), r"torch.\1"),
     (re.compile(r"^torch\.autograd\.grad_mode\.(\w+)$"), r"torch.\1"),
     (re.compile(r"^torch\.(?:cuda\.)?amp(?:\.\w+)*\.(autocast|GradScaler)$"), r"torch.amp.\1"),
+    (re.compile(r"^torch\.nn\.parameter\.(\w+)$"), r"torch.nn.\1"),
     (re.compile(r"^torch\.autograd\.variable\.Variable$"), "torch.autograd.Variable"),
     (re.compile(r"^lightning(?:\.pytorch)?\.(\w+)$"), r"lightning.\1"),
     (re.compile(r"^pytorch_lightning(?:\.core(?:\.\w+)?)?\.(\w+)$"), r"lightning.\1"),

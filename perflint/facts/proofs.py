@@ -111,8 +111,12 @@ def free_name(scope: Scope, wanted: str) -> str | None:
 
 
 def inspects_itself(flow: Flow) -> bool:
-    """Whether the function may look at its variables by name, as `locals()` does."""
-    return any(isinstance(call.func, ast.Name) for name in _LOCALS for call in flow.calls_named[name])
+    """Whether the function may look at its variables by name, as `locals()` does, and `vars()`, but not `vars(args)`."""
+    return any(
+        isinstance(call.func, ast.Name) and not (call.args and name in ("vars", "dir"))
+        for name in _LOCALS
+        for call in flow.calls_named[name]
+    )
 
 
 def suspends(flow: Flow) -> bool:

@@ -21,6 +21,7 @@ from perflint.facts.hidden import hidden_runs
 from perflint.facts.layer_containers import origin
 from perflint.facts.networks import Network
 from perflint.facts.surgery import surgery
+from perflint.facts.training_objects import stands_for_layers
 from perflint.facts.values import (
     UNKNOWN,
     Alternative,
@@ -121,7 +122,8 @@ class _Proof:
             yield from proof.kinds(proof.held(*container, 6))
             yield from self.reached(proof)
         elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
-            yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(call.func)}` is not known")
+            kind = Kind.KNOWN_LAYERS if stands_for_layers(self.inference, callee) else Kind.UNKNOWN_CODE
+            yield Obligation(kind, f"`{ast.unparse(call.func)}` is not known")
 
     def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         """What code of the project runs without calling it."""
@@ -168,6 +170,8 @@ class _Proof:
     def is_of_torch(self, qualname: str) -> bool:
         """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
         last = qualname.rpartition(".")[2]
+        if qualname == "torch.nn.init.calculate_gain":  # a number
+            return True
         return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
 
     def samples(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:

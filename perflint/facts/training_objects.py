@@ -9,7 +9,7 @@ import re
 from perflint.facts import classes, operations
 from perflint.facts.inference import Inference
 from perflint.facts.object_methods import is_module_name, is_optimizer_name
-from perflint.facts.values import Alternative, Instance, Object
+from perflint.facts.values import Alternative, Instance, Object, Value
 from perflint.source.words import words
 
 _NO_MODULE = words(
@@ -57,3 +57,10 @@ def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
         case Object(qualname):
             return is_module_name(qualname) and not qualname.endswith("Loss")
     return False
+
+
+def stands_for_layers(inference: Inference, value: Value) -> bool:
+    """Whether all that is known of what is called are layers and losses, though it may be another one."""
+    return bool(value.alternatives) and all(
+        is_neural_module(inference, a) or (isinstance(a, Object) and is_module_name(a.qualname)) for a in value.alternatives
+    )

@@ -159,7 +159,9 @@ def by_order(definition: Definition) -> int:
 
 
 def functions_see(module: Module, name: str) -> bool:
-    """Whether a function of a module may look at, or bind, the module's variable of a name."""
+    """Whether a function or a class of a module may look at, or bind, the module's variable of a name."""
+    if name in flow_of(module.top).class_names:
+        return True
     for function in module.functions():
         if name.encode() in function.text:
             flow = flow_of(function)

@@ -89,7 +89,11 @@ BUILTINS = words(
     """
 )
 OTHERS = words(
-    "functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn torch.nn.Parameter torch.nn.parameter.Parameter"
+    """
+    functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn torch.nn.Parameter torch.nn.parameter.Parameter
+    torch.distributions.Normal torch.distributions.Categorical torch.distributions.Bernoulli
+    torch.distributions.normal.Normal torch.distributions.categorical.Categorical torch.distributions.bernoulli.Bernoulli
+    """
 )
 COMPUTES_NOTHING: Final = re.compile(
     r"torch\.(?:u?int\d*|b?float\d*|half|double|long|short|bool|strided|save|set_\w+|get_\w+|backends\.[\w.]+|utils\.data\.\w+"

@@ -26,17 +26,26 @@ class LateLocals:
     def __init__(self, code: Code) -> None:
         self.code, self.flow = code, code.flow
         self._reads = {read.node: read for read in code.reads()}
+        self._public: list[str] = []
+        """Global variables that another program could read, if it imported this file."""
 
     def _require_own(self, name: str) -> None:
         """That nobody but this code sees a local."""
         flow, scope = self.flow, self.code.scope
         if name in flow.inner_names | flow.outer_names or inspects_itself(flow) or suspends(flow):
             raise CannotRewrite(f"`{name}` may be seen by other code")
+        if not scope.is_module:
+            return
+        source = self.code.source
         mentions = [*flow.mentions[name], *(d.node for d in flow.definitions_of(name))]
-        if scope.is_module and (self.code.source.cells is not None or not all(map(self._runs_alone, mentions))):
+        if source.cells is not None or source.body.count(b"__main__") > 1:
             raise CannotRewrite(f"`{name}` is a global variable")
-        if scope.is_module and functions_see(scope.module, name):
+        if functions_see(scope.module, name):
             raise CannotRewrite(f"functions of the module see `{name}`")
+        if not all(map(self._runs_alone, mentions)):
+            if self.code.facts.project.importers(source.path):
+                raise CannotRewrite(f"a file that imports this one may read `{name}`")
+            self._public.append(name)
 
     def _runs_alone(self, node: ast.AST) -> bool:
         """Whether code of a module runs only where the module is the program: nobody can import what it binds."""

@@ -67,6 +67,8 @@ class Late(LateLocals):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         if code.scope.is_module:
             yield from code.feared(BUILT_FROM_TEXT)
+        for name in self._public:
+            yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
         yield from code.feared(OWN_TENSORS)
         calls = [call for call in flow.calls if any(flow.within(call, loop.block) for loop in loops)]
         yield untimed(calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 import pytest
 from ask import Program
@@ -199,5 +200,28 @@ def test_names_of_inner_and_outer_functions() -> None:
     )
     flow = program.flow("f")
     assert flow.outer_names == {"g"}
-    assert {"a", "b", "c"} <= flow.inner_names
+    assert {"a", "c"} <= flow.inner_names
+    assert "b" not in flow.inner_names  # the function inside binds it itself
     assert [scope.qualname for scope in map(flow.inner_scope, flow.inner)] == ["f.<locals>.<lambda>", "f.<locals>.h"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "seen"),
+    [
+        ("def h(x):\n    return x", False),
+        ("def h():\n    x = 1\n    return x", False),
+        ("def h():\n    for x in y:\n        print(x)", False),
+        ("h = lambda x: x", False),
+        ("def h(z=x):\n    x = z", True),
+        ("@x\ndef h(x):\n    pass", True),
+        ("def h():\n    nonlocal x\n    x = 1", True),
+        ("def h():\n    return [x for x in x]", True),
+        ("def h():\n    return [y for y in x]", True),
+        ("def h():\n    def i():\n        x = 1\n    return x", True),
+        ("def h():\n    x = 1\n    class C:\n        x = x", True),
+        ("class C:\n    x = 1", True),
+    ],
+)
+def test_a_name_that_an_inner_function_binds_is_its_own(inside: str, seen: bool) -> None:
+    program = Program(f"def f(x, y):\n{textwrap.indent(inside, '    ')}\n")
+    assert ("x" in program.flow("f").inner_names) is seen
