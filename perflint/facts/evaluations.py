@@ -152,3 +152,10 @@ def _switches_gradients_off(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether what is called is itself decorated to run without autograd."""
     targets = facts.loops.targets(scope, call)
     return bool(targets) and all(any(facts.grad_mode.switches(t, d) for d in t.decorators) for t in targets)
+
+
+def is_for_caller(facts: Facts, scope: Scope, call: ast.Call, ends: list[GradEnd]) -> bool:
+    """Whether it is the caller who says what a pass is for: what he gave is run as it is, and its graph is returned."""
+    if not any(isinstance(end.node, ast.Return) for end in ends) or CALLS_EVAL.search(scope.text):
+        return False
+    return facts.inference.value(scope, call.func).open and not measures(scope)

@@ -293,7 +293,7 @@ class Loops:
         return self.heat(scope.parent) if scope.parent is not None else None
 
     def _is_trainers_loss(self, scope: Scope) -> bool:
-        """Whether a function is given to the runtime's trainer, in the scope that it is written in, as what computes the loss."""
+        """Whether a function is given to the runtime's trainer, in the scope around it, as what computes the loss."""
         outer = scope.parent or scope.module.top
         made = flow_of(outer).calls_named["Trainer"] if b"Trainer" in outer.text else []
         given = (c for c in made if any(isinstance(a, ast.Name) and a.id == scope.name for a in c.args))

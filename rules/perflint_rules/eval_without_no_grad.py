@@ -73,7 +73,6 @@ from perflint.api import (
     Cost,
     Edit,
     Finding,
-    GradEnd,
     Import,
     Instance,
     Severity,
@@ -90,10 +89,10 @@ from perflint.api import (
     function_without_graph,
     graph_ends,
     hands_to_network,
+    is_for_caller,
     is_neural_module,
     is_test,
     keyword,
-    measures,
     records_nothing,
     rule,
     statement_without_graph,
@@ -156,7 +155,7 @@ def check(code: Code) -> Iterator[Finding]:
         ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
-        if evaluation and _is_for_caller(code, call, ends):
+        if evaluation and is_for_caller(code.facts, scope, call, ends):
             continue
         if evaluation:
             reported.append(number)
@@ -178,13 +177,6 @@ def check(code: Code) -> Iterator[Finding]:
 def _is_module_method(code: Code) -> bool:
     owner = code.scope.owner
     return owner is not None and is_neural_module(code.facts.inference, Instance(owner))
-
-
-def _is_for_caller(code: Code, call: ast.Call, ends: list[GradEnd]) -> bool:
-    """Whether it is the caller who says what the pass is for: what he gave is run as it is, and its graph is returned."""
-    if not any(isinstance(end.node, ast.Return) for end in ends) or CALLS_EVAL.search(code.scope.text):
-        return False
-    return code.value(call.func).open and not measures(code.scope)
 
 
 def _decorated(code: Code) -> Iterator[Edit | Import]:
