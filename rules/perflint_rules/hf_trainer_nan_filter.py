@@ -5,7 +5,7 @@ Finds `TrainingArguments(...)` and `Seq2SeqTrainingArguments(...)` without `logg
 
 ## Why it is slow
 By default the trainer asks `isnan(loss) or isinf(loss)` in each micro-step, for which the CPU waits twice. All that comes of
-it is that a loss that is nan is left out of the average that is logged.
+it is that a loss that is nan does not count in the average that is logged.
 
 ## Example
 ```python

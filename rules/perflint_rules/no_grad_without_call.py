@@ -4,8 +4,8 @@
 Finds `with torch.no_grad:` (and `enable_grad`, `inference_mode`, `set_grad_enabled`) without parentheses.
 
 ## Why it is an error
-The class itself is no context manager: the `with` raises `TypeError` when it is reached. As a decorator,
-`@torch.no_grad` without parentheses works.
+The class itself is no context manager: the `with` raises `TypeError` when it is reached (`AttributeError` before Python 3.11).
+As a decorator, `@torch.no_grad` without parentheses works.
 
 ## Example
 ```python
