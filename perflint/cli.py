@@ -194,7 +194,8 @@ def clean(paths: tuple[str, ...], cache_dir: str | None) -> int:
 def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> int:
     """Show what declaring assumptions would buy.
 
-    For each assumption about the project of PATHS: whether it is declared, how many fixes rest on it, and where the source speaks against it.
+    For each assumption about the project of PATHS: whether it is declared, how many fixes rest on it, and where the source
+    speaks against it.
     """
     from perflint.invocation import Invocation
     from perflint.report.assumptions import as_json, standings, table
@@ -285,8 +286,9 @@ def rules(output_format: str, options: bool) -> int:
 def verify(**options: Any) -> int:
     """Run a script as it is and fixed; compare results and speed.
 
-    SCRIPT may be a notebook. Both run, in turn, in copies of the project; your files stay as they are. ARGUMENTS behind `--` go to the script. Exit codes: 0 the
-    results are the same, 1 they differ, or an assumption is declared that the program violates, 2 a failure or wrong usage.
+    SCRIPT may be a notebook. Both run, in turn, in copies of the project; your files stay as they are. ARGUMENTS behind
+    `--` go to the script. Exit codes: 0 the results are the same, 1 they differ, or an assumption is declared that the
+    program violates, 2 a failure or wrong usage.
     """
     from perflint.verify.command import run_command
 
@@ -313,9 +315,9 @@ def verify(**options: Any) -> int:
 def profile(**options: Any) -> int:
     """Run a script; rank its lines and findings by cost.
 
-    SCRIPT may be a notebook. It runs twice in copies of the project, once to count waits and once to time its lines; your files stay as they are.
-    ARGUMENTS behind `--` go to the script. Exit codes: 0; 1 if an assumption is declared that the program violates; 2 if the
-    script fails.
+    SCRIPT may be a notebook. It runs twice in copies of the project, once to count waits and once to time its lines; your
+    files stay as they are. ARGUMENTS behind `--` go to the script. Exit codes: 0; 1 if an assumption is declared that the
+    program violates; 2 if the script fails.
     """
     from perflint.profile.command import run_command
 
@@ -354,7 +356,8 @@ def completion(shell: str) -> int:
 def server() -> int:
     """Serve an editor (Language Server Protocol).
 
-    It shows findings, fixes and rule pages. Editors start it and talk to it over standard input and output; docs/editors.md says how to set them up.
+    It shows findings, fixes and rule pages. Editors start it and talk to it over standard input and output; docs/editors.md
+    says how to set them up.
     """
     from perflint.extras import needed
 
@@ -371,8 +374,8 @@ def server() -> int:
 def mcp(root: str, python: str | None, may_run: bool) -> int:
     """Serve a coding agent (Model Context Protocol).
 
-    Its tools are check, fix, explain, rules and verify. Agents start it and talk to it over standard input and output; docs/agents.md says how. Nothing outside of the workspace is
-    read or written, and no code is run but by `verify`.
+    Its tools are check, fix, explain, rules and verify. Agents start it and talk to it over standard input and output;
+    docs/agents.md says how. Nothing outside of the workspace is read or written, and no code is run but by `verify`.
     """
     from perflint.extras import needed
 

@@ -160,6 +160,8 @@ class Invocation:
         given: dict[str, Any] = {}
         for key in ("select", "extend_select", "ignore", "assume"):
             names = tuple(n.strip() for value in self.options[key] for n in value.split(",") if n.strip())
+            if self.options[key] and not names:
+                raise click.UsageError(f"--{key.replace('_', '-')} names nothing")
             if names:
                 given[key] = names
         if "assume" in given:

@@ -452,6 +452,14 @@ def test_explain_knows_what_perflint_itself_reports(name: str) -> None:
     assert result.stdout.startswith(f"# {name}\n")
 
 
+def test_a_run_without_rules_says_so(bad: Project) -> None:
+    done = in_process("check", "--select", "all", "--ignore", "all")
+    assert (done.exit_code, done.stderr) == (0, "warning: no rule is selected, so nothing was looked for\n")
+    done = in_process("check", "--select", " ,")
+    assert done.exit_code == 2
+    assert "Error: --select names nothing\n" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "fix"])
 def test_each_option_stands_in_a_section_of_the_help(command: str) -> None:
     text = in_process(command, "--help").stdout

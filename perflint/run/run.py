@@ -378,12 +378,13 @@ class Run:
 
     @property
     def problems(self) -> list[str]:
-        """What a user should know about folders that cannot be listed and caches that cannot be used."""
+        """What a user should know about folders that cannot be listed, rules and caches: a line each."""
         closed = [
             f"{shown(folder)}: the folder cannot be listed, so nothing in it was checked: {why}"
             for folder, why in self._closed.items()
         ]
-        return [*closed, *(store.problem for store in self._stores.values() if store.problem is not None)]
+        idle = ["no rule is selected, so nothing was looked for"] if any(not s.rules for s in self._sessions.values()) else []
+        return [*closed, *idle, *(store.problem for store in self._stores.values() if store.problem is not None)]
 
     def remembered(self, item: Item, found: Found) -> Checked | None:
         """The outcome of a file from an earlier run, if it still holds."""
