@@ -295,3 +295,37 @@ print(evaluate(inputs.split(2)))
 def test_a_function_whose_code_is_looked_at_gets_no_decorator(looks: str) -> None:
     assert "no_grad" in safely_fixed({"main.py": HEAD + EVALUATES})[0]["main.py"]
     assert "no_grad" not in safely_fixed({"main.py": f"import inspect\n{HEAD}{EVALUATES}{looks}\n"})[0]["main.py"]
+
+
+def test_a_cache_that_the_program_empties_itself_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("memory-to-spare", "no-clock")))
+    emptied = TRAINS.format(before="{}", after="").replace(
+        "        total +=", "        torch.cuda.empty_cache()\n        total +="
+    )
+    assert "empty_cache()" not in safely_fixed({"main.py": HEAD + emptied.replace("{}", "")})[0]["main.py"]
+    counted = "torch.cuda.empty_cache = lambda: print('emptied')\n"
+    assert "empty_cache()" in safely_fixed({"main.py": HEAD + emptied.replace("{}", counted)})[0]["main.py"]
+
+
+def test_an_error_of_a_missing_device_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("memory-to-spare", "no-clock")))
+    body = TRAINS.format(before="", after="").replace("        total +=", "        torch.mps.empty_cache()\n        total +=")
+    loop = body[body.index("    total, losses") :].rstrip().replace("\n", "\n    ")
+    caught = f"if __name__ == '__main__':\n    try:\n    {loop}\n    except Exception:\n        print('no such device')\n"
+    assert changes({"main.py": HEAD + caught})[0] == []
+
+
+SHOWS_VARIABLES = """
+import traceback
+try:
+    train()
+except Exception as error:
+    traceback.TracebackException.from_exception(error, capture_locals=True)
+"""
+
+
+def test_a_traceback_with_variables_shows_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_runtime(monkeypatch)
+    train = HEAD + TRAINS.format(before="", after="").replace('if __name__ == "__main__":', "def train():")
+    assert "HostList" in safely_fixed({"main.py": f"{train}\n\ntrain()\n"})[0]["main.py"]
+    assert "HostList" not in safely_fixed({"main.py": f"{train}\n\n{SHOWS_VARIABLES}"})[0]["main.py"]

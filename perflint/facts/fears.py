@@ -185,7 +185,7 @@ LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
     any_layout(
         rb"_getframe\b|setprofile|currentframe|inspect \. stack|inspect(?<!\winspect) \. trace\b|"
-        + whole("f_locals", "f_back", "settrace")
+        + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
     "the program looks at the variables of functions that run",
 )

@@ -71,7 +71,9 @@ def check(code: Code) -> Iterator[Finding]:
         if not code.is_hot(call) or _is_on_purpose(code, call):
             continue
         collects = code.is_external(call.func, "gc.collect")
-        missing = [_RUNS_SHORT, _FINALIZES if collects else None, *_relied_upon(code, call)]
+        missing = [_RUNS_SHORT, _FINALIZES if collects else None, *_relied_upon(code, call), *code.replaced(*_FREES)]
+        if not collects and not code.is_external(call.func, "torch.cuda.empty_cache"):
+            missing.append(code.caught(call))  # without such a device it raises; CUDA's does nothing then
         what = "all objects of the program are walked" if collects else "cached memory is given back and asked for again"
         message = f"{what} in every step; leave it out"
         yield code.finding(call, message, code.fix("leave it out", _dropped(code, call), unless=missing), missing)

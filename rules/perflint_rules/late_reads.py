@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     BUILT_FROM_TEXT,
+    LOOKS_AT_FRAMES,
     OWN_TENSORS,
     CannotRewrite,
     Code,
@@ -69,7 +70,7 @@ class Late(LateLocals):
             yield from code.feared(BUILT_FROM_TEXT)
         for name in self._public:
             yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
-        yield from code.feared(OWN_TENSORS)
+        yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
         calls = [call for call in flow.calls if any(flow.within(call, loop.block) for loop in loops)]
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
