@@ -12,30 +12,38 @@ from typing import Final
 
 from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.words import NO_MEMBER, any_layout, whole
+from perflint.source.words import NO_MEMBER, Unread, whole
 
 
 @dataclass(frozen=True)
 class Fear:
     """A reason why what the source shows may not be all that runs.
 
-    pattern: what the text of a file holds then. before: what else such a text holds, where the pattern is slow to search.
+    searched: what the text of a file holds then. searched_before: what else such a text holds, where that is slow to search.
     """
 
     kind: Kind
-    pattern: re.Pattern[bytes]
+    searched: Unread
     words: str
-    before: re.Pattern[bytes] | None = None
+    searched_before: Unread | None = None
+
+    @property
+    def pattern(self) -> re.Pattern[bytes]:
+        return self.searched.pattern
+
+    @property
+    def before(self) -> re.Pattern[bytes] | None:
+        return self.searched_before.pattern if self.searched_before is not None else None
 
 
 HOOKS: Final = Fear(
     Kind.NO_HOOKS,
-    any_layout(rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook)\b"),
+    Unread(rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook)\b"),
     "the program has hooks, which run within its networks and its backward passes",
 )
 PATCHED: Final = Fear(
     Kind.PLAIN_MODULES,
-    any_layout(
+    Unread(
         rb"\. (?:forward|zero_grad|__call__|__class__|__code__|_call_impl) =(?!=)"
         rb"|'(?:forward|zero_grad|__call__|__class__)['\"]|\"(?:forward|zero_grad|__call__|__class__)['\"]"
         rb"|\. __get__ \(|" + whole("mock", "monkeypatch", "MethodType")
@@ -44,19 +52,19 @@ PATCHED: Final = Fear(
 )
 SET_BY_NAME: Final = Fear(
     Kind.PLAIN_MODULES,
-    any_layout(
+    Unread(
         NO_MEMBER + rb"(?:setattr|delattr|vars) \(|__(?:setattr|delattr)__ \(|\b__dict__\b"
         rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
-    any_layout(
+    Unread(
         rb"setattr(?<!\wsetattr) \(|delattr(?<!\wdelattr) \(|vars(?<!\wvars) \(|__setattr__ \(|__delattr__ \(|__dict__"
         rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
     ),
 )
 WRAPPED: Final = Fear(
     Kind.PLAIN_MODULES,
-    any_layout(
+    Unread(
         rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|fully_shard"
         rb"|fsdp(?<!\wfsdp)|_compile\b|torch \. compile|\. compile \("
         rb"|torch \. jit|jit(?<!\wjit) \.|import jit\b|fabric\b|Fabric\b|Accelerator(?<!\wAccelerator) \(|deepspeed"
@@ -66,7 +74,7 @@ WRAPPED: Final = Fear(
 )
 COMPUTED_WEIGHTS: Final = Fear(
     Kind.PLAIN_MODULES,
-    any_layout(
+    Unread(
         rb"weight_norm|spectral_norm|parametriz\w|torch \. (?:ao|quantization)\b|quantize_|_fx\b|_qat\b|QuantStub"
         rb"|LoRA|lora(?<!\wlora)|_lora\b|Lora(?<!\wLora)|LORA(?<!\wLORA)"
         rb"|bitsandbytes|functional_call|stack_module_state|torch \. fx\b|symbolic_trace|torchao|swap_tensors|swap_module"
@@ -76,7 +84,7 @@ COMPUTED_WEIGHTS: Final = Fear(
 )
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
-    any_layout(
+    Unread(
         rb"autograd \. functional|forward_ad|torch \. func\b|functorch|"
         + whole("jacobian", "hessian", "jacrev", "jacfwd", "vjp", "jvp", "hvp", "vhp", "make_dual", "dual_level")
     ),
@@ -84,7 +92,7 @@ ASKS_FOR_GRADIENTS: Final = Fear(
 )
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
-    any_layout(
+    Unread(
         rb"as_subclass(?<!\was_subclass)\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
         rb"|make_fx(?<!\wmake_fx)\b|_python_dispatch|class(?<!\wclass) [A-Za-z_]\w* \([^()]*\bTensor [,)]"
         rb"|set_default_device(?<!\wset_default_device)\b|torch \. overrides|DeviceContext"
@@ -95,21 +103,21 @@ OWN_TENSORS: Final = Fear(
 )
 LAZY: Final = Fear(
     Kind.NO_LAZY_MODULES,
-    any_layout(rb"Lazy(?<!\wLazy)[A-Z]"),
+    Unread(rb"Lazy(?<!\wLazy)[A-Z]"),
     "the program has layers that make their parameters when they run first",
 )
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
-    any_layout(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
+    Unread(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
     "the program runs code, or finds functions, by their names",
-    any_layout(
+    Unread(
         rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
         rb"|runpy|sys \. modules\b"
     ),
 )
 SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
-    any_layout(
+    Unread(
         rb"cuda(?<!\wcuda) \. (?:stream|Stream|set_stream) \(|torch(?<!\wtorch) \. Stream \("
         rb"|StreamContext(?<!\wStreamContext) \("
     ),
@@ -117,7 +125,7 @@ SIDE_STREAM: Final = Fear(
 )
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
-    any_layout(
+    Unread(
         rb"autocast|precision|Accelerator(?<!\wAccelerator) \(|Fabric(?<!\wFabric) \(|"
         + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
     ),
@@ -125,27 +133,25 @@ AUTOCAST: Final = Fear(
 )
 INFERENCE_SWITCHED: Final = Fear(
     Kind.GRADIENT,
-    any_layout(
+    Unread(
         rb"\binference_mode\b(?!`)(?! \( \) (?::|$))|(?<!@)(?<!\bwith\s)\btorch \. inference_mode\b(?!`)"
         rb"|(?<!torch)(?<![\s\\])[\s\\]? \. inference_mode\b(?!`)|\wtorch \. inference_mode\b"
         rb"|(?<![.\s\\\w`])inference_mode\b(?!`)|(?<![.\s\\])[\s\\] \binference_mode\b(?!`)",
         re.M,
     ),
     "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
-    re.compile(
-        rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M
-    ),
+    Unread(rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith\x20torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M),
 )
 """Anything but `with torch.inference_mode():` and the like as a decorator."""
 COMPLEX: Final = Fear(
     Kind.NUMBERS,
-    any_layout(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
+    Unread(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
     "the program may work with complex numbers",
-    re.compile(rb"complex|fft|stft|polar|j(?<=\dj)|cfloat|cdouble"),
+    Unread(rb"complex|fft|stft|polar|j(?<=\dj)|cfloat|cdouble"),
 )
 CATCHES: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
-    any_layout(
+    Unread(
         rb"\bexcept\b(?! (?:ImportError|ModuleNotFoundError|KeyboardInterrupt|FileNotFoundError|OSError"
         rb"|IOError|KeyError|StopIteration"
         rb"|queue \. Empty|EOFError|FileExistsError|json \. JSONDecodeError)\b)"
@@ -155,7 +161,7 @@ CATCHES: Final = Fear(
 )
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
-    any_layout(
+    Unread(
         rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarning|formatwarning"
         rb"|captureWarnings|assertWarns|recwarn|pytest \. (?:warns|deprecated_call)"
     ),
@@ -163,14 +169,14 @@ WATCHES_WARNINGS: Final = Fear(
 )
 LOOKS_AT_CALLS: Final = Fear(
     Kind.NAMES,
-    any_layout(
+    Unread(
         rb"torch \. (?:fx|export|onnx|profiler)\b|symbolic_trace|make_fx|autograd \. profiler|import fx\b|import profiler\b"
     ),
     "the program looks at which functions are called",
 )
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
-    any_layout(
+    Unread(
         rb"gc(?<!\wgc) \.|get_objects(?<!\wget_objects) \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
         rb"|tracemalloc|" + whole("weakref")
     ),
@@ -178,12 +184,12 @@ LOOKS_AT_OBJECTS: Final = Fear(
 )
 FINALIZERS: Final = Fear(
     Kind.UNKNOWN_CODE,
-    any_layout(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
+    Unread(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
     "the program has code that runs, or looks, when an object is given up: a graph may hold one",
 )
 LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
-    any_layout(
+    Unread(
         rb"_getframe\b|setprofile|currentframe|inspect \. stack|inspect(?<!\winspect) \. trace\b|"
         + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
@@ -191,14 +197,14 @@ LOOKS_AT_FRAMES: Final = Fear(
 )
 LOOKS_AT_FUNCTIONS: Final = Fear(
     Kind.NAMES,
-    any_layout(
+    Unread(
         rb"\bget(?:source|sourcelines|fullargspec|argspec)\b|\bfindsource\b|__(?:kw)?defaults__|__code__|__closure__|__wrapped__"
     ),
     "the program looks at the code or the parameters of functions, which a decorator hides",
 )
 RUNS_UNCALLED: Final = Fear(
     Kind.UNKNOWN_CODE,
-    any_layout(
+    Unread(
         rb"def __(?:del|get|set|delete|class_getitem|instancecheck|subclasscheck)__ \(|\bmetaclass =(?!=)"
         rb"|\b(?:stdout|stderr|showwarning|displayhook) =(?!=)|\b(?:setprofile|addaudithook|addHandler)\b|gc \. callbacks|"
         + whole("settrace")

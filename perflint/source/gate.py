@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 
 from perflint.source.words import BETWEEN
@@ -61,6 +61,7 @@ class Gate:
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self.words = words
+        self._made: list[tuple[_Needle, ...]] = []
 
     @classmethod
     def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
@@ -68,20 +69,31 @@ class Gate:
         needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
         needles.sort(key=lambda group: sum(not isinstance(needle, bytes) for needle in group))
         gate = cls(tuple(word for group in needles for word in ("", *map(_as_word, group))))
-        gate.groups = tuple(_same(group) for group in needles)
+        gate._made = [_same(group) for group in needles]
         return gate
 
-    @cached_property
+    @property
     def groups(self) -> tuple[tuple[_Needle, ...], ...]:
         """Words and patterns to look for."""
-        groups: list[list[_Needle]] = []
+        return tuple(self.in_turn())
+
+    def in_turn(self) -> Iterator[tuple[_Needle, ...]]:
+        """`groups` one by one: patterns are compiled when their group's turn comes, and many texts lack what comes before."""
+        for index, words in enumerate(self._declared):
+            if index == len(self._made):
+                self._made.append(_same(tuple(map(_as_needle, words))))
+            yield self._made[index]
+
+    @cached_property
+    def _declared(self) -> list[list[str]]:
+        """The words of each group, as `words` has them."""
+        groups: list[list[str]] = []
         for word in self.words:
-            kind, _, text = word.partition(" ")
             if not word:
                 groups.append([])
             else:
-                groups[-1].append(text.encode() if kind == "word" else re.compile(text.encode(), int(kind)))
-        return tuple(_same(tuple(group)) for group in groups)
+                groups[-1].append(word)
+        return groups
 
     @cached_property
     def _hash(self) -> int:
@@ -107,7 +119,7 @@ class Gate:
 
     def passes(self, text: bytes) -> bool:
         """Whether the text holds what every group asks for."""
-        return all(any(_holds(text, needle) for needle in group) for group in self.groups)
+        return all(any(_holds(text, needle) for needle in group) for group in self.in_turn())
 
 
 class _Text:
@@ -176,7 +188,7 @@ class Needles:
 
     def opens(self, gate: Gate) -> bool:
         """Whether the file as a whole may pass a gate."""
-        for group in gate.groups:
+        for group in gate.in_turn():
             known = self._opened.get(id(group))
             if known is None:
                 known = self._opened[id(group)] = any(map(self._may_stand, group))
@@ -199,7 +211,7 @@ class Needles:
     def texts(self, gate: Gate) -> int:
         """The parts that pass a gate, as a bit set."""
         passing = (1 << (len(self._body.spans) + 1)) - 1
-        for group in gate.groups:
+        for group in gate.in_turn():
             held = 0
             for needle in group:
                 if isinstance(needle, bytes):
@@ -243,6 +255,11 @@ class Needles:
 
 def _as_word(needle: _Needle) -> str:
     return f"word {needle.decode()}" if isinstance(needle, bytes) else f"{needle.flags} {needle.pattern.decode()}"
+
+
+def _as_needle(word: str) -> _Needle:
+    kind, _, text = word.partition(" ")
+    return text.encode() if kind == "word" else re.compile(text.encode(), int(kind))
 
 
 def _holds(text: bytes, needle: _Needle) -> bool:
