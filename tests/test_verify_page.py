@@ -22,6 +22,18 @@ def version(waits: int, step_s: float) -> dict[str, Any]:
         "batches": 4,
         "waits_per_step": float(waits),
         "waits": [{"file": "loop.py", "line": 7, "what": "aten.item.default", "count": 4 * waits}] if waits else [],
+        "loops": [
+            {
+                "file": "loop.py",
+                "row": 5,
+                "function": "train",
+                "rounds": 4,
+                "expected": 1,
+                "at_least": False,
+                "counted": float(waits),
+                "differs": [{"file": "loop.py", "line": 7, "expected": 1, "counted": float(waits)}] if waits != 1 else [],
+            }
+        ],
         "waits_by_step": [waits] * 4,
         "blocking_transfers_per_step": 2.0,
         "copies_per_step": {"host to device, pageable, blocking": 2.0},
@@ -286,6 +298,12 @@ def test_text_of_the_program_cannot_leave_its_place() -> None:
     assert reader.text.count("<script>alert('&')</script>") > 8
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+def test_waits_by_the_code_stand_beside_those_counted() -> None:
+    text = read(page(verified())).text
+    assert "Waits by the code, and as counted" in text
+    assert "loop.py:5 train" in text
 
 
 def test_without_steps_losses_and_a_gpu() -> None:

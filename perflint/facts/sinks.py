@@ -220,10 +220,16 @@ def _is_in_a_library_of_numbers(alternative: Alternative) -> bool:
 def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
     """Whether a condition inside a loop looks at a variable, or at an item of it."""
     return any(
-        flow.within(use, loop.block) and _in_test(flow, use) and (not items or isinstance(flow.parent[use], ast.Subscript))
+        flow.within(use, loop.block) and _in_test(flow, use) and (not items or _looks_inside(flow.parent[use]))
         for definition in flow.definitions_of(name)
         for use in flow.uses[definition]
     )
+
+
+def _looks_inside(parent: ast.AST) -> bool:
+    """`x[0]`, `1 in x`."""
+    inside = isinstance(parent, ast.Compare) and any(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+    return inside or isinstance(parent, ast.Subscript)
 
 
 def _items_in(flow: Flow, name: str, loop: Loop) -> Iterator[ast.Subscript]:

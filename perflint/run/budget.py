@@ -189,9 +189,16 @@ class _Counting:
 
     def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
         if loop is not None:
-            return self._facts.loops.step_loop(scope, node) is loop and not is_seldom(flow_of(scope), node)
+            return self._is_in_round(scope, node, loop) and not is_seldom(flow_of(scope), node)
         flow = flow_of(scope)
         return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
+
+    def _is_in_round(self, scope: Scope, node: ast.AST, loop: Loop) -> bool:
+        """Whether each round of a loop gets to a node, if only in rounds of a loop inside that trains nothing: a rollout."""
+        found = self._facts.loops.step_loop(scope, node)
+        if found is None or found is loop:
+            return found is loop
+        return loop in found.ancestry() and self._facts.loops.kinds(scope)[found] is LoopKind.EVALUATE
 
 
 def _period(guards: list[Block]) -> int:

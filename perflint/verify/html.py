@@ -49,6 +49,7 @@ def _sections(record: dict[str, Any]) -> Iterator[str]:
         yield from _costs(record, original, changed)
         yield from _plots(record, original, changed)
         yield from _waits_left(original, changed)
+        yield from _beside(original, changed)
     yield from _fixes(record)
     yield from _assumptions(record["assumptions"])
     yield from _diffs(record.get("diffs") or {})
@@ -339,6 +340,28 @@ def _waits_left(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[s
     if len(rows) > 40:
         yield f'<p class="soft">And {len(rows) - 40} lines more.</p>'
     yield "</section>"
+
+
+def _beside(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    loops = [(name, loop) for name, version in (("original", original), ("changed", changed)) for loop in version["loops"]]
+    if not loops:
+        return
+    yield "<section><h2>Waits by the code, and as counted</h2>"
+    yield '<div class="scroll"><table><thead><tr><th>version<th>loop or line<th class="figure">by the code'
+    yield '<th class="figure">counted, per round</tr></thead><tbody>'
+    for name, loop in loops:
+        least = "at least " if loop["at_least"] else ""
+        yield _beside_row(name, f"{loop['file']}:{loop['row']} {loop['function']}".rstrip(), f"{least}{loop['expected']}", loop)
+        for row in loop["differs"]:
+            yield _beside_row("", f"{row['file']}:{row['line']}", str(row["expected"]), row)
+    yield '</tbody></table></div><p class="soft">Lines are named where the two differ.</p></section>'
+
+
+def _beside_row(name: str, place: str, expected: str, row: dict[str, Any]) -> str:
+    return (
+        f'<tr><td>{name}<td class="place"><code>{escaped(place)}</code>'
+        f'<td class="figure">{expected}<td class="figure">{row["counted"]:.2f}</tr>'
+    )
 
 
 def _operation(name: str) -> str:

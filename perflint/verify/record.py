@@ -18,6 +18,7 @@ from perflint.project.machine import cpu_name
 from perflint.run.result import FixedFile
 from perflint.verify.assumed import assumptions
 from perflint.verify.comparison import Comparison
+from perflint.verify.expected import Loop, beside
 from perflint.verify.runs import Run
 from perflint.verify.verification import Outcome, Plan
 
@@ -72,12 +73,12 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
         ),
         "equality": None if outcome.comparison is None else _equality(outcome.comparison),
         "speed": None if outcome.speed is None else asdict(outcome.speed),
-        "original": _version(outcome.originals, outcome.counted_original),
-        "changed": _version(outcome.changed, outcome.counted_changed),
+        "original": _version(outcome.originals, outcome.counted_original, outcome.loops_original),
+        "changed": _version(outcome.changed, outcome.counted_changed, outcome.loops_changed),
     }
 
 
-def _version(timed: Sequence[Run], counted: Run | None) -> dict[str, Any] | None:
+def _version(timed: Sequence[Run], counted: Run | None, loops: Sequence[Loop]) -> dict[str, Any] | None:
     if counted is None:
         return None
     data = counted.data
@@ -88,6 +89,7 @@ def _version(timed: Sequence[Run], counted: Run | None) -> dict[str, Any] | None
         "batches": data.get("batches", 0),
         "waits_per_step": sum(row["count"] for row in waits) / steps,
         "waits": _below_place(waits, counted),
+        "loops": beside(loops, counted, names_below(counted)),
         "waits_by_step": data.get("waits_by_step", []),
         "blocking_transfers_per_step": sum(
             row["count"] for row in data.get("transfers", []) if row["what"].startswith("blocking")
@@ -108,13 +110,25 @@ def _version(timed: Sequence[Run], counted: Run | None) -> dict[str, Any] | None
     }
 
 
+def names_below(run: Run) -> dict[str, str]:
+    """The project's files by the names that the run has for them."""
+    rows = [row for kind in ("reads", "waits", "transfers", "steps_at", "batches_at") for row in run.data.get(kind, ())]
+    files = {row["file"] for row in rows}
+    return {file: found for file in files if (found := _below(file, run)) is not None}
+
+
+def _below(file: str, run: Run) -> str | None:
+    """A file's path in the project, if it is of it."""
+    parts = Path(file).parts
+    tails = [module for module in run.modules if parts[-len(Path(module).parts) :] == Path(module).parts]
+    return max(tails, key=len, default=None)
+
+
 def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     """Rows with file names relative to the project, where they are in it."""
     named = []
     for row in rows:
-        parts = Path(row["file"]).parts
-        tails = [module for module in run.modules if parts[-len(Path(module).parts) :] == Path(module).parts]
-        file, line = max(tails, key=len, default=without_folders(row["file"])), row["line"]
+        file, line = _below(row["file"], run) or without_folders(row["file"]), row["line"]
         if run.notebook is not None and file == run.notebook.path:
             at = run.notebook.place(line)
             file, line = f"{file}:cell {at.cell}", at.row

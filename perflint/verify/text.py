@@ -20,6 +20,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     if record["equality"] is None:
         yield "Nothing was changed: no fix applies to the files that the script loads (is --unsafe-fixes wanted?)."
         yield from summary(record["assumptions"])
+        yield from beside_lines(record["original"], "original")
         return
     if record["fixes"]:
         yield f"{len(record['fixes'])} findings with a fix: " + ", ".join(
@@ -108,6 +109,18 @@ def _table(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
         before, after = original["copies_per_step"].get(kind, 0), changed["copies_per_step"].get(kind, 0)
         yield f"{f'copies per step: {kind}'[:36]:36}{before:>12.2f}{after:>12.2f}"
     yield from _left(changed["waits"], changed)
+    yield from beside_lines(original, "original")
+    yield from beside_lines(changed, "changed")
+
+
+def beside_lines(version: dict[str, Any], name: str) -> Iterator[str]:
+    """For each loop that ran, the waits per round by the code and as counted, and the lines where these differ."""
+    for loop in version["loops"]:
+        said = f"{'at least ' if loop['at_least'] else ''}{loop['expected']} by the code, {loop['counted']:.2f} counted"
+        where = f"{loop['file']}:{loop['row']} {loop['function']}".rstrip()
+        yield f"waits per round of {where}, {name}: {said}"
+        for row in loop["differs"]:
+            yield f"  {row['file']}:{row['line']}: {row['expected']} by the code, {row['counted']:.2f} counted"
 
 
 def _left(waits: list[dict[str, Any]], changed: dict[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perflint.verify.comparison import Comparison, Difference, compare
+from perflint.verify.expected import Loop, expected_loops
 from perflint.verify.fixes import Applied, Place, apply_fixes
 from perflint.verify.runs import Program, Run, ScriptFailed, run, trained_apart
 from perflint.verify.sandbox import Sandbox
@@ -44,6 +45,8 @@ class Outcome:
     changed: Sequence[Run]
     counted_original: Run | None = None
     counted_changed: Run | None = None
+    loops_original: Sequence[Loop] = ()
+    loops_changed: Sequence[Loop] = ()
 
     @property
     def max_steps(self) -> int | None:
@@ -79,12 +82,13 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
         second = "changed"
     counted_original = once(first, "count", "the original, counting")
     program = program.stopped_like(counted_original)
+    loops = expected_loops(sandbox.tree(first), counted_original.modules, plan.overrides)
     applied = None
     if second == "changed":
         tree = sandbox.add("changed", sandbox.tree("original"))
         applied = apply_fixes(tree, counted_original.modules, unsafe=plan.unsafe, overrides=plan.overrides)
         if not applied.changed:
-            return Outcome(applied, None, None, [], [], counted_original)
+            return Outcome(applied, None, None, [], [], counted_original, loops_original=loops)
     try:
         counted_changed = once(second, "count", "the changed version, counting")
     except ScriptFailed as error:
@@ -101,7 +105,9 @@ def verify(sandbox: Sandbox, plan: Plan, on_run: OnRun = lambda what: None) -> O
         else:
             changed.append(once(second, "time", f"the changed version, {number} of {plan.repeats}", keep))
     comparison = compare(originals, changed, lambda: trained_apart(program, *kept))
-    return Outcome(applied, comparison, speed(originals, changed), originals, changed, counted_original, counted_changed)
+    timed = speed(originals, changed)
+    after = expected_loops(sandbox.tree(second), counted_changed.modules, plan.overrides)
+    return Outcome(applied, comparison, timed, originals, changed, counted_original, counted_changed, loops, after)
 
 
 def blame(sandbox: Sandbox, plan: Plan, outcome: Outcome, on_run: OnRun = lambda what: None) -> list[Place]:

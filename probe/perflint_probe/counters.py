@@ -24,6 +24,8 @@ from torch.utils._pytree import tree_iter
 from perflint_probe.clocks import HERE
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from perflint_probe.assumptions import Assumptions
 
 TORCH = str(Path(torch.__file__).parent)
@@ -60,6 +62,8 @@ class Counters:
         self.copies: Counter[str] = Counter()
         self.copied_bytes: Counter[str] = Counter()
         self.allocations = 0
+        self.steps_at: Counter[tuple[str, int, str]] = Counter()
+        self.batches_at: Counter[tuple[str, int, str]] = Counter()
         self.reads_by_step: list[int] = []
         self._reads_before = 0
         self._hears = False
@@ -78,9 +82,14 @@ class Counters:
 
     def end_step(self) -> None:
         """Close the counts of an optimizer step."""
+        self.steps_at.update(_lines_of_program("step"))
         total = sum(self.reads.values()) + sum(self.waits.values())
         self.reads_by_step.append(total - self._reads_before)
         self._reads_before = total
+
+    def end_batch(self) -> None:
+        """Note which lines have just been given a batch."""
+        self.batches_at.update(_lines_of_program("batch"))
 
     def stop(self) -> dict[str, Any]:
         """End counting; what was counted, fit for JSON."""
@@ -93,6 +102,8 @@ class Counters:
             "copies": dict(self.copies),
             "copied_bytes": dict(self.copied_bytes),
             "allocations": self.allocations,
+            "steps_at": _rows(self.steps_at),
+            "batches_at": _rows(self.batches_at),
             "waits_by_step": self.reads_by_step,
             "assumptions": self.assumptions.rows(),
         }
@@ -245,6 +256,17 @@ def asked_from(what: str = "wait") -> tuple[str, int, str]:
             break
         frame = frame.f_back
     return "?", 0, what
+
+
+def _lines_of_program(what: str) -> set[tuple[str, int, str]]:
+    """The lines outside of torch and of the probe that run now."""
+    found: set[tuple[str, int, str]] = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((TORCH, HERE, "<")):
+            found.add((frame.f_code.co_filename, frame.f_lineno, what))
+        frame = frame.f_back
+    return found
 
 
 def _rows(counts: Counter[tuple[str, int, str]]) -> list[dict[str, Any]]:

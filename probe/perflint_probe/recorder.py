@@ -159,6 +159,7 @@ class Recorder:
                     self._profiling.end_batch()
                 if self._counters is not None:
                     self._counters.assumptions.on_batch(batch)
+                    self._counters.end_batch()
             return batch
 
         dataloader._BaseDataLoaderIter.__next__ = timed_fetch  # type: ignore[method-assign, assignment]  # the hook

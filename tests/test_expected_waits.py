@@ -1,0 +1,101 @@
+"""The waits that the code says each step has, beside those that a run is seen to have."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import FIXTURES
+from test_programs import NAMES, NEEDS
+
+from perflint.verify.expected import Loop, beside, expected_loops
+from perflint.verify.fixes import apply_fixes
+from perflint.verify.record import names_below
+from perflint.verify.runs import Program, Run, run
+from perflint.verify.sandbox import Sandbox
+from perflint.verify.text import beside_lines
+
+WAITS = {("train.py", 12): Counter({"number": 1}), ("net.py", 3): Counter({"upload": 1})}
+LOOP = Loop("train.py", 10, 20, "train", WAITS, at_least=False, now_and_then=0, under_conditions=(), constructors=())
+
+
+def counted(rounds: int, **rows: list[tuple[str, int, int]]) -> Run:
+    """A run that waited at some lines; its loop got `rounds` batches."""
+    named = {
+        kind: [{"file": f"/run/{file}", "line": line, "what": "blocking to", "count": count} for file, line, count in found]
+        for kind, found in rows.items()
+    }
+    data: dict[str, Any] = {"batches_at": [{"file": "/run/train.py", "line": 10, "what": "batch", "count": rounds}], **named}
+    return Run("original", "count", data, "", {})
+
+
+BELOW = {"/run/train.py": "train.py", "/run/net.py": "net.py"}
+
+
+def differing(found: Run, loop: Loop = LOOP) -> dict[tuple[str, int], tuple[int, float]]:
+    """The lines where the code and a run differ."""
+    (made,) = beside([loop], found, BELOW)
+    return {(row["file"], row["line"]): (row["expected"], row["counted"]) for row in made["differs"]}
+
+
+def test_what_is_seen_as_expected_is_no_difference() -> None:
+    found = counted(8, reads=[("train.py", 12, 8)], transfers=[("net.py", 3, 8)])
+    assert differing(found) == {}
+    (made,) = beside([LOOP], found, BELOW)
+    assert (made["rounds"], made["expected"], made["counted"]) == (8, 2, 2.0)
+
+
+def test_lines_that_wait_more_or_less_often_are_named() -> None:
+    found = counted(8, reads=[("train.py", 12, 24), ("train.py", 15, 8), ("train.py", 30, 8)])
+    assert differing(found) == {("train.py", 12): (1, 3.0), ("train.py", 15): (0, 1.0), ("net.py", 3): (1, 0.0)}
+
+
+def test_what_others_ask_for_is_no_difference() -> None:
+    found = counted(8, reads=[("train.py", 12, 8)], transfers=[("net.py", 3, 20)])
+    assert differing(found) == {}
+
+
+def test_a_loop_that_does_not_run_is_left_out() -> None:
+    assert beside([LOOP], counted(0, reads=[("train.py", 12, 8)]), BELOW) == []
+
+
+def test_the_report_says_both_and_where_they_differ() -> None:
+    loops = beside([LOOP], counted(8, reads=[("train.py", 12, 24)], transfers=[("net.py", 3, 8)]), BELOW)
+    assert list(beside_lines({"loops": loops}, "original")) == [
+        "waits per round of train.py:10 train, original: 2 by the code, 4.00 counted",
+        "  train.py:12: 1 by the code, 3.00 counted",
+    ]
+
+
+NOT_SEEN = {("gan", "walker.py", 39), ("gan", "walker.py", 41)}
+"""Waits in programs that the code does not show: `torch.distributions` looks at its arguments."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_code_and_the_runs_of_the_programs_agree(name: str, tmp_path: Path) -> None:
+    for module in ["torch", *NEEDS.get(name, [])]:
+        pytest.importorskip(module)
+    root = tmp_path / name
+    shutil.copytree(FIXTURES / "programs" / name, root, ignore=shutil.ignore_patterns("__pycache__"))
+    sandbox = Sandbox(root)
+    program = Program(script=Path("train.py"), python=sys.executable)
+    try:
+        runs = [run(sandbox, "original", program, "count")]
+        tree = sandbox.add("changed", sandbox.tree("original"))
+        apply_fixes(tree, runs[0].modules, unsafe=True)
+        runs.append(run(sandbox, "changed", program, "count"))
+        loops = [
+            loop
+            for one in runs
+            for loop in beside(expected_loops(sandbox.tree(one.version), one.modules, {}), one, names_below(one))
+        ]
+    finally:
+        sandbox.close()
+    assert loops
+    different = {(name, row["file"], row["line"]) for loop in loops for row in loop["differs"]}
+    assert different <= NOT_SEEN
