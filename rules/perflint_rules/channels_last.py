@@ -1,7 +1,7 @@
 """Convolutions in half precision get their images channel by channel.
 
 ## What it does
-Finds optimizers of GPU programs that train with mixed precision, build `Conv2d` layers and never name `channels_last`.
+Finds optimizers of GPU programs that train with mixed precision, build several `Conv2d` layers and never name `channels_last`.
 
 ## Why it is slow
 cuDNN's kernels for tensor cores take images with the channels last; for others it transposes before and behind a convolution.
@@ -11,20 +11,21 @@ between undoes it, and nothing was measured here.
 ## Example
 ```python
 scaler = torch.amp.GradScaler("cuda")
-model = nn.Conv2d(3, 8, 3).to("cuda")
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)).to("cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 ```
 
 ## Use instead
 ```python
 scaler = torch.amp.GradScaler("cuda")
-model = nn.Conv2d(3, 8, 3).to("cuda", memory_format=torch.channels_last)
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))
+model = model.to("cuda", memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 ```
 and the same for the batches.
 
 ## When it stays silent
-Without mixed precision, without `Conv2d`, and when the program names `channels_last` anywhere.
+Without mixed precision, with fewer than three `Conv2d`, and when the program names `channels_last` anywhere.
 
 ## Fix safety
 There is no fix: sums are added up in another order, and whether it pays has to be measured.
@@ -38,7 +39,7 @@ from perflint.api import Code, Cost, Finding, Severity, rule
 _OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"))
 _CHOSEN = re.compile(rb"channels_last")
 _MIXED = re.compile(rb"autocast|GradScaler|bfloat16|float16|\.half\(")
-_CONVOLVES = re.compile(rb"Conv2d|resnet|torchvision\.models")
+_CONVOLVES = re.compile(rb"(?:Conv2d\([\s\S]*?){3}|resnet|torchvision\.models")
 
 
 @rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_OPTIMIZERS)

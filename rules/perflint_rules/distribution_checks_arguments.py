@@ -52,7 +52,7 @@ _SWITCHED = re.compile(rb"set_default_validate_args")
 _SILENT = Obligation(Kind.UNKNOWN_CODE, "invalid parameters raise no error any more")
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.INFO, calls=_DISTRIBUTIONS, fixes=True, steps=True)
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.INFO, calls=_DISTRIBUTIONS, fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each distribution that checks what it is given."""
     if code.scope.is_module:

@@ -36,16 +36,16 @@ be others.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Rate, Severity, any_layout, rate_of, rule, words
+from perflint.api import Code, Cost, Finding, Rate, Severity, any_layout, path_of, rate_of, rule, words
 
-_CHANGES = words("clamp_ clip_ mul_ div_ zero_ nan_to_num_ copy_")
+_CHANGES = words("clamp_ clip_ mul_ div_ zero_ nan_to_num_ copy_ detach_")
 
 
 @rule(
     category="optimizer",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[("parameters(", "param_groups"), (any_layout(rb"\. grad\b"),), ("for",)],
+    needs=[("param",), (any_layout(rb"\. grad\b"),), ("for",)],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -55,11 +55,16 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(statement, ast.For) or not code.is_hot(statement.target):
             continue
         if statement.body and all(map(_changes_gradient, statement.body)):
-            if rate_of(code.facts, code.scope, statement.body[0]) is Rate.PER_PARAMETER:
+            if rate_of(code.facts, code.scope, statement.body[0]) is Rate.PER_PARAMETER or _are_parameters(statement.iter):
                 yield code.finding(
                     statement.iter,
                     "each gradient takes a kernel of its own; use `clip_grad_*`, `zero_grad` or `torch._foreach_*`",
                 )
+
+
+def _are_parameters(node: ast.expr) -> bool:
+    """Whether a name says that parameters are gone over: `model_params`."""
+    return (path_of(node) or "").endswith(("params", "parameters"))
 
 
 def _changes_gradient(statement: ast.stmt) -> bool:

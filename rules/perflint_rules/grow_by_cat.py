@@ -37,7 +37,6 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 
 import ast
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from perflint.api import Code, Cost, Finding, Heat, Option, Severity, any_layout, path_of, rule, written_rounds
 
@@ -64,9 +63,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls(*_NAMES):
         statement = code.flow.statement(call)
         loop = code.flow.loop(call)
-        if loop is None and _moves_rows(code, call, statement):
-            message = f"all of `{path_of(statement.targets[0])}` is copied to make room; write where the oldest rows are"
-            yield code.finding(call, message)
+        if loop is None and (rows := _moved_rows(code, call, statement)) is not None:
+            yield code.finding(call, f"all of `{rows}` is copied to make room; write where the oldest rows are")
         if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
             continue
         grown = path_of(statement.targets[0])
@@ -88,23 +86,23 @@ def _begins_with(call: ast.Call, grown: str) -> bool:
     return len(parts) >= 2 and paths.count(grown) == 1 and grown in (paths[0], paths[-1])
 
 
-def _moves_rows(code: Code, call: ast.Call, statement: ast.stmt) -> TypeGuard[ast.Assign]:
-    """`self.rows = torch.cat((new, self.rows[:-n]))`, `self.rows = torch.cat((self.rows, new))[-self.size:]`."""
+def _moved_rows(code: Code, call: ast.Call, statement: ast.stmt) -> str | None:
+    """`self.rows` of `self.rows = torch.cat((new, self.rows[:-n]))` and of `self.rows = torch.cat((self.rows, new))[-n:]`."""
     if (
         not isinstance(statement, ast.Assign)
         or len(statement.targets) != 1
         or not isinstance(statement.targets[0], ast.Attribute)
     ):
-        return False
+        return None
     rows, parts = path_of(statement.targets[0]), getattr(call.args[0] if call.args else None, "elts", [])
     cut = [part for part in parts if isinstance(part, ast.Subscript) and path_of(part.value) == rows]
     if isinstance(statement.value, ast.Subscript) and statement.value.value is call:
         cut = [statement.value] if any(path_of(part) == rows for part in parts) else []
     elif statement.value is not call:
-        return False
+        return None
     if len(call.args) + len(call.keywords) > 1 or len(cut) != 1 or not _takes_many(code, cut[0].slice):
-        return False
-    return code.heat is not Heat.FORWARD and code.is_external(call.func, *_CALLS)
+        return None
+    return rows if code.heat is not Heat.FORWARD and code.is_external(call.func, *_CALLS) else None
 
 
 def _takes_many(code: Code, index: ast.expr) -> bool:

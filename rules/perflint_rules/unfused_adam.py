@@ -57,8 +57,9 @@ def _is_moved_later(code: Code, call: ast.Call) -> bool:
     """Whether the network whose parameters are handed over is on the host still."""
     given = call.args[0] if call.args else None
     network = path_of(given.func.value) if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else None
-    moves = [move for move in code.calls("cuda", "to") if isinstance(move.func, ast.Attribute)]
-    moved = [code.flow.order[move] > code.flow.order[call] for move in moves if path_of(move.func.value) == network]
+    order = code.flow.order
+    moves = [(move, move.func.value) for move in code.calls("cuda", "to") if isinstance(move.func, ast.Attribute)]
+    moved = [order[move] > order[call] for move, what in moves if path_of(what) == network]
     return network is not None and bool(moved) and all(moved)
 
 

@@ -70,7 +70,7 @@ _DETACHES = frozenset(("detach", "data", "item", "numpy"))
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
-    """Report each backward pass through a network whose gradients are cleared before its optimizer steps."""
+    """Report each network that a backward pass goes through and whose gradients are cleared before its optimizer steps."""
     if _SWITCHES.search(code.scope.text):
         return
     trained = {path(found[1]): path(found[2]) for found in _OPTIMIZES.finditer(code.source.body)}
@@ -80,14 +80,16 @@ def check(code: Code) -> Iterator[Finding]:
         stepped = _next(code, call, trained, "step")
         if not isinstance(call.func, ast.Attribute) or stepped is None:
             continue
-        reached = set(_networks(code, call.func.value, set()))
+        reached = dict(_networks(code, call.func.value, set()))
         for optimizer, network in sorted(trained.items()):
             shared = [o for o, n in trained.items() if n == network and o != optimizer]
             if network == trained[stepped] or network not in reached or shared:
                 continue
             if _is_cleared_next(code, call, optimizer):
-                message = f"this also computes the gradients of `{network}`, which `{optimizer}.zero_grad()` drops; "
-                yield code.finding(call, message + "switch them off, or detach what it gave")
+                message = (
+                    f"the backward pass also computes the gradients of `{network}`, which `{optimizer}.zero_grad()` drops; "
+                )
+                yield code.finding(reached[network], message + "switch them off, or detach what it gave")
                 break
 
 
@@ -118,8 +120,8 @@ def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
     return any(isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad" for c in nearest)
 
 
-def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[str]:
-    """The names of what was called for a value, as far as its gradient flows."""
+def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[tuple[str, ast.Call]]:
+    """What was called for a value, as far as its gradient flows, by its name."""
     if node in seen or (isinstance(node, ast.Attribute) and node.attr in _DETACHES):
         return
     seen.add(node)
@@ -129,7 +131,7 @@ def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[str]:
         if code.grad_is_off(node) is True:
             return
         called = path_of(node.func) or ""
-        yield from (called, called.rpartition(".")[0])
+        yield from ((name, node) for name in (called, called.rpartition(".")[0]))
     if isinstance(node, ast.Name):
         for definition in code.flow.reaching.get(node, ()):
             if definition.value is not None and definition.kind in ("assign", "augmented"):
