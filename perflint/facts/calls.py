@@ -73,7 +73,7 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
         return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
-    if package == "perflint_runtime" and last in ("Trainer", "DevicePrefetcher"):
+    if package == "perflint_runtime" and last in _DEVICES_OF_RUNTIME:
         return _of_runtime(inference, last, node, frame)
     if package == "PIL.Image" and last in ("open", "new", "fromarray"):
         return one(Object("PIL.Image.Image", site=(frame.scope, node)))
@@ -89,9 +89,13 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
     return UNKNOWN
 
 
+_DEVICES_OF_RUNTIME: Final[dict[str, int | None]] = {"Trainer": None, "DevicePrefetcher": 1, "CachedFeatures": 2}
+"""At which position the runtime's names take a device; None: by its name only."""
+
+
 def _of_runtime(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
     """What takes over copies: its batches are where it is told to put them."""
-    device = argument(node, None if name == "Trainer" else 1, "device")
+    device = argument(node, _DEVICES_OF_RUNTIME[name], "device")
     place = Place.UNKNOWN if device is None else device_place(inference.infer(device, frame))
     if name == "Trainer":
         return one(Object("perflint_runtime.Trainer", place, site=(frame.scope, node)))

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint_runtime.cached_features import CachedFeatures as CachedFeatures
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
     from perflint_runtime.collate import pad_collate as pad_collate
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "cached_features": ("CachedFeatures",),
     "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),
     "collate": ("pad_collate",),

@@ -12,7 +12,7 @@ GPU, CPU = "torch.zeros(2, device='cuda')", "torch.zeros(2)"
 CERTAIN = {
     "constant": ("3  #?", "3"),
     "loss of the runtime's trainer": (
-        "from perflint_runtime import Trainer\nt = Trainer(m, o, f, device='cuda')\nfor loss, _, _ in t.steps(x):\n    loss  #?",
+        "from perflint_runtime import Trainer\nt = Trainer(m, o, f, device='cuda')\nfor l, _, _ in t.steps(x):\n    l  #?",
         CUDA,
     ),
     "batch of the runtime's prefetcher": (
