@@ -302,7 +302,9 @@ class _Finder:
         """Whether a wait may come of a key, whatever it is a key to."""
         if isinstance(key, ast.Slice):
             return any(self._is_number_on_device(bound) for bound in bounds_of(key))
-        return isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch)
+        if isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch, Elements, Sequence):
+            return True
+        return self._is_array_or_list(key) or self._is_compared(key)
 
     def _index_form(self, key: ast.expr) -> str | None:
         if isinstance(key, ast.Slice):
