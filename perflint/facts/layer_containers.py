@@ -7,9 +7,11 @@ import ast
 from perflint.facts.definitions import Definition, path_of
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.inference import Inference
+from perflint.facts.uses import Way, steps
 from perflint.facts.values import Alternative, External, Object
 from perflint.facts.without_graph import CONTAINERS
 from perflint.source.syntax import Scope
+from perflint.source.words import words
 
 
 def collected(inference: Inference, scope: Scope, node: ast.Name) -> list[tuple[Scope, ast.expr]] | None:
@@ -24,31 +26,43 @@ def collected(inference: Inference, scope: Scope, node: ast.Name) -> list[tuple[
     for definition in flow.definitions_of(node.id):
         if definition.kind not in ("assign", "augmented") or definition.value is None or definition.index:
             return None
-        displays = (ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
-        made = isinstance(definition.value, displays) or (
+        if definition.kind == "assign" and not flow.binds_alone(definition.node):
+            return None  # others may fill it under its other name
+        if not isinstance(definition.value, _DISPLAYS) and not (
             isinstance(definition.value, ast.Call) and is_list_of(inference, scope, definition.value.func)
-        )
-        if not made:
+        ):
             return None
         found.append((scope, definition.value))
         for use in flow.uses[definition]:
-            parent = flow.parent.get(use)
-            match parent:
-                case ast.Starred() | ast.AugAssign() | ast.Return():
-                    continue
-                case ast.Call(args=args) if use in args and _only_reads(inference, scope, parent):
-                    continue
-                case ast.Attribute(attr="append" | "extend" | "insert" | "update") if isinstance(
-                    call := flow.parent.get(parent), ast.Call
-                ):
-                    found += [(scope, given) for given in call.args if not isinstance(given, ast.Constant)]
-                case ast.Subscript(ctx=ast.Store()) if isinstance(assign := flow.parent.get(parent), ast.Assign):
-                    found.append((scope, assign.value))
-                case ast.Subscript(ctx=ast.Load()):
-                    continue
-                case _:
-                    return None
+            added = _added(inference, scope, use)
+            if added is None:
+                return None
+            found += [(scope, part) for part in added]
     return found
+
+
+_DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
+_FILLING = words("append extend insert update")
+
+
+def _added(inference: Inference, scope: Scope, use: ast.expr) -> list[ast.expr] | None:
+    """What a use of a list or a dict puts into it; None if it may do something else with it than to read it."""
+    flow = flow_of(scope)
+    added: list[ast.expr] = []
+    for step in steps(flow, use):
+        parent = flow.parent.get(step.node)
+        match step.way, step.node:
+            case (Way.UNPACKED | Way.RETURNED | Way.ITEM, _) | (Way.CHANGED | Way.OPERAND, ast.AugAssign()):
+                continue
+            case Way.ARGUMENT, ast.Call() as call if not step.name and _only_reads(inference, scope, call):
+                continue
+            case Way.METHOD, ast.Call(args=given) if step.name in _FILLING:
+                added += [part for part in given if not isinstance(part, ast.Constant)]
+            case Way.CHANGED, ast.Subscript() if isinstance(parent, ast.Assign):
+                added.append(parent.value)
+            case _:
+                return None
+    return added
 
 
 def is_list_of(inference: Inference, scope: Scope, func: ast.expr) -> bool:
