@@ -233,4 +233,4 @@ def test_a_record_is_of_the_scripts_as_they_are(path: Path) -> None:
     now = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in record["scripts"]}
     assert record["scripts"] == now, f"measure anew: python fixtures/measure.py {folder.name}"
     assert record["confidence"] >= 0.95, "too few pairs of runs"
-    assert record["verdict"] == "identical"
+    assert record["verdict"] == "identical" or EVIDENCE[folder.name].rounding

@@ -5,8 +5,8 @@ Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_ano
 the program, outside of any condition.
 
 ## Why it is slow
-Anomaly detection records a stack for each operation of the forward pass and looks for nan in each gradient: 7.1 times the
-CPU time of a step of small layers. `CUDA_LAUNCH_BLOCKING` makes each kernel launch wait until the kernel is done.
+Anomaly detection records a stack for each operation of the forward pass and looks for nan in each gradient.
+`CUDA_LAUNCH_BLOCKING` makes each kernel launch wait until the kernel is done.
 
 ## Example
 ```python

@@ -5,8 +5,8 @@ Finds two or more reads of one unchanged tensor (`.item()`, `float(t)`, `f"{t:.3
 
 ## Why it is slow
 Each read makes the CPU wait until the GPU has done all the work that is queued. A second read of the same value waits
-again for whatever was queued in between. Where nothing was queued it costs about 10 us. As long as another read stays
-in the step, the step still waits once: see the sync budget that `perflint check` prints.
+again for whatever was queued in between. Where nothing was queued it still is a call into the driver. As long as another
+read stays in the step, the step still waits once: see the sync budget that `perflint check` prints.
 
 ## Example
 ```python

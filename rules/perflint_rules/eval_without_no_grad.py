@@ -7,7 +7,7 @@ or turned into numbers.
 
 ## Why it costs memory and time
 Every layer keeps what its backward pass would need, until the result is dropped. Reported: validation memory of 6.4 to
-8.1 GB against 1.1 to 2.3 GB.
+8.1 GB against 1.1 to 2.3 GB (facebookresearch/fairchem#199).
 
 ## Example
 ```python

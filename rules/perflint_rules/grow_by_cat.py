@@ -5,8 +5,8 @@ Finds `acc = torch.cat([acc, y])` (and `np.append`, `np.concatenate`, `vstack`, 
 nothing else, and buffers that are copied to make room: `self.states = torch.cat((new, self.states[:-n]))` in a method.
 
 ## Why it is slow
-Each round copies everything that was collected so far: collecting n pieces copies n * n / 2 of them. 500 pieces on a CPU:
-171 ms against 2.9 ms for a list that is joined once.
+Each round copies everything that was collected so far: collecting n pieces copies n * n / 2 of them, where a list that is
+joined once copies n.
 
 ## Example
 ```python

@@ -5,7 +5,7 @@ Finds `dataset.map(f)` without `batched=True` where `f` is a function of the pro
 
 ## Why it is slow
 A fast tokenizer takes many texts at once, on all cores; text by text each call goes through Python, and a row is written at a
-time. 1.29 times as long on a CPU for short texts.
+time.
 
 ## Example
 ```python

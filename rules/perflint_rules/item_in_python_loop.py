@@ -5,8 +5,8 @@ Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]`
 a list of device scalars, and `t[i].item()` in a loop over the indices `i`.
 
 ## Why it is slow
-Each element is a tensor of its own and each read a wait. For a queue that is drained already that is about 10 us per
-element; the first read waits for the queued work in either form.
+Each element is a tensor of its own and each read a wait. For a queue that is drained already that still is a call into the
+driver for each element; the first read waits for the queued work in either form.
 
 ## Example
 ```python

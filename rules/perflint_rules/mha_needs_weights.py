@@ -6,8 +6,7 @@ without `need_weights=False`.
 
 ## Why it is slow
 With weights to return, torch multiplies, masks and normalises a matrix of queries by keys in memory; without them it calls
-`scaled_dot_product_attention`, which never stores that matrix. Length 256 on a CPU: 17.9 ms against 13.6 ms a step, and
-11.6 MB against 2.7 MB kept for the backward pass.
+`scaled_dot_product_attention`, which never stores that matrix, neither for the backward pass.
 
 ## Example
 ```python

@@ -4,8 +4,8 @@
 Finds `model.train()` in the loop over batches, where nothing in that loop calls `eval()`.
 
 ## Why it is slow
-`train()` walks through all modules and sets an attribute of each: 292 us for a model of 122 modules, on the CPU, before the
-step's first kernel.
+`train()` walks through all modules and sets an attribute of each, on the CPU, before the step's first
+kernel.
 
 ## Example
 ```python

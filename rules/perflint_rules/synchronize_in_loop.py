@@ -6,7 +6,7 @@ in code that runs each step.
 
 ## Why it is slow
 The CPU queues nothing until the device has done everything: each step then takes the CPU's time and the GPU's time, one
-after the other. Reports of removed calls speak of up to 25 %.
+after the other. A report of such calls speaks of 25 % (HuguesTHOMAS/KPConv-PyTorch#22).
 
 ## Example
 ```python

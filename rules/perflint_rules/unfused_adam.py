@@ -6,8 +6,8 @@ GPU.
 
 ## Why it is slow
 Without `fused` a step on a GPU is a dozen kernels for groups of parameters, each of which reads and writes all of them;
-`fused=True` is one. Others report between nothing and 3 % of a step's time. With a `GradScaler`, a fused optimizer also
-looks at overflow on the device, so the CPU no longer waits in `scaler.step`.
+`fused=True` is one. With a `GradScaler`, a fused optimizer also looks at overflow on the device, so the CPU no longer waits
+in `scaler.step`.
 
 ## Example
 ```python
