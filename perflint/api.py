@@ -73,7 +73,7 @@ from perflint.facts.proofs import (
     suspends,
     untimed,
 )
-from perflint.facts.rates import rate_of
+from perflint.facts.rates import goes_over_parameters, rate_of
 from perflint.facts.reach import called_from
 from perflint.facts.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.recurrent import (
@@ -277,6 +277,7 @@ __all__ = [
     "free_name",
     "function_without_graph",
     "functions_see",
+    "goes_over_parameters",
     "gradients_untouched",
     "graph_ends",
     "graph_noticed",

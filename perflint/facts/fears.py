@@ -140,7 +140,9 @@ INFERENCE_SWITCHED: Final = Fear(
         re.M,
     ),
     "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
-    Unread(rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith\x20torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M),
+    Unread(
+        rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith\x20torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M
+    ),
 )
 """Anything but `with torch.inference_mode():` and the like as a decorator."""
 COMPLEX: Final = Fear(

@@ -58,12 +58,16 @@ def _inside(flow: Flow, node: ast.AST, step: Loop | None) -> list[Loop]:
 
 def _within_step(flow: Flow, loops: list[Loop]) -> Rate | None:
     """What a loop within a step goes over."""
-    if any(loop.iterated is not None and _goes_over_parameters(loop.iterated) for loop in loops):
+    if any(map(goes_over_parameters, loops)):
         return Rate.PER_PARAMETER
     return Rate.PER_SAMPLE if loops else None
 
 
-def _goes_over_parameters(node: ast.expr) -> bool:
+def goes_over_parameters(loop: Loop) -> bool:
+    """Whether a loop iterates over the parameters of a network, by their names."""
+    node = loop.iterated
+    if node is None:
+        return False
     while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
         node = node.args[0]
     return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in ast.walk(node))

@@ -93,7 +93,7 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""
-    calls = [call for call in code.calls("to", "cuda", "type") if _may_move(code, call)]
+    calls = [call for call in code.calls("to", "cuda", "type") if is_blocking(call)]
     if not (any(code.flow.loop(call) is not None for call in calls) and code.step_loops()):
         heat = code.heat if calls else None
         quiet = heat is Heat.FORWARD and not _BUILDS_ON_HOST.search(code.scope.text) and not code.step_loops()
@@ -102,7 +102,7 @@ def check(code: Code) -> Iterator[Finding]:
     inference = code.facts.inference
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
-        if not code.is_hot(call):
+        if not code.is_hot(call) or _is_made_there(code, call.func.value):
             continue
         target = target_of(inference, code.scope, call)
         if target is None or target is Place.HOST:
@@ -134,12 +134,9 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(call, message, fix, missing, waits=[call])
 
 
-def _may_move(code: Code, call: ast.Call) -> bool:
-    """Whether a call may be a blocking copy to a device, by itself."""
-    if not isinstance(call.func, ast.Attribute) or not is_blocking(call):
-        return False
-    moved = call.func.value
-    return not is_built_constant(code.facts.inference, code.scope, moved) and not factories_behind(code, moved)
+def _is_made_there(code: Code, moved: ast.expr) -> bool:
+    """Whether what is copied could be made on the device: other rules say so."""
+    return is_built_constant(code.facts.inference, code.scope, moved) or bool(factories_behind(code, moved))
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -41,7 +41,20 @@ There is no fix: norms that are joined are rounded in another order.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import IDLE_SINKS, Code, Cost, Finding, HostRead, Rate, ReadKind, Severity, Sink, rate_of, rule
+from perflint.api import (
+    IDLE_SINKS,
+    Code,
+    Cost,
+    Finding,
+    HostRead,
+    Rate,
+    ReadKind,
+    Severity,
+    Sink,
+    goes_over_parameters,
+    rate_of,
+    rule,
+)
 from perflint_rules.kept_reads import kept
 
 
@@ -58,6 +71,8 @@ from perflint_rules.kept_reads import kept
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""
+    if not any(map(goes_over_parameters, code.flow.loops)):
+        return
     seen: set[ast.AST] = set()
     saves = any(code.calls_to("torch.save"))
     for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
