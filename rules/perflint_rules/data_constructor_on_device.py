@@ -30,13 +30,16 @@ For literal numbers (`tensor-const-to-device` has those), tensors that are on th
 each step.
 
 ## Fix safety
-There is no fix: pinned memory is taken from RAM, and whether the two copies gain anything was not measured on a GPU.
+With `runtime = true`, `torch.tensor` and `torch.as_tensor` become `uploaded(torch.tensor, data, device=device)`, which makes
+the tensor on the host, copies it into pinned memory of its own and lets the copy to a CUDA device run on; whatever else is
+asked for is the plain call. That no other stream reads the result must be proved. Without the runtime there is no fix: pinned
+memory is taken from RAM. What the two copies gain was not measured on a GPU.
 """
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, rule, words
+from perflint.api import SIDE_STREAM, Code, Cost, Edit, Finding, Import, Road, Severity, rule, words
 
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
 
@@ -46,6 +49,7 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     costs=Cost.COPY,
     severity=Severity.WARNING,
     needs=[("tensor(", "Tensor(", "asarray(")],
+    fixes=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -55,7 +59,25 @@ def check(code: Code) -> Iterator[Finding]:
         data = ast.unparse(wait.node.args[0])[:40]
         cure = "make it a tensor in the loader" if b"oader" in code.source.body else "copy less often, or from pinned memory"
         message = f"the CPU waits while `{data}` is copied to the device; {cure}"
-        yield code.finding(wait.node, message, waits=[wait.node])
+        fix, missing = None, list(code.feared(SIDE_STREAM))
+        if code.options.runtime and _is_of_torch(code, wait.node):
+            fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
+        yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node])
+
+
+def _is_of_torch(code: Code, call: ast.Call) -> bool:
+    """Whether a call is `torch.tensor(data, device=...)`, with its arguments written out."""
+    if any(isinstance(given, ast.Starred) for given in call.args) or any(k.arg is None for k in call.keywords):
+        return False
+    named = any(k.arg == "device" for k in call.keywords)
+    return named and code.is_external(call.func, "torch.tensor", "torch.as_tensor")
+
+
+def _uploaded(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+    start, end = code.span(call.func)
+    opening = code.source.body.index(b"(", end)
+    yield Import("perflint_runtime", "uploaded")
+    yield Edit(start, opening + 1, f"uploaded({code.text(call.func)}, ")
 
 
 def _makes_tensor(node: ast.expr) -> bool:

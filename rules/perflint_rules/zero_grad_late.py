@@ -105,7 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(zero, message, fix, missing)
 
 
-_ABOUT = re.compile(r"zero|grad|clear|reset", re.I)
+_ABOUT = re.compile(r"zero|clear|reset|(?:old|previous|last) grad", re.I)
 """A comment that speaks of clearing gradients; any other heads the lines below it and stays."""
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perflint_runtime.copies import moved_copy as moved_copy
     from perflint_runtime.copies import moved_copy_to_cuda as moved_copy_to_cuda
     from perflint_runtime.copies import moved_to_cuda as moved_to_cuda
+    from perflint_runtime.copies import uploaded as uploaded
     from perflint_runtime.csv_dataset import CsvDataset as CsvDataset
     from perflint_runtime.csv_rows import CsvRows as CsvRows
     from perflint_runtime.export import export_safetensors as export_safetensors
@@ -70,6 +71,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "moved_copy",
         "moved_copy_to_cuda",
         "moved_to_cuda",
+        "uploaded",
     ),
     "csv_dataset": ("CsvDataset",),
     "csv_rows": ("CsvRows",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,6 +45,24 @@ def moved_copy_to_cuda(value: Any, *device: Any) -> Any:
     """What `value.cuda(*device)` gives now, without a wait; see `moved_copy`."""
     staged: Any = _staged(value) if may_be_staged(value, "cpu") else None
     return value.cuda(*device) if staged is None else staged.cuda(*device, non_blocking=True)
+
+
+def uploaded(make: Callable[..., Any], data: Any, *more: Any, device: Any = None, **how: Any) -> Any:
+    """What `make(data, device=device, **how)` gives, where `make` is `torch.tensor` or `torch.as_tensor`, without a wait.
+
+    On its way to a CUDA device, the tensor is made on the host, and copied like `moved_copy` does. Whatever else is asked for
+    (another device, gradients) is `make(...)` itself, with the errors that it raises.
+    """
+    if more or not how.keys() <= {"dtype"} or not _names_cuda(device):
+        return make(data, *more, device=device, **how)
+    return moved_copy(make(data, **how), device)
+
+
+def _names_cuda(device: Any) -> bool:
+    """Whether a device is one of CUDA's, of which one is in use."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
+        return False
+    return device.type == "cuda" if isinstance(device, torch.device) else str(device).partition(":")[0] == "cuda"
 
 
 def _is_plainly_to_cuda(where: tuple[Any, ...], how: dict[str, Any]) -> bool:

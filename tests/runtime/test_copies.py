@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from perflint_runtime import moved, moved_copy, moved_copy_to_cuda, moved_to_cuda
+from perflint_runtime import moved, moved_copy, moved_copy_to_cuda, moved_to_cuda, uploaded
 from torch import Tensor, nn
 
 
@@ -218,3 +219,27 @@ def test_no_pinned_memory_is_no_error(card: Card, monkeypatch: pytest.MonkeyPatc
     value = torch.ones(2)
     moved_copy(value, "cuda")
     assert card.copies == [(value, ("cuda",), {})]
+
+
+DATA = [[1, 2], [1.5, -0.0], [True], 3, (), np.ones(2, dtype=np.float32), torch.ones(2), "text", None, [[1], 2]]
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+@pytest.mark.parametrize("data", DATA, ids=repr)
+@pytest.mark.parametrize("how", [{}, {"dtype": torch.float64}, {"dtype": "int"}, {"requires_grad": True}])
+@pytest.mark.parametrize("device", ["cpu", None, "meta", "nowhere", 1.5])
+def test_what_is_uploaded_is_what_would_have_been_made(
+    make: Callable[..., Any], data: Any, how: dict[str, Any], device: Any
+) -> None:
+    assert outcome(data, lambda: uploaded(make, data, device=device, **how)) == outcome(
+        data, lambda: make(data, device=device, **how)
+    )
+
+
+def test_data_that_is_written_to_later_does_not_reach_the_card(card: Card) -> None:
+    data = np.ones(3)
+    uploaded(torch.as_tensor, data, dtype=torch.float64, device="cuda")
+    data[:] = 0
+    ((staged, where, how),) = card.copies
+    assert staged.tolist() == [1, 1, 1]
+    assert (staged.dtype, where, how) == (torch.float64, ("cuda",), {"non_blocking": True})
