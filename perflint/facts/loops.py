@@ -39,6 +39,7 @@ MODULE_HOUSEKEEPING = words(
 """Methods of a module that are no forward pass."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
 _ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
+_ACTING_NAME = re.compile(r"backward|step|optimi[sz]e|forward_backward")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
 _DRAWS = words("sample sample_batch sample_transitions get_batch")
@@ -96,7 +97,7 @@ class Loops:
         loops = [loop for loop in flow.loops if loop.statement is not None]
         kinds: dict[Loop, LoopKind] = {}
         helpers = self._inference.project.backward_helpers(flow.calls_named)
-        for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers]:
+        for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]:
             for call in flow.calls_named[name]:
                 innermost = _statement_loop(flow, call)
                 if innermost is not None and self._trains(scope, call, HOT_DEPTH):

@@ -80,6 +80,9 @@ def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRea
         if read is not None and read.node not in taken:
             taken.add(read.node)
             reads.append(read)
+    for store, value in _filled(flow):
+        if counts(store) and value not in taken and _lands_on_host(inference, scope, store, value):
+            reads.append(HostRead(value, value, ReadKind.COPY))
     if not loops.is_part_of_forward(scope):
         reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
     reads.sort(key=lambda read: flow.order[read.node])
@@ -135,8 +138,28 @@ def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield call, value
             case ast.Call(func=ast.Name(id="print"), args=values):
                 yield from ((value, value) for value in values if isinstance(value, (ast.Name, ast.Attribute)))
-    for _, value in _formatted(flow):
+    for _, value in (*_formatted(flow), *_filled(flow)):
         yield value, value
+
+
+def _filled(flow: Flow) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+    """What `losses[i] = loss` puts into a tensor that a factory made, as (the place, the value)."""
+    for store in flow.stores:
+        parent = flow.parent.get(store)
+        if isinstance(store, ast.Subscript) and isinstance(parent, ast.Assign) and not isinstance(parent.value, ast.Constant):
+            bound = flow.reaching.get(store.value, frozenset())
+            made = [d.value.func for d in bound if isinstance(d.value, ast.Call) and isinstance(d.value.func, ast.Attribute)]
+            if made and all(func.attr in _FACTORIES for func in made):
+                yield store, parent.value
+
+
+_FACTORIES = words("zeros ones empty full")
+
+
+def _lands_on_host(inference: Inference, scope: Scope, store: ast.Subscript, value: ast.expr) -> bool:
+    """Whether a tensor of the device is put into one on the host, which copies it there at once."""
+    on_host = inference.value(scope, store.value).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST)
+    return on_host and _strictly_device(inference, scope, value)
 
 
 def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:

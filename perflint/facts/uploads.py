@@ -95,7 +95,8 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
             test = ast.unparse(block.node.test)
             if "cuda" in test and "!=" not in test and " or " not in test:
                 negated = test.startswith("not ")
-                if (block.kind == "else") != negated:
+                several = isinstance(block.node.test, ast.BoolOp)  # the other arm is for machines with CUDA, too
+                if (block.kind == "else") != negated and not (several and block.kind == "else"):
                     return True
     return False
 
