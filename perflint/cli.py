@@ -14,7 +14,7 @@ import click
 
 from perflint.interface import CLEAN, ERROR, INTERRUPTED
 from perflint.interrupts import noted
-from perflint.options import RULES, Sectioned, assume, colour, limits, rule_names, shared
+from perflint.options import RULES, Sectioned, assume, colour, in_copies, rule_names, shared
 
 
 def main() -> NoReturn:
@@ -277,12 +277,7 @@ def rules(output_format: str, options: bool) -> int:
 @click.option("--keep-faster", is_flag=True, help="Then apply to your tree the fixes that verify as equal and faster.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record to a file.")
 @click.option("--html", "html_file", type=click.Path(dir_okay=False), help="Write a page with plots to a file.")
-@click.option("--root", type=click.Path(exists=True, file_okay=False), help="The folder to copy.  [default: the project]")
-@click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
-@click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
-@click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@limits
-@click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
+@in_copies
 def verify(**options: Any) -> int:
     """Run a script as it is and fixed; compare results and speed.
 
@@ -306,12 +301,7 @@ def verify(**options: Any) -> int:
 @click.option("--runtime/--no-runtime", default=None, help="Let fixes import perflint_runtime.")
 @click.option("--steps", default=20, show_default=True, help="Steps that torch's profiler records.", type=click.IntRange(0))
 @click.option("--json", "json_file", type=click.Path(dir_okay=False), help="Write the record, for `check --profile`.")
-@click.option("--root", type=click.Path(exists=True, file_okay=False), help="The folder to copy.  [default: the project]")
-@click.option("--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it.")
-@click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this.")
-@click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]")
-@limits
-@click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
+@in_copies
 def profile(**options: Any) -> int:
     """Run a script; rank its lines and findings by cost.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,9 +82,17 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, title: str, optio
         formatter.write_dl([record for record in records if record is not None])
 
 
-def limits(command: Command) -> Command:
-    """The options of `verify` and `profile` that end a run."""
+def in_copies(command: Command) -> Command:
+    """The options of `verify` and `profile` about the copies that they run, and what ends a run."""
     options = [
+        click.option(
+            "--root", type=click.Path(exists=True, file_okay=False), help="The folder to copy.  [default: the project]"
+        ),
+        click.option(
+            "--link", multiple=True, type=click.Path(exists=True), help="Share this file or folder instead of copying it."
+        ),
+        click.option("--max-copy-mib", default=1024, show_default=True, help="Refuse to copy more than this."),
+        click.option("--python", default=sys.executable, help="The interpreter that runs the script.  [default: this one]"),
         click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Stop each run after N optimizer steps."),
         click.option(
             "--max-seconds",
@@ -92,6 +101,7 @@ def limits(command: Command) -> Command:
             help="Stop the first run with the optimizer step that ends after so long, and the others after as many steps.",
         ),
         click.option("--timeout", type=float, metavar="SECONDS", help="Give up on a run that takes longer."),
+        click.option("--quiet", "-q", is_flag=True, help="Print no progress."),
     ]
     for option in reversed(options):
         command = option(command)
