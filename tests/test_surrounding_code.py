@@ -329,3 +329,30 @@ def test_a_traceback_with_variables_shows_numbers(monkeypatch: pytest.MonkeyPatc
     train = HEAD + TRAINS.format(before="", after="").replace('if __name__ == "__main__":', "def train():")
     assert "HostList" in safely_fixed({"main.py": f"{train}\n\ntrain()\n"})[0]["main.py"]
     assert "HostList" not in safely_fixed({"main.py": f"{train}\n\n{SHOWS_VARIABLES}"})[0]["main.py"]
+
+
+SEVERAL_NAMES = """
+def train(model, optimizer):
+    total = {start}
+    for x in inputs.to(device).split(2):
+        loss = model(x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        first = loss.item()
+        total += first
+        {second} = loss.detach().item()
+        total += {second}
+    return total
+
+
+model = layer.to(device)
+print(train(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+"""
+
+
+@pytest.mark.parametrize("second", ["second", "first"])
+@pytest.mark.parametrize("start", ["0.0", "1.0"])
+def test_all_names_that_a_late_total_takes_are_late(start: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_runtime(monkeypatch)
+    assert changes({"main.py": HEAD + SEVERAL_NAMES.format(start=start, second=second)})[0] == []

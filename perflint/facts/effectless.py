@@ -79,8 +79,21 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may do more than give a value")
             case ast.Call() if not _keeps_or_computes(facts, scope, part):
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part.func)}` may write to a tensor")
+        asked = _asked(part)
+        if asked is not None and facts.inference.value(scope, asked).may_be(Instance):
+            return Obligation(Kind.MUTATION, f"`{ast.unparse(asked)}` may run code of the project")
         if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may run code of the project")
+    return None
+
+
+def _asked(part: ast.AST) -> ast.expr | None:
+    """What a part of a loop asks whether it is true, for its parts, or for its hash."""
+    match part:
+        case ast.If(test=asked) | ast.For(iter=asked) | ast.Assign(targets=[ast.Tuple() | ast.List()], value=asked):
+            return asked
+        case ast.Subscript(slice=asked):
+            return asked
     return None
 
 

@@ -108,11 +108,14 @@ LAZY: Final = Fear(
 )
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
-    Unread(NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"),
+    Unread(
+        NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"
+        rb"|import __main__\b"
+    ),
     "the program runs code, or finds functions, by their names",
     Unread(
         rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
-        rb"|runpy|sys \. modules\b"
+        rb"|runpy|sys \. modules\b|import __main__\b"
     ),
 )
 SIDE_STREAM: Final = Fear(

@@ -131,7 +131,16 @@ def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator
         yield Obligation(Kind.NUMBERS, "`float` and `int` read other objects than tensors, too")
     if not all(isinstance(tensor, ast.Name) for tensor in tensors):
         yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
+    elif not _is_bound(code, loop, tensors[0]):
+        yield Obligation(Kind.NAMES, f"`{ast.unparse(tensors[0])}` may not be bound where the loop begins")
     yield from filter(None, (_writes_in(code, loop, tensors[0]), *_unproven_of_loop(code, loop)))
+
+
+def _is_bound(code: Code, loop: Loop, tensor: ast.expr) -> bool:
+    """Whether a name is bound where a loop begins, which may not look at it once."""
+    return loop.statement is not None and any(
+        d.kind == "parameter" or code.flow.dominates(d.node, loop.statement) for d in code.flow.reaching.get(tensor, ())
+    )
 
 
 def _writes_in(code: Code, loop: Loop, tensor: ast.expr) -> Obligation | None:

@@ -97,6 +97,8 @@ class Late(LateLocals):
     def _rewrite(self, take: Take) -> None:
         """Make an object of the runtime of the local that takes something, with all that it takes."""
         if take.name in self._takes:
+            if all(take.statement is not known.statement for known in self._takes[take.name]):
+                raise CannotRewrite(f"`{take.name}` takes reads that have nothing to do with each other")
             return
         self._takes[take.name] = [take]
         self._require_own(take.name)
@@ -109,12 +111,22 @@ class Late(LateLocals):
             self._replace(start.value, f"{_OBJECTS[take.way]}({given})")
         for other in takes:
             self._edits[self._taking(other)] = None
+            if isinstance(other.taken, ast.Name) and other.taken not in self._reads:
+                self._rewrite_named(other.taken)
         looked_at = [use for use in uses if not self._is_taken(use)]
         for use in looked_at:
             self._require_seldom(use, takes)
             if take.way == "list":
                 self._require_complete(use, starts, takes)
             self._look(take.way, use)
+
+    def _rewrite_named(self, name: ast.Name) -> None:
+        """Keep the reads late that a name stands for."""
+        for definition in self.flow.reaching[name]:
+            take = take_of(self.code, definition.value) if definition.value is not None else None
+            if take is None or take.way != "item":
+                raise CannotRewrite(f"`{name.id}` is no name for a read alone")
+            self._rewrite(take)
 
     def _is_taken(self, use: ast.expr) -> bool:
         """Whether another local takes a name that stands for a read."""
