@@ -106,8 +106,12 @@ class Acts:
         return None
 
     def _is_optimizer(self, node: ast.expr) -> bool:
+        """Whether something is one of torch's optimizers: where nothing is known about it, by its name."""
+        value = self._facts.inference.value(self._scope, node)
+        if value.alternatives:
+            return value.may(is_optimizer)
         name = (path_of(node) or "").rpartition(".")[2].lower()
-        return self._facts.inference.value(self._scope, node).may(is_optimizer) or ("opt" in name and "sched" not in name)
+        return "opt" in name and "sched" not in name
 
     def _see_to_branches(self, statement: ast.If, then: Sequence[Act], otherwise: Sequence[Act]) -> None:
         """With mixed precision in one branch and without it in the other, both train alike."""

@@ -121,8 +121,8 @@ def _network(path: str, lines: list[str], used: Collection[str]) -> tuple[str, l
     if path.isidentifier():
         return path, lines
     name = "model" if "model" not in used else "network"
-    if name in used:
-        raise CannotRewrite("no name for the network is free")
+    if name in used or any(re.search(rf"[\"'][^\"']*{re.escape(path)}[^\"']*[\"']", line) for line in lines):
+        raise CannotRewrite("no name for the network is free, or a text holds the one that it has")
     return name, [re.sub(rf"(?<![\w.\"'`]){re.escape(path)}(?![\w\"'`])", name, line) for line in lines]
 
 
