@@ -16,7 +16,7 @@ from perflint.facts.api_tables import (
     PLAIN_LOADER_CLASSES,
 )
 from perflint.facts.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
-from perflint.facts.flow import flow_of
+from perflint.facts.flow import Flow, flow_of
 from perflint.facts.frames import Frame, Inferring
 from perflint.facts.names import canonical
 from perflint.facts.object_methods import is_optimizer_name, loss_type, reduces
@@ -151,7 +151,23 @@ def _batches_as_usual(inference: Inferring, node: ast.Call, frame: Frame) -> boo
         definitions = flow.reaching.get(options, frozenset())
         if not definitions or not all(d.kind == "assign" and isinstance(d.value, ast.Dict) for d in definitions):
             return False
+        given = [update.args for update in flow.calls_named["update"] if _method_of(update) in {d.name for d in definitions}]
+        if not all(_is_written_out(flow, other) for others in given for other in others):
+            return False
     return not inference.project.program_may_hold(frame.scope.module.source.path, _OTHER_BATCHES)
+
+
+def _method_of(call: ast.Call) -> str | None:
+    """The name of the variable that a method is called on."""
+    return call.func.value.id if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) else None
+
+
+def _is_written_out(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression is a dict display, or a name for some."""
+    if isinstance(node, ast.Dict):
+        return None not in node.keys
+    definitions = flow.reaching.get(node, frozenset())
+    return bool(definitions) and all(d.kind == "assign" and isinstance(d.value, ast.Dict) for d in definitions)
 
 
 def _loader(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Loader:

@@ -124,7 +124,8 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
     return found
 
 
-_OF_CONTAINERS = words("append extend insert pop add update clear copy count index get keys values items reverse")
+_OF_CONTAINERS = words("append insert pop clear copy keys values items reverse")
+"""Methods of lists and dicts that run no code of what they hold."""
 
 
 def _worst(kinds: Iterable[Kind | None]) -> Kind | None:

@@ -67,6 +67,8 @@ def snapshot(value: Any) -> Tensor | None:
         return None
     if value.device.type not in ("cuda", "cpu") or value.dtype not in _READ_ALIKE or value.is_quantized:
         return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value) or (value.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return None  # `.item()` raises there
     return value.detach().reshape(()).clone()
 
 

@@ -202,3 +202,17 @@ def test_in_inference_mode_copies_are_tensors_of_it(card: type[_Event]) -> None:
     with torch.inference_mode():
         found.add_copy(torch.ones(2))
     assert found.values()[0].is_inference()
+
+
+def test_what_has_no_item_under_a_transform_raises_as_item_does() -> None:
+    def plainly(value: Tensor) -> Tensor:
+        value.item()
+        return value
+
+    def lately(value: Tensor) -> Tensor:
+        HostList().add_item(value)
+        return value
+
+    found = [_outcome(partial(torch.vmap(run), torch.ones(3))) for run in (plainly, lately)]
+    assert found[0] == found[1]
+    assert found[0][0] is RuntimeError
