@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from perflint.facts.definitions import Definition
-from perflint.facts.flow import flow_of
+from perflint.facts.flow import Flow, flow_of
+from perflint.facts.uses import Way, steps
 from perflint.source.syntax import Scope
+from perflint.source.words import words
 
-_READING = frozenset(("index", "count", "copy", "sort", "reverse", "clear", "pop"))
-_LOOKS = (
-    *(ast.Expr, ast.Return, ast.Call, ast.keyword, ast.For),
-    *(ast.comprehension, ast.Compare, ast.BinOp, ast.Starred),
-)
-"""What does with a list nothing but look at it."""
+_READING = words("index count copy sort reverse clear pop")
+_FILLING = words("append insert")
 
-_FILLING = frozenset(("append", "insert"))
+
+def added_by(
+    flow: Flow, use: ast.expr, *, filling: frozenset[str] = _FILLING, keeps: Callable[[ast.Call], bool] = lambda call: True
+) -> list[ast.expr] | None:
+    """What a use of a list or a dict puts into it; None if others may put something into it, or it is not seen what.
+
+    filling: the methods whose last argument goes into it. keeps: whether a call that gets it leaves it as it is.
+    """
+    added: list[ast.expr] = []
+    for step in steps(flow, use):
+        assign = flow.parent.get(step.node)
+        match step.way, step.node:
+            case (Way.UNPACKED | Way.RETURNED | Way.ITEM | Way.COMPARED | Way.ITERATED | Way.DROPPED | Way.OPERAND, _):
+                continue
+            case Way.ARGUMENT, ast.Call() as call if step.name != "**" and keeps(call):
+                continue
+            case Way.METHOD, ast.Call(args=[*_, given], keywords=[]) if step.name in filling:
+                added.append(given)
+            case Way.METHOD, _ if step.name in _READING:
+                continue
+            case Way.CHANGED, ast.Subscript() if isinstance(assign, ast.Assign):
+                added.append(assign.value)
+            case Way.CHANGED, ast.AugAssign():
+                continue  # what `+=` adds is the value of a definition of its own
+            case _:
+                return None
+    return added
 
 
 def items_of(scope: Scope, node: ast.expr) -> list[ast.expr]:
@@ -40,6 +65,8 @@ def _filled(scope: Scope, definition: Definition) -> list[ast.expr]:
     flow = flow_of(scope)
     if definition.name in flow.inner_names or definition.name in flow.outer_names or definition.index:
         return []
+    if definition.kind != "assign" or not flow.binds_alone(definition.node):
+        return []
     match definition.value:
         case ast.List(elts=[]) | ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
             found: list[ast.expr] = []
@@ -50,14 +77,8 @@ def _filled(scope: Scope, definition: Definition) -> list[ast.expr]:
         case _:
             return []
     for use in flow.uses[definition]:
-        parent = flow.parent.get(use)
-        call = flow.parent.get(parent) if isinstance(parent, ast.Attribute) else None
-        if not (isinstance(parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is parent):
-            if isinstance(parent, _LOOKS):
-                continue
+        added = added_by(flow, use)
+        if added is None:
             return []
-        if parent.attr in _FILLING and call.args:
-            found.append(call.args[-1])
-        elif parent.attr not in _READING:
-            return []
+        found += added
     return found

@@ -20,6 +20,16 @@ _READING_FUNCTIONS: Final = words(
 _READING_CONTAINER_METHODS: Final = words("get items keys values copy index count")
 
 
+def is_display(flow: Flow, node: ast.expr) -> bool:
+    """Whether a name stands for a list, dict or set that its function writes out, whatever is in it."""
+    definitions = flow.reaching.get(node, frozenset())
+    written = (*DISPLAYS, ast.Set, ast.SetComp)
+    return bool(definitions) and all(
+        definition.kind == "assign" and not definition.index and isinstance(definition.value, written)
+        for definition in definitions
+    )
+
+
 def may_change(definition: Definition, flow: Flow) -> bool:
     """Whether a list or dict may get other items than those that it was built with, as far as its function shows."""
     if definition.name in flow.inner_names:

@@ -8,6 +8,7 @@ from perflint.facts import operations
 from perflint.facts.arguments import works_in_place
 from perflint.facts.classes import find_method
 from perflint.facts.decorators import decorator_name
+from perflint.facts.displays import is_display
 from perflint.facts.facts import Facts
 from perflint.facts.flow import flow_of
 from perflint.facts.training_objects import is_neural_module
@@ -127,11 +128,7 @@ def _is_container(facts: Facts, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression is a list, a tuple or a dict of Python."""
     if facts.inference.value(scope, node).must(lambda a: isinstance(a, (Sequence, Elements, Mapping))):
         return True
-    definitions = flow_of(scope).reaching.get(node, frozenset())
-    return bool(definitions) and all(
-        d.kind == "assign" and not d.index and isinstance(d.value, (ast.List, ast.Dict, ast.ListComp, ast.DictComp))
-        for d in definitions
-    )
+    return is_display(flow_of(scope), node)
 
 
 def _is_number(facts: Facts, scope: Scope, target: ast.expr) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from perflint.facts import operations
 from perflint.facts.classes import find_method
 from perflint.facts.definitions import path_of
+from perflint.facts.displays import is_display
 from perflint.facts.facts import Facts
 from perflint.facts.fears import RUNS_UNCALLED, feared
 from perflint.facts.flow import flow_of
@@ -109,7 +110,7 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
         owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
             return found
-        if call.func.attr in _OF_CONTAINERS and _is_display(scope, call.func.value):
+        if call.func.attr in _OF_CONTAINERS and is_display(flow_of(scope), call.func.value):
             return found
         if not targets and call.func.attr in _HOUSEKEEPING and owner.must(lambda a: is_neural_module(inference, a)):
             return None
@@ -132,15 +133,6 @@ def _worst(kinds: Iterable[Kind | None]) -> Kind | None:
     """What is open about several things together: the worst is not declarable."""
     found = [kind for kind in kinds if kind is not None]
     return next((kind for kind in found if not kind.is_declarable), found[0] if found else None)
-
-
-def _is_display(scope: Scope, node: ast.expr) -> bool:
-    """Whether a name stands for a list, dict or set that is written out, whatever is in it."""
-    flow = flow_of(scope)
-    definitions = flow.reaching.get(node, frozenset())
-    return bool(definitions) and all(
-        d.kind == "assign" and not d.index and isinstance(d.value, (ast.List, ast.Dict, ast.Set)) for d in definitions
-    )
 
 
 def reaches_gradients(facts: Facts, scope: Scope, depth: int = 4) -> Kind | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from perflint.facts.contents import added_by
 from perflint.facts.definitions import Definition, path_of
 from perflint.facts.flow import Flow, flow_of
 from perflint.facts.inference import Inference
-from perflint.facts.uses import Way, steps
 from perflint.facts.values import Alternative, External, Object
 from perflint.facts.without_graph import CONTAINERS
 from perflint.source.syntax import Scope
@@ -34,7 +34,7 @@ def collected(inference: Inference, scope: Scope, node: ast.Name) -> list[tuple[
             return None
         found.append((scope, definition.value))
         for use in flow.uses[definition]:
-            added = _added(inference, scope, use)
+            added = added_by(flow, use, filling=_FILLING, keeps=lambda call: _only_reads(inference, scope, call))
             if added is None:
                 return None
             found += [(scope, part) for part in added]
@@ -43,26 +43,6 @@ def collected(inference: Inference, scope: Scope, node: ast.Name) -> list[tuple[
 
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 _FILLING = words("append extend insert update")
-
-
-def _added(inference: Inference, scope: Scope, use: ast.expr) -> list[ast.expr] | None:
-    """What a use of a list or a dict puts into it; None if it may do something else with it than to read it."""
-    flow = flow_of(scope)
-    added: list[ast.expr] = []
-    for step in steps(flow, use):
-        parent = flow.parent.get(step.node)
-        match step.way, step.node:
-            case (Way.UNPACKED | Way.RETURNED | Way.ITEM, _) | (Way.CHANGED | Way.OPERAND, ast.AugAssign()):
-                continue
-            case Way.ARGUMENT, ast.Call() as call if not step.name and _only_reads(inference, scope, call):
-                continue
-            case Way.METHOD, ast.Call(args=given) if step.name in _FILLING:
-                added += [part for part in given if not isinstance(part, ast.Constant)]
-            case Way.CHANGED, ast.Subscript() if isinstance(parent, ast.Assign):
-                added.append(parent.value)
-            case _:
-                return None
-    return added
 
 
 def is_list_of(inference: Inference, scope: Scope, func: ast.expr) -> bool:

@@ -21,6 +21,11 @@ LISTS = {
     "given": ("rows = a", []),
     "empty": ("rows = []", []),
     "filled by a function inside": ("rows = [a]\n    def g(): rows.append(b)", []),
+    "added to": ("rows = [a]\n    rows += [b]", []),
+    "an item of another": ("for rows in [a, b]: pass", []),
+    "kept elsewhere, too": ("y.rows = rows = [a]", []),
+    "an item replaced": ("rows = [a]\n    rows[0] = b", ["a", "b"]),
+    "an item looked at": ("rows = [a]\n    print(rows[0])", ["a"]),
     "one of two": ("rows = [a]\n    if a: rows = b", []),
 }
 

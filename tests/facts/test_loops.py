@@ -42,7 +42,8 @@ KINDS = {
     "steps of another": ("for x in walker.steps(y): x", [None]),
     "step of a closure": (
         "def run():\n    def forward_backward():\n        for x in parts: model(x).sum().backward()\n        optimizer.step()\n"
-        "    forward_backward()\nfor x in y: run()", ["training"]
+        "    forward_backward()\nfor x in y: run()",
+        ["training"],
     ),
     "no network": ("for x in y: f(x)", [None]),
     "step of something else": ("for x in y: environment.step(x)", [None]),
