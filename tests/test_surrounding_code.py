@@ -356,3 +356,24 @@ print(train(model, torch.optim.SGD(model.parameters(), lr=0.1)))
 def test_all_names_that_a_late_total_takes_are_late(start: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_runtime(monkeypatch)
     assert changes({"main.py": HEAD + SEVERAL_NAMES.format(start=start, second=second)})[0] == []
+
+
+READS_ROWS = """
+def numbers(row):
+    return [value.item() for value in row]
+
+
+def main(loader):
+    for x in loader:
+        for row in layer(x.to(device)).detach():
+            print(numbers(row), {})
+
+
+main([inputs])
+"""
+
+
+def test_elements_of_sparse_tensors_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("errors-are-bugs",)))
+    assert "tolist" in safely_fixed({"main.py": HEAD + READS_ROWS.format("1")})[0]["main.py"]
+    assert "tolist" not in safely_fixed({"main.py": HEAD + READS_ROWS.format("numbers(row.to_sparse())")})[0]["main.py"]

@@ -164,6 +164,11 @@ CATCHES: Final = Fear(
     ),
     "the program catches errors, perhaps the one that a state of a wrong shape raises",
 )
+SPARSE: Final = Fear(
+    Kind.VALUE,
+    Unread(rb"\bto_sparse|\bsparse_\w*tensor|torch \. sparse|\blayout ="),
+    "the program has sparse tensors, which give no list",
+)
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
     Unread(

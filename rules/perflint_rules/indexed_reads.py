@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perflint.api import (
     BUILT_FROM_TEXT,
     OWN_TENSORS,
+    SPARSE,
     Batch,
     CannotRewrite,
     Code,
@@ -114,7 +115,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
     elif _writes_in(code, loop, tensors[0]) is not None:
         yield untouched(code.facts, code.scope, definition, calls[-1])
         yield unshared(code.facts, code.scope, tensors[0])
-    yield no_row(value)
+    yield from (no_row(value), *code.feared(SPARSE))
     if not all(keeps_type(code, call, value) for call in calls):
         yield Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers")
     if not _over_length(loop, name):

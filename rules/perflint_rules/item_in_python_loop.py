@@ -50,6 +50,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     OWN_TENSORS,
+    SPARSE,
     CannotRewrite,
     Code,
     Cost,
@@ -105,7 +106,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [
                 no_row(value),
                 Obligation(Kind.REWRITE, "the comprehension has a condition") if generator.ifs else None,
-                *code.feared(OWN_TENSORS),
+                *code.feared(OWN_TENSORS, SPARSE),
                 None
                 if keeps_type(code, node.elt, value)
                 else Obligation(Kind.NUMBERS, "`float` and `int` change the type of the numbers"),
