@@ -19,15 +19,15 @@ from perflint.source.syntax import Scope
 class Act:
     """A statement that trains. kind: zero, backward, unscale, clip, step or update.
 
-    about: the path that it is about: the optimizer, the network, the loss. scaler: the path of the scaler that it goes through.
-    limit: what a norm is clipped to.
+    about: what it is about, as text: the path of the optimizer or of the network, the loss. scaler: the path of the scaler that
+    it goes through. operand: the loss, or what a norm is clipped to.
     """
 
     kind: str
     about: str
     statement: ast.stmt
     scaler: str | None = None
-    limit: ast.expr | None = None
+    operand: ast.expr | None = None
 
 
 class Acts:
@@ -50,12 +50,20 @@ class Acts:
         found = [act for statement in body for act in self._in(statement)]
         self.statements = [*(act.statement for act in found), *self._plain]
         sequence = self._sequence(found)
-        self.backward, self.optimizer, self.loss = sequence["backward"], sequence["step"].about, sequence["backward"].about
+        self.backward, self.optimizer = sequence["backward"], sequence["step"].about
+        assert self.backward.operand is not None
+        self.loss = self.backward.operand
         self.scaler = next((act.scaler for act in found if act.scaler), None)
-        self.limit = sequence["clip"].limit if "clip" in sequence else None
+        self.limit = sequence["clip"].operand if "clip" in sequence else None
         self.network = self._network(sequence)
-        if sequence["zero"].about not in (self.optimizer, self.network) or not self.loss.isidentifier():
+        if sequence["zero"].about not in (self.optimizer, self.network):
             raise UnknownLoop
+
+    def are_all_of(self, statement: ast.stmt) -> bool:
+        """Whether a statement is an act, or holds nothing else."""
+        if isinstance(statement, ast.If):
+            return all(map(self.are_all_of, [*statement.body, *statement.orelse]))
+        return statement in self.statements
 
     def _in(self, statement: ast.stmt, at_top: bool = True) -> Iterator[Act]:
         """The acts in a statement of the body, in their order; those in two branches once."""
@@ -89,12 +97,11 @@ class Acts:
         match call.func.attr:
             case "zero_grad" if about and not args and all(k.arg == "set_to_none" for k in keywords):
                 return Act("zero", about, statement)
-            case "backward" if about and not args and not keywords:
-                return Act("backward", about, statement)
             case "backward" if not args and not keywords:
                 match receiver:
-                    case ast.Call(func=ast.Attribute(value=scaler, attr="scale"), args=[ast.Name(id=loss)], keywords=[]):
-                        return Act("backward", loss, statement, path_of(scaler))
+                    case ast.Call(func=ast.Attribute(value=scaler, attr="scale"), args=[loss], keywords=[]):
+                        return Act("backward", ast.unparse(loss), statement, path_of(scaler), loss)
+                return Act("backward", ast.unparse(receiver), statement, operand=receiver)
             case "unscale_" if about and first:
                 return Act("unscale", first, statement, about)
             case "step" if about and first and self._is_optimizer(args[0]):
@@ -175,7 +182,7 @@ class Acts:
         clips = "clip" in sequence
         if clips and not order.index("backward") < order.index("clip") < order.index("step"):
             raise UnknownLoop
-        limit = sequence["clip"].limit if clips else None
+        limit = sequence["clip"].operand if clips else None
         if limit is not None and not self._is_fixed(limit):
             raise UnknownLoop
         scaled = {act.kind for act in acts if act.scaler}
@@ -221,11 +228,11 @@ def _clipping(call: ast.Call, statement: ast.stmt) -> Act | None:
         case ast.Call(func=ast.Attribute(value=network, attr="parameters"), args=[], keywords=[]) if (
             set(given) == {"parameters", "max_norm"} and len(call.args) <= 2
         ):
-            return Act("clip", path_of(network) or "", statement, limit=given["max_norm"])
+            return Act("clip", path_of(network) or "", statement, operand=given["max_norm"])
     return None
 
 
 def _unscaled(acts: Sequence[Act]) -> list[tuple[str, str, str]]:
     """Acts without what mixed precision adds."""
     kept = (act for act in acts if act.kind not in ("unscale", "update"))
-    return [(act.kind, act.about, "" if act.limit is None else ast.dump(act.limit)) for act in kept]
+    return [(act.kind, act.about, "" if act.operand is None else ast.dump(act.operand)) for act in kept]

@@ -86,7 +86,7 @@ class _Division:
         self.flow, self.body, self.head, self.acts = flow_of(scope), body, head, acts
         acting = {n for statement in acts.statements for n in ast.walk(statement)}
         forward = self._forward()
-        rest = [s for s in body if s not in forward and s not in acts.statements]
+        rest = [s for s in body if s not in forward and not acts.are_all_of(s)]
         self.result = TrainingLoop(loop, acts, head.loader, head.target, forward, rest)
         self._see_to_early_rest()
         self._leave_moves(facts.inference, scope)
@@ -99,13 +99,13 @@ class _Division:
 
     def _forward(self) -> list[ast.stmt]:
         """All up to the last statement that makes the loss, but for totals that live on."""
-        loss = self.acts.loss
-        before = [s for s in self.body[: self._top(self.acts.backward.statement) + 1] if s not in self.acts.statements]
-        ends = [i for i, s in enumerate(before) if loss in assigned(s)]
+        loss = names_read(self.acts.loss)
+        before = [s for s in self.body[: self._top(self.acts.backward.statement) + 1] if not self.acts.are_all_of(s)]
+        ends = [i for i, s in enumerate(before) if loss & assigned(s)]
         if not ends:
             raise UnknownLoop
         forward: list[ast.stmt] = []
-        needed = {loss}
+        needed = set(loss)
         for statement in reversed(before[: ends[-1] + 1]):
             is_total = isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name)
             if not is_total or assigned(statement) & needed:
@@ -151,7 +151,8 @@ class _Division:
 
     def _see_to_names(self, acting: set[ast.AST]) -> None:
         """Which names the function that computes the loss has to give back; none may live on from one batch to the next."""
-        result, loss = self.result, self.acts.loss
+        result, loss = self.result, names_read(self.acts.loss)
+        own = self.acts.loss.id if isinstance(self.acts.loss, ast.Name) else None
         given_in = set(bound_names(result.target))
         local = {name for s in result.forward for name in assigned(s)}
         if local & (self.flow.outer_names | set(self.head.index)):
@@ -165,10 +166,10 @@ class _Division:
         needed = {d.name for d in given if any(use not in forward for use in self.flow.uses[d])}
         needed |= (local | given_in) & self.flow.inner_names
         result.batch_names = (needed & given_in) - local
-        result.results = [name for name in dict.fromkeys(assigned_in_order(result.forward)) if name in needed and name != loss]
-        result.loss_is_used = loss in needed
+        result.results = [name for name in dict.fromkeys(assigned_in_order(result.forward)) if name in needed and name != own]
+        result.loss_is_used = own in needed
         always = given_in.union(*map(surely_assigned, result.forward))
-        if not {*result.results, loss} <= always:
+        if not {*result.results, *(loss & local)} <= always:
             raise UnknownLoop
 
     def _epochs(self) -> ast.stmt | None:

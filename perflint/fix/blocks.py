@@ -53,9 +53,10 @@ class Body:
         return _indent(self.source.line(statement.lineno))
 
     def comments(self, statement: ast.stmt, indent: str) -> list[str]:
-        """The comments above a statement and behind it."""
-        above = (self.source.line(row).strip() for row in range(self._first_rows[statement], statement.lineno))
-        return [f"{indent}{comment}" for comment in (*above, self._comment(statement)) if comment]
+        """The comments above a statement, in it and behind it."""
+        rows = range(self._first_rows[statement], _last_row(self.source, statement))
+        found = (_COMMENT.search(self.source.line(row)) for row in rows)
+        return [f"{indent}{c}" for c in (*(match[0] for match in found if match is not None), self._comment(statement)) if c]
 
     def _indented(self, line: str, indent: str) -> str:
         line = line.rstrip("\r\n")
@@ -74,6 +75,9 @@ class Body:
         texts = (n for n in ast.walk(statement) if isinstance(n, (ast.Constant, ast.JoinedStr)))
         if indent != self.indent and any(n.lineno != n.end_lineno for n in texts):
             raise CannotRewrite("a string goes over several lines")
+
+
+_COMMENT = re.compile(r"(?:(?<=\s)|^)#[^'\"]*$")
 
 
 def replaced_lines(

@@ -33,9 +33,10 @@ def taken_over(code: Code, loop: TrainingLoop) -> Iterator[Edit | Import]:
     network, inner = _network(loop.acts.network, inner, used)
     batch, opening = _opening(loop, used)
     results = loop.results[0] if len(loop.results) == 1 else f"({', '.join(loop.results)})"
-    returned = f"{loop.acts.loss}, {results}" if loop.results else loop.acts.loss
+    loss = code.text(loop.acts.loss)
+    returned = f"{loss}, {results}" if loop.results else loss
     moves = loop.moves.statements if loop.moves is not None else ()
-    gone = [s for s in statement.body if s in loop.acts.statements or s in moves]
+    gone = [s for s in statement.body if loop.acts.are_all_of(s) or s in moves]
     made, imports = _made(code, loop, step)
     head = [
         "",
@@ -48,7 +49,7 @@ def taken_over(code: Code, loop: TrainingLoop) -> Iterator[Edit | Import]:
         *_call(f"{indent}{trainer} = ", *made, indent, unit),
     ]
     rest = _trimmed([line for s in loop.rest for line in body.lines(s, body.indent, loop.acts.statements)])
-    shown = [loop.acts.loss if loop.loss_is_used else "_", results if loop.results else "_", loop.batch_target]
+    shown = [loss if loop.loss_is_used else "_", results if loop.results else "_", loop.batch_target]
     taken = ", ".join(shown) if set(shown) != {"_"} else "_"
     steps = f"{trainer}.steps({', '.join([code.text(loop.loader), *_options(code, loop)])})"
     target = f"({taken})" if loop.target is not statement.target and taken != "_" else taken
