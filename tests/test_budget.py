@@ -7,6 +7,8 @@ import re
 import pytest
 from conftest import Project
 
+from perflint.run.outcome import Budget, StepWait
+
 LOOP = """\
 import math
 
@@ -227,3 +229,13 @@ def test_what_waits_now_and_then_is_counted_apart(project: Project, guarded: str
 
 def test_what_the_scaler_hides_is_named(project: Project) -> None:
     assert budget(project, "scaler.step(optimizer)") == "1 wait per step -> 1, 1 of them in GradScaler.step"
+
+
+KINDS = [(["assuming"], "assuming"), (["unsafe"], "unsafe"), (["unsafe", "assuming"], "assuming and unsafe")]
+
+
+@pytest.mark.parametrize(("kinds", "said"), KINDS)
+def test_it_says_of_what_kind_the_further_fixes_are(kinds: list[str], said: str) -> None:
+    waits = tuple(StepWait(row, 1, "number", "item-every-step", kind) for row, kind in enumerate(kinds, 1))
+    found = Budget("a.py", 1, "f", written=3, after_safe=3, after_all=1, in_scaler=0, timeline=waits)
+    assert found.waits == f"3 waits per step -> 3 (1 with {said} fixes)"

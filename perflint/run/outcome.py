@@ -81,11 +81,17 @@ class Budget:
         return Position(self.row, 1, self.cell).line
 
     @property
+    def _further_fixes(self) -> str:
+        """What the fixes are that go beyond the safe ones, as far as they remove waits."""
+        kinds = {wait.fix for wait in self.timeline} - {"", "safe"}
+        return " and ".join(sorted(kinds)) or "unsafe"
+
+    @property
     def waits(self) -> str:
         """The counts, as written and after the fixes."""
         text = f"{'at least ' if self.at_least else ''}{_waits(self.written)} per step -> {self.after_safe}"
         if self.after_all < self.after_safe:
-            text += f" ({self.after_all} with unsafe fixes)"
+            text += f" ({self.after_all} with {self._further_fixes} fixes)"
         if self.in_scaler:
             text += f", {self.in_scaler} of them in GradScaler.step"
         if self.now_and_then:

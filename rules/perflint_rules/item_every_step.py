@@ -91,9 +91,11 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
+    HostRead,
     Kind,
     Obligation,
     Rate,
+    ReadKind,
     Severity,
     Sink,
     implied,
@@ -111,7 +113,7 @@ _CURES = {
     Sink.METER: "give the meter a detached tensor and read it when it is shown",
     Sink.METRIC: "compute the metric on the device, or after the loop",
     Sink.LOG: "log every N steps, or one step late",
-    Sink.RETURN: "return the tensor, and read it where the number is needed",
+    Sink.RETURN: "return the tensor, and read it where the numbers are needed",
 }
 
 
@@ -140,7 +142,7 @@ def check(code: Code) -> Iterator[Finding]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[Obligation | None] = []
         fix = None
-        cure = _CURES[first]
+        cure = _CURES[Sink.RETURN if _is_returned(code, read) else first]
         local = kept(code, read)
         if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             continue  # per-parameter-read has a better cure
@@ -155,6 +157,11 @@ def check(code: Code) -> Iterator[Finding]:
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
+
+
+def _is_returned(code: Code, read: HostRead) -> bool:
+    """Whether a whole tensor is copied only to be returned: it is for the caller to say when."""
+    return read.kind is ReadKind.COPY and isinstance(code.flow.statement(read.node), ast.Return)
 
 
 def _may_wait(sinks: frozenset[Sink]) -> bool:
