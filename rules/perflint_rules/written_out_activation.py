@@ -1,0 +1,81 @@
+"""An activation is written out of several operations where torch has one.
+
+## What it does
+Finds `x * torch.sigmoid(x)`, `torch.log(torch.softmax(x, ...))` and `x * torch.tanh(F.softplus(x))`.
+
+## Why it is slow
+Each operation is a kernel that reads and writes the whole tensor, and each keeps what its backward pass needs: `x` and
+`sigmoid(x)` for the product, `x` alone for `F.silu`. The logarithm of a softmax also loses digits that `F.log_softmax` keeps.
+
+## Example
+```python
+class Swish(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+```
+
+## Use instead
+```python
+class Swish(nn.Module):
+    def forward(self, x):
+        return F.silu(x)
+```
+
+## When it stays silent
+When the two sides are not the same expression, and where the softmax is used for something else, too.
+
+## Fix safety
+There is no fix: the last digits differ.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Code, Cost, Finding, Severity, rule
+
+_SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
+_SOFTMAXES = ("torch.softmax", "torch.nn.functional.softmax")
+_TANHS = ("torch.tanh", "torch.nn.functional.tanh")
+
+
+@rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, needs=[("sigmoid(", "softmax(", "softplus(")])
+def check(code: Code) -> Iterator[Finding]:
+    """Report each activation that torch has as one function."""
+    for node in code.flow.order:
+        match node:
+            case ast.BinOp(op=ast.Mult(), left=left, right=right):
+                for x, factor in ((left, right), (right, left)):
+                    new = _factor(code, factor, ast.unparse(x))
+                    if new is not None:
+                        yield code.finding(node, f"this takes several kernels and keeps what each needs; `{new}` is one")
+            case ast.Call() if (inner := _operand(code, node, "log", ("torch.log",))) is not None:
+                if isinstance(inner, ast.Call) and _operand(code, inner, "softmax", _SOFTMAXES) is not None:
+                    yield code.finding(node, "this takes two kernels and loses digits; `F.log_softmax` is one")
+
+
+def _factor(code: Code, node: ast.expr, x: str) -> str | None:
+    """The function that a product with `x` is, for a factor computed from `x`."""
+    if not isinstance(node, ast.Call):
+        return None
+    inner = _operand(code, node, "sigmoid", _SIGMOIDS)
+    if inner is not None:
+        return "F.silu" if ast.unparse(inner) == x else None
+    inner = _operand(code, node, "tanh", _TANHS)
+    if isinstance(inner, ast.Call) and code.is_external(inner.func, "torch.nn.functional.softplus"):
+        return "F.mish" if len(inner.args) == 1 and not inner.keywords and ast.unparse(inner.args[0]) == x else None
+    return None
+
+
+def _operand(code: Code, call: ast.Call, method: str, functions: tuple[str, ...]) -> ast.expr | None:
+    """What a function, or the method of that name, is computed of."""
+    if call.args and code.is_external(call.func, *functions):
+        return call.args[0]
+    if (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == method
+        and not isinstance(call.func.value, ast.Name | ast.Call)
+    ):
+        return None
+    if isinstance(call.func, ast.Attribute) and call.func.attr == method and not code.is_external(call.func.value, "torch"):
+        return call.func.value if method == "softmax" or not call.args else None
+    return None
