@@ -23,6 +23,8 @@ _SETTERS: Final = words("setattr delattr patch object multiple dict")
 def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
     """What puts something else in the place of functions or classes of torch, or of their methods, in the program of a file."""
     names = frozenset(qualname.rpartition(".")[2] for qualname in qualnames)
+    if not facts.project.program_may_hold(path, _may_replace(names)):
+        return
     members = facts.project.members(path)
     if members is None:
         yield Obligation(Kind.PLAIN_MODULES, "the program is too large to be looked through for replaced functions of torch")
