@@ -43,9 +43,9 @@ with open(path, "rb") as file:
     text = file.read()
 for edit in range(11):
     run.text(path, b"# %d\\n" % edit + text, found)
-    start = time.perf_counter()
+    start = time.process_time()
     run.check(found)
-    seconds.append(time.perf_counter() - start)
+    seconds.append(time.process_time() - start)
 print(statistics.median(seconds[1:]))
 """
 """What a language server does: one run for all texts that an editor shows it."""
@@ -170,15 +170,15 @@ def surroundings(options: argparse.Namespace) -> Figures:
 
 def cold(bench: Bench) -> Figures:
     """The five packages, nothing remembered, one process."""
-    return against_peers(bench, bench.packages, "five packages", 3)
+    return against_peers(bench, bench.packages, "five packages", to_ruff=4, to_peers=100)
 
 
 def training(bench: Bench) -> Figures:
     """Training repositories, nothing remembered, one process."""
-    return against_peers(bench, bench.training, "training repositories", 5)
+    return against_peers(bench, bench.training, "training repositories", to_ruff=8, to_peers=50)
 
 
-def against_peers(bench: Bench, folder: Path, name: str, to_ruff: int) -> Figures:
+def against_peers(bench: Bench, folder: Path, name: str, *, to_ruff: int, to_peers: int) -> Figures:
     """Perflint beside ruff, TorchFix and Fixit over one tree."""
     files = sorted(folder.rglob("*.py"))
     sample = files[:: max(1, len(files) // bench.sample)]
@@ -207,8 +207,8 @@ def against_peers(bench: Bench, folder: Path, name: str, to_ruff: int) -> Figure
             row(where + f"CPU for {all_lines:,} lines", f"{user['perflint']:.1f} s", ""),
             row(where + "CPU, in multiples of ruff with its default rules", f"{ruffs['ruff']:.2f}", f"at most {to_ruff}"),
             row(where + "CPU, in multiples of ruff with all rules", f"{ruffs['ruff_all']:.2f}", ""),
-            row(where + "CPU of TorchFix, in multiples of perflint's", f"{slow['torchfix']:.0f}", "at least 130"),
-            row(where + "CPU of Fixit, in multiples of perflint's", f"{slow['fixit']:.0f}", "at least 130"),
+            row(where + "CPU of TorchFix, in multiples of perflint's", f"{slow['torchfix']:.0f}", f"at least {to_peers}"),
+            row(where + "CPU of Fixit, in multiples of perflint's", f"{slow['fixit']:.0f}", f"at least {to_peers}"),
             row(where + "peak memory", f"{peak:.0f} MiB", "under 250"),
         ],
     }
@@ -236,8 +236,8 @@ def warm(bench: Bench) -> Figures:
         "rounds": rounds,
         "checked": checked,
         "table": [
-            row("five packages, nothing changed: wall", f"{wall['unchanged']:.2f} s", "under 0.5"),
-            row("five packages, one file changed: wall", f"{wall['one changed']:.2f} s", "under 0.6"),
+            row("five packages, nothing changed: wall", f"{wall['unchanged']:.2f} s", "under 0.4"),
+            row("five packages, one file changed: wall", f"{wall['one changed']:.2f} s", "under 0.5"),
             row(
                 f"a file changed that {DEPENDENTS} of {2 * DEPENDENTS} others import: files checked again",
                 str(checked),
@@ -280,7 +280,13 @@ def jobs(bench: Bench) -> Figures:
     rounds = bench.rounds_of(commands)
     wall = {name: statistics.median(r[name]["wall_s"] for r in rounds) for name in commands}
     gain = statistics.median(r["one"]["wall_s"] / r["two"]["wall_s"] for r in rounds)
-    table = [row("five packages, cold, `--jobs 2`: wall", f"{wall['two']:.1f} s ({gain:.2f} times as fast as `--jobs 1`)", "")]
+    table = [
+        row(
+            "five packages, cold, `--jobs 2`: wall",
+            f"{wall['two']:.1f} s ({gain:.2f} times as fast as `--jobs 1`)",
+            "1.8 times",
+        )
+    ]
     trees = {"five packages": bench.packages, "training repositories": bench.training}
     for name, tree in trees.items():
         reports = reports_of(bench, tree)
@@ -371,7 +377,7 @@ def startup(bench: Bench) -> Figures:
     commands = {"help": lambda: [*perflint()[:3], "--help"], "file": change}
     rounds = bench.rounds_of(commands)
     user = statistics.median(r["help"]["user_s"] for r in rounds)
-    wall = statistics.median(r["file"]["wall_s"] for r in rounds)
+    once = statistics.median(r["file"]["user_s"] for r in rounds)
     command = [sys.executable, "-c", EDITOR, str(copy)]
     shown = [subprocess.run(command, env=environment(), capture_output=True, check=True).stdout for _ in range(bench.rounds)]
     again = statistics.median(map(float, shown))
@@ -381,11 +387,11 @@ def startup(bench: Bench) -> Figures:
         "table": [
             row("`perflint --help`: CPU", f"{user:.3f} s", "under 0.1"),
             row(
-                f"`perflint check` of one file of {lines([copy]):,} lines after an edit: wall",
-                f"{1000 * wall:.0f} ms",
-                "under 150",
+                f"`perflint check` of one file of {lines([copy]):,} lines after an edit: CPU",
+                f"{once:.2f} s",
+                "under 0.2",
             ),
-            row("the same in a process that stays, as an editor's: wall", f"{1000 * again:.0f} ms", "under 150"),
+            row("the same in a process that stays, as an editor's: CPU", f"{1000 * again:.0f} ms", "under 150"),
         ],
     }
 
