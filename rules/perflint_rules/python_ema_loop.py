@@ -71,7 +71,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not _goes_over_tensors(statement.iter, origin) or not _PARAMETERS.search(code.text(statement) + origin):
             continue
         if code.is_hot(statement.target) or (blends and _may_run_each_step(code, statement)):
-            message = "each parameter takes kernels of its own for the average; use `torch._foreach_*` or `AveragedModel`"
+            message = "each parameter takes kernels of its own; use `torch._foreach_*`, or `AveragedModel` for an average"
             yield code.finding(statement.iter, message)
 
 
