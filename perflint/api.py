@@ -105,7 +105,7 @@ from perflint.facts.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training_loops import TrainingLoop, training_loop
 from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
 from perflint.facts.transfers import moved_to, no_device
-from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, target_of, without_cuda
+from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, is_read_back, target_of, without_cuda
 from perflint.facts.uses import looks_at_numbers
 from perflint.facts.values import (
     Alternative,
@@ -304,6 +304,7 @@ __all__ = [
     "is_neural_module",
     "is_optimizer",
     "is_optimizer_name",
+    "is_read_back",
     "is_refuted",
     "is_rnn",
     "is_scaler",

@@ -83,6 +83,22 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
     return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
 
 
+def is_read_back(scope: Scope, copy: ast.AST) -> bool:
+    """Whether a function copies something there, and all that it returns is read from there: an agent chooses an action.
+
+    The read waits for everything, so that a copy without a wait gains nothing.
+    """
+    flow = flow_of(scope)
+    if flow.loop(copy) is not None or "backward" in flow.calls_named:
+        return False
+    returned = [node.value for node in flow.returns if node.value is not None]
+    return bool(returned) and all(any(map(_reads, ast.walk(value))) for value in returned)
+
+
+def _reads(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("item", "cpu", "numpy", "tolist")
+
+
 def is_on_host(value: Value) -> bool:
     """Whether a value is, without doubt, a tensor in host memory."""
     return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)

@@ -65,6 +65,7 @@ from perflint.api import (
     comes_from_host,
     is_blocking,
     is_built_constant,
+    is_read_back,
     keyword,
     place_of,
     replace,
@@ -103,7 +104,7 @@ def check(code: Code) -> Iterator[Finding]:
     inference = code.facts.inference
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
-        if not code.is_hot(call) or _is_made_there(code, call.func.value) or _is_read_back(code, call):
+        if not code.is_hot(call) or _is_made_there(code, call.func.value) or is_read_back(code.scope, call):
             continue
         target = target_of(inference, code.scope, call)
         if target is None or target is Place.HOST:
@@ -133,21 +134,6 @@ def check(code: Code) -> Iterator[Finding]:
             hint = " (it is not pinned, so the driver may still wait: better made in the loader, which pins)"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
         yield code.finding(call, message, fix, missing, waits=[call])
-
-
-def _is_read_back(code: Code, call: ast.Call) -> bool:
-    """Whether a function copies something there, and all that it returns is read from there: an agent chooses an action.
-
-    The read waits for everything, so that a copy without a wait gains nothing.
-    """
-    if code.flow.loop(call) is not None or "backward" in code.flow.calls_named:
-        return False
-    returned = [node.value for node in code.flow.returns if node.value is not None]
-    return bool(returned) and all(any(map(_reads, ast.walk(value))) for value in returned)
-
-
-def _reads(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in ("item", "cpu", "numpy", "tolist")
 
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:
