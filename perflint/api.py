@@ -53,6 +53,7 @@ from perflint.facts.fears import (
 )
 from perflint.facts.flow import Flow, Region, flow_of
 from perflint.facts.forward import calls_network, forward_before, hidden_graphs, needs_graph
+from perflint.facts.frozen_forward import FrozenForward, frozen_forward
 from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
 from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
 from perflint.facts.graph_breaks import GraphBreak
@@ -207,6 +208,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Flow",
+    "FrozenForward",
     "FunctionRef",
     "GradEnd",
     "GradUse",
@@ -277,6 +279,7 @@ __all__ = [
     "flow_of",
     "forward_before",
     "free_name",
+    "frozen_forward",
     "function_without_graph",
     "functions_see",
     "goes_over_parameters",

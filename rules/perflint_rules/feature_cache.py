@@ -49,7 +49,6 @@ mode, samples that differ when they are read twice (it reads two, not all); then
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from perflint.api import (
     CannotRewrite,
@@ -58,18 +57,16 @@ from perflint.api import (
     Edit,
     External,
     Finding,
+    FrozenForward,
     Import,
     Kind,
-    Loader,
-    Loop,
     LoopKind,
     Obligation,
     Severity,
     any_layout,
     delete_statement,
+    frozen_forward,
     insert_before,
-    leading_moves,
-    path_of,
     replace,
     rule,
 )
@@ -78,20 +75,6 @@ _OTHER_BITS = Obligation(Kind.NUMBERS, "a sample's features are those of the bat
 _SAME_SAMPLES = Obligation(Kind.UNKNOWN_CODE, "the data set has to give the same samples in each epoch")
 _MEMORY = Obligation(Kind.MEMORY_TO_SPARE, "the features of all samples stay in memory")
 _AUGMENTS = any_layout(rb"transforms\b|[aA]ugment|\bRandom[A-Z]")
-
-
-@dataclass(frozen=True)
-class _Frozen:
-    """The forward pass of a frozen network in a loop. moves: what copies the batch before."""
-
-    loop: ast.For
-    epochs: ast.stmt
-    block: ast.With
-    network: ast.expr
-    features: str
-    loader: ast.expr
-    device: str | None
-    moves: tuple[ast.stmt, ...]
 
 
 @rule(
@@ -107,7 +90,7 @@ def check(code: Code) -> Iterator[Finding]:
     if not code.may_use_runtime or _AUGMENTS.search(code.source.body):
         return
     for loop, kind in code.step_loops().items():
-        found = _frozen(code, loop) if kind is LoopKind.TRAIN else None
+        found = frozen_forward(code.facts, code.scope, loop) if kind is LoopKind.TRAIN else None
         if found is not None:
             missing = [_OTHER_BITS, _SAME_SAMPLES, _MEMORY]
             fix = code.fix("look the features up after the first epoch", _cached(code, found), unless=missing)
@@ -116,55 +99,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(found.loop, message, fix, missing)
 
 
-def _frozen(code: Code, loop: Loop) -> _Frozen | None:
-    statement, around = loop.node, loop.parent
-    if not isinstance(statement, ast.For) or around is None or around.statement is None:
-        return None
-    match statement.target:
-        case ast.Tuple(elts=[ast.Name(id=first), *_]):
-            pass
-        case _:
-            return None
-    blocks = [s for s in statement.body if isinstance(s, ast.With) and _is_forward(code, s, first)]
-    if len(blocks) != 1 or code.flow.parent[statement] is not around.statement:
-        return None
-    (block,) = blocks
-    assert isinstance(block.body[0], ast.Assign)
-    assert isinstance(block.body[0].value, ast.Call)
-    network, features = block.body[0].value.func, block.body[0].targets[0]
-    found = leading_moves(code.facts.inference, code.scope, loop)
-    moves = found[1].statements if found is not None else ()
-    held = {n for s in (block, *moves) for n in ast.walk(s)}
-    uses = [n for s in statement.body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == first and n not in held]
-    loader = found[0] if found is not None else statement.iter
-    if uses or not code.value(loader).may_be(Loader) or not _stays_in_eval_mode(code, network, around):
-        return None
-    assert isinstance(features, ast.Name)
-    device = found[1].target if found is not None else None
-    return _Frozen(statement, around.statement, block, network, features.id, loader, device, moves)
-
-
-def _is_forward(code: Code, block: ast.With, first: str) -> bool:
-    """Whether a block without autograd holds one forward pass over the first part of the batch, and nothing else."""
-    match block:
-        case ast.With(
-            items=[ast.withitem(context_expr=ast.Call(func=manager, args=[]), optional_vars=None)],
-            body=[ast.Assign(targets=[ast.Name()], value=ast.Call(func=network, args=[ast.Name(id=given)], keywords=[]))],
-        ):
-            return given == first and path_of(network) is not None and code.is_external(manager, "torch.no_grad")
-    return False
-
-
-def _stays_in_eval_mode(code: Code, network: ast.expr, epochs: Loop) -> bool:
-    """Whether the scope puts a network in eval mode before the epochs, and never in train mode."""
-    path = path_of(network)
-    calls = [c for name in ("eval", "train") for c in code.flow.calls_named[name]]
-    own = [c for c in calls if isinstance(c.func, ast.Attribute) and path_of(c.func.value) == path]
-    is_put = any(isinstance(c.func, ast.Attribute) and c.func.attr == "eval" and code.flow.loop(c) is not epochs for c in own)
-    return is_put and not any(isinstance(c.func, ast.Attribute) and c.func.attr == "train" for c in own)
-
-
-def _cached(code: Code, found: _Frozen) -> Iterator[Edit | Import]:
+def _cached(code: Code, found: FrozenForward) -> Iterator[Edit | Import]:
     name = next((n for n in ("cached", "cached_features") if n.encode() not in code.scope.text), None)
     known = code.facts.inference.module_name(code.scope.module, "CachedFeatures", 1)
     if name is None or (known.alternatives and not known.must(lambda a: a == External("perflint_runtime.CachedFeatures"))):
