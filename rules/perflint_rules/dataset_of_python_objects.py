@@ -39,9 +39,10 @@ There is no fix: what the objects hold decides what they become.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, path_of, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
 
 _METHODS = ("__getitem__", "__getitems__")
 
@@ -60,7 +61,8 @@ def check(code: Code) -> Iterator[Finding]:
         return
     readers = [owner.methods[name] for name in _METHODS if name in owner.methods]
     for place, kept in _lists(code):
-        if kept.startswith("self.") and any(f"{kept}[".encode() in reader.text for reader in readers):
+        read = any_layout(rb" \. ".join(map(re.escape, kept.encode().split(b"."))) + rb" \[")
+        if kept.startswith("self.") and any(read.search(reader.text) for reader in readers):
             yield code.finding(place, f"each worker gets a copy of all objects in `{kept}`; keep their parts in arrays")
 
 
