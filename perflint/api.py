@@ -1,19 +1,8 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
-from perflint.facts import operations
-from perflint.facts.arguments import argument, dtype_of, transfer_target
-from perflint.facts.batch_moves import BatchMoves, leading_moves
-from perflint.facts.callers import CallSite
-from perflint.facts.classes import derives_from, find_method
-from perflint.facts.compiled import Root
-from perflint.facts.contents import items_of
-from perflint.facts.datasets import is_conditional, runs_per_item, same_for_all_items
-from perflint.facts.definitions import Block, Definition, Loop, path_of
-from perflint.facts.differentiated import calls_behind, is_differentiated
-from perflint.facts.effectless import loop_without_effect, without_effect
-from perflint.facts.errors import error_is_survived
-from perflint.facts.escapes import stays_inside
-from perflint.facts.evaluations import (
+from perflint.facts.autograd.differentiated import calls_behind, is_differentiated
+from perflint.facts.autograd.escapes import stays_inside
+from perflint.facts.autograd.evaluations import (
     CALLS_EVAL,
     acts,
     are_differentiated,
@@ -27,7 +16,44 @@ from perflint.facts.evaluations import (
     measures,
     records_nothing,
 )
-from perflint.facts.fears import (
+from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph
+from perflint.facts.autograd.frozen_forward import FrozenForward, frozen_forward
+from perflint.facts.autograd.gradflow import (
+    GradEnd,
+    GradUse,
+    backward_below,
+    backward_in,
+    graph_ends,
+    stored_for_training,
+    tensor_ends,
+)
+from perflint.facts.autograd.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
+from perflint.facts.autograd.graph_free import function_without_graph, statement_without_graph
+from perflint.facts.autograd.graphless import may_record
+from perflint.facts.autograd.inference_escapes import creates_module, inference_escapes
+from perflint.facts.autograd.kept_graphs import graph_noticed
+from perflint.facts.autograd.retention import kept_by
+from perflint.facts.autograd.without_graph import is_known_function
+from perflint.facts.compiled.compiled import Root
+from perflint.facts.compiled.graph_breaks import GraphBreak
+from perflint.facts.dataflow.definitions import Block, Definition, Loop, path_of
+from perflint.facts.dataflow.flow import Flow, Region, flow_of
+from perflint.facts.dataflow.guards import is_guard, is_seldom, once_then_leaves
+from perflint.facts.dataflow.same_value import names_behind, single_definition, step_definitions
+from perflint.facts.dataflow.statement_names import shown_target
+from perflint.facts.dataflow.uses import looks_at_numbers
+from perflint.facts.device.reads import HostRead, ReadKind, implied, written_out
+from perflint.facts.device.roundtrips import WayBack, ways_back
+from perflint.facts.device.same_device import is_used_as_tensor, is_where
+from perflint.facts.device.sinks import IDLE_SINKS, Sink
+from perflint.facts.device.transfers import moved_to, no_device
+from perflint.facts.device.uploads import comes_from_host, is_blocking, is_built_constant, is_read_back, target_of, without_cuda
+from perflint.facts.device.waiting_places import MASKED
+from perflint.facts.operations import operations
+from perflint.facts.operations.operations import Road
+from perflint.facts.proofs.effectless import loop_without_effect, without_effect
+from perflint.facts.proofs.errors import error_is_survived
+from perflint.facts.proofs.fears import (
     AUTOCAST,
     BUILT_FROM_TEXT,
     CATCHES,
@@ -51,34 +77,23 @@ from perflint.facts.fears import (
     Fear,
     feared,
 )
-from perflint.facts.flow import Flow, Region, flow_of
-from perflint.facts.forward import calls_network, forward_before, hidden_graphs, needs_graph
-from perflint.facts.frozen_forward import FrozenForward, frozen_forward
-from perflint.facts.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends, stored_for_training, tensor_ends
-from perflint.facts.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
-from perflint.facts.graph_breaks import GraphBreak
-from perflint.facts.graph_free import function_without_graph, statement_without_graph
-from perflint.facts.graphless import may_record
-from perflint.facts.guards import is_guard, is_seldom, once_then_leaves
-from perflint.facts.hidden import hidden_runs
-from perflint.facts.inference_escapes import creates_module, inference_escapes
-from perflint.facts.kept_graphs import graph_noticed
-from perflint.facts.loaders import DATA_LOADER, Dataset, LoaderCall
-from perflint.facts.loops import Heat, LoopKind, written_rounds
-from perflint.facts.names import NETWORK_CALL
-from perflint.facts.object_methods import is_module_name, is_optimizer_name
-from perflint.facts.operations import Road
-from perflint.facts.proofs import (
+from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.proofs import (
     free_name,
     inspects_itself,
     no_copy_in_flight,
     suspends,
     untimed,
 )
-from perflint.facts.rates import goes_over_parameters, rate_of
-from perflint.facts.reach import called_from
-from perflint.facts.reads import HostRead, ReadKind, implied, written_out
-from perflint.facts.recurrent import (
+from perflint.facts.proofs.reach import called_from
+from perflint.facts.proofs.surgery import surgery
+from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
+from perflint.facts.training.batch_moves import BatchMoves, leading_moves
+from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
+from perflint.facts.training.loops import Heat, LoopKind, written_rounds
+from perflint.facts.training.rates import goes_over_parameters, rate_of
+from perflint.facts.training.recurrent import (
     RECURRENT_CALL,
     RECURRENT_LAYER,
     RnnCall,
@@ -95,20 +110,15 @@ from perflint.facts.recurrent import (
     state_parts,
     used_outside,
 )
-from perflint.facts.retention import kept_by
-from perflint.facts.roundtrips import WayBack, ways_back
-from perflint.facts.same_device import is_used_as_tensor, is_where
-from perflint.facts.same_value import names_behind, single_definition, step_definitions
-from perflint.facts.sinks import IDLE_SINKS, Sink
-from perflint.facts.statement_names import shown_target
-from perflint.facts.surgery import surgery
-from perflint.facts.tampering import stays_as_is, unshared, untouched
-from perflint.facts.training_loops import TrainingLoop, training_loop
-from perflint.facts.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
-from perflint.facts.transfers import moved_to, no_device
-from perflint.facts.uploads import comes_from_host, is_blocking, is_built_constant, is_read_back, target_of, without_cuda
-from perflint.facts.uses import looks_at_numbers
-from perflint.facts.values import (
+from perflint.facts.training.training_loops import TrainingLoop, training_loop
+from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
+from perflint.facts.values.arguments import argument, dtype_of, transfer_target
+from perflint.facts.values.callers import CallSite
+from perflint.facts.values.classes import derives_from, find_method
+from perflint.facts.values.contents import items_of
+from perflint.facts.values.names import NETWORK_CALL
+from perflint.facts.values.object_methods import is_module_name, is_optimizer_name
+from perflint.facts.values.values import (
     Alternative,
     Batch,
     ClassRef,
@@ -131,9 +141,7 @@ from perflint.facts.values import (
     device_place,
     place_of,
 )
-from perflint.facts.variables import functions_see
-from perflint.facts.waiting_places import MASKED
-from perflint.facts.without_graph import is_known_function
+from perflint.facts.values.variables import functions_see
 from perflint.fix.blocks import Body, replaced_lines
 from perflint.fix.rewrite import (
     CannotRewrite,

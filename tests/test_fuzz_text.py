@@ -17,7 +17,7 @@ from fuzz.changes_of_layout import spread_out
 from fuzz.text import examined, tried
 from fuzz.text_properties import Tally, checked, failures, fixed, named, unlike_safety
 from fuzz.texts import CHANGES, Texts, repository_sources
-from perflint.facts.statement_pass import StatementPass
+from perflint.facts.dataflow.statement_pass import StatementPass
 from perflint.rule.finding import Applicability
 from perflint.source.source import Source
 from perflint.source.syntax import Module

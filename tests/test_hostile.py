@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from perflint.cli import cli
-from perflint.facts import expression_pass, solver
+from perflint.facts.dataflow import expression_pass
+from perflint.facts.values import solver
 from perflint.fix.diff import patch, without_controls
 from perflint.project.ignores import ignore_spec
 from perflint.report.text import printable

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from perflint.facts.compiled import Compiled
-from perflint.facts.gradmode import GradMode
-from perflint.facts.graph_breaks import GraphBreak, find_breaks
-from perflint.facts.inference import Inference
-from perflint.facts.loops import Loops
-from perflint.facts.reads import HostRead, find_reads, find_truths
-from perflint.facts.sinks import Sinks
-from perflint.facts.values import Value
-from perflint.facts.versions import depends_on, oldest_versions
-from perflint.facts.waits import Waits
+from perflint.facts.autograd.gradmode import GradMode
+from perflint.facts.compiled.compiled import Compiled
+from perflint.facts.compiled.graph_breaks import GraphBreak, find_breaks
+from perflint.facts.device.reads import HostRead, find_reads, find_truths
+from perflint.facts.device.sinks import Sinks
+from perflint.facts.device.waits import Waits
+from perflint.facts.operations.versions import depends_on, oldest_versions
+from perflint.facts.training.loops import Loops
+from perflint.facts.values.inference import Inference
+from perflint.facts.values.values import Value
 from perflint.project.project import Project
 from perflint.project.trace import Memo
 from perflint.rule.obligations import Obligation

@@ -10,26 +10,26 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from perflint.facts.compiled import Root
-from perflint.facts.definitions import Definition, Loop, path_of
-from perflint.facts.errors import error_is_caught
+from perflint.facts.compiled.compiled import Root
+from perflint.facts.compiled.graph_breaks import GraphBreak
+from perflint.facts.dataflow.definitions import Definition, Loop, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.device.reads import HostRead, device_value
+from perflint.facts.device.sinks import Sink
+from perflint.facts.device.waiting_places import places
+from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
-from perflint.facts.fears import Fear, feared
-from perflint.facts.flow import Flow, flow_of
-from perflint.facts.frames import MAX_DEPTH
-from perflint.facts.graph_breaks import GraphBreak
-from perflint.facts.guards import is_guard
-from perflint.facts.loaders import DATA_LOADER, LoaderCall
-from perflint.facts.loops import Heat, LoopKind
-from perflint.facts.operations import Road
-from perflint.facts.rates import rate_of
-from perflint.facts.reads import HostRead, device_value
-from perflint.facts.replaced import replaced
-from perflint.facts.sinks import Sink
-from perflint.facts.values import External, Value
-from perflint.facts.variables import free_name
-from perflint.facts.waiting_places import places
-from perflint.facts.waits import HostWait
+from perflint.facts.operations.operations import Road
+from perflint.facts.proofs.errors import error_is_caught
+from perflint.facts.proofs.fears import Fear, feared
+from perflint.facts.proofs.replaced import replaced
+from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
+from perflint.facts.training.loops import Heat, LoopKind
+from perflint.facts.training.rates import rate_of
+from perflint.facts.values.frames import MAX_DEPTH
+from perflint.facts.values.values import External, Value
+from perflint.facts.values.variables import free_name
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS

@@ -15,13 +15,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perflint.facts.definitions import Block, Loop
+from perflint.facts.dataflow.definitions import Block, Loop
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import is_guard, is_seldom
+from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, flow_of
-from perflint.facts.guards import is_guard, is_seldom
-from perflint.facts.loops import LoopKind
-from perflint.facts.operations import Road
-from perflint.facts.waits import HostWait
+from perflint.facts.operations.operations import Road
+from perflint.facts.training.loops import LoopKind
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, StepWait
 from perflint.source.source import Source

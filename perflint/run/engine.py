@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from perflint.facts.flow import flow_of
-from perflint.facts.loops import EVALUATION, never_runs_each_step
-from perflint.facts.solver import TooExpensive
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.training.loops import EVALUATION, never_runs_each_step
+from perflint.facts.values.solver import TooExpensive
 from perflint.project.files import why_unreadable
 from perflint.project.project import Project
 from perflint.rule.code import Code

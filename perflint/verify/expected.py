@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint.facts.operations import Road
+from perflint.facts.operations.operations import Road
 from perflint.project.discover import Found
 from perflint.rule.registry import all_rules
 from perflint.run.outcome import Budget

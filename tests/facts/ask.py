@@ -9,9 +9,9 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
+from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import Flow, flow_of
-from perflint.facts.values import (
+from perflint.facts.values.values import (
     Alternative,
     Batch,
     ClassRef,

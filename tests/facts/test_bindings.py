@@ -10,9 +10,9 @@ import pytest
 from ask import Program
 from conftest import FIXTURES
 
+from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import flow_of
-from perflint.facts.values import Value
+from perflint.facts.values.values import Value
 from perflint.source.syntax import Module
 
 FILES = sorted(FIXTURES.rglob("*.py"))

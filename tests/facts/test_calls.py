@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.values import Tensor
+from perflint.facts.values.values import Tensor
 
 HEAD = """
 import argparse, copy

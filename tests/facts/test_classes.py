@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ask import Program
 
-from perflint.facts import classes
+from perflint.facts.values import classes
 
 FILES = {"base.py": "from torch import nn\nclass Base(nn.Module):\n    def f(self): pass\nclass Plain: pass\n"}
 TEXT = """

@@ -7,7 +7,7 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.contents import items_of
+from perflint.facts.values.contents import items_of
 
 LISTS = {
     "a display": ("rows = [a, b]", ["a", "b"]),

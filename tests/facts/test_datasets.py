@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
 
 DATA = """
 import os

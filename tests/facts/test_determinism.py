@@ -16,8 +16,8 @@ from conftest import FIXTURES, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.flow import flow_of
 from perflint.run.engine import check_file
 from perflint.run.session import Session
 from perflint.source.syntax import Scope

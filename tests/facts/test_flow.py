@@ -8,8 +8,8 @@ import textwrap
 import pytest
 from ask import Program
 
-from perflint.facts.definitions import path_of
-from perflint.facts.flow import flow_of
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
 
 REACHING = {
     "straight line": ("x = 1; x = 2\nx  #?", [2]),

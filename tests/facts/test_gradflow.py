@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.gradflow import backward_in, graph_ends
+from perflint.facts.autograd.gradflow import backward_in, graph_ends
 
 ENDS = {
     "y.item()": set(),

@@ -17,8 +17,8 @@ import pytest
 from ask import Program
 from conftest import HANG_S, ROOT
 
-from perflint.facts import graph_breaks
-from perflint.facts.graph_breaks_table import BREAKS, MEASURED_ON
+from perflint.facts.compiled import graph_breaks
+from perflint.facts.compiled.graph_breaks_table import BREAKS, MEASURED_ON
 
 PRELUDE = """
 import bisect, collections, copy, csv, datetime, decimal, functools, gc, glob, hashlib, heapq, inspect, io, json, logging, math

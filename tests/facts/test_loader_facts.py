@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.flow import flow_of
-from perflint.facts.loaders import LoaderCall
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.training.loaders import LoaderCall
 
 DATA = """
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, random_split

@@ -7,7 +7,7 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.loops import Heat, LoopKind
+from perflint.facts.training.loops import Heat, LoopKind
 
 HEAD = """
 import torch

@@ -16,11 +16,11 @@ np = pytest.importorskip("numpy")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from perflint.facts import operations  # noqa: E402
-from perflint.facts.api_tables import ALIASING_MODULES  # noqa: E402
-from perflint.facts.function_operations import ELSEWHERE, TORCH_FUNCTIONS  # noqa: E402
-from perflint.facts.operations import Dims, Memory, Operation, Result, Road  # noqa: E402
-from perflint.facts.tensor_operations import TENSOR_OPERATIONS  # noqa: E402
+from perflint.facts.operations import operations  # noqa: E402
+from perflint.facts.operations.api_tables import ALIASING_MODULES  # noqa: E402
+from perflint.facts.operations.function_operations import ELSEWHERE, TORCH_FUNCTIONS  # noqa: E402
+from perflint.facts.operations.operations import Dims, Memory, Operation, Result, Road  # noqa: E402
+from perflint.facts.operations.tensor_operations import TENSOR_OPERATIONS  # noqa: E402
 
 TABLES = [TENSOR_OPERATIONS.strip().splitlines(), TORCH_FUNCTIONS.strip().splitlines()]
 TENSORS = [line for table in TABLES for line in table]

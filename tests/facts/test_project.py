@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ask import ROOT, Program
 
-from perflint.facts.versions import depends_on, oldest_versions
+from perflint.facts.operations.versions import depends_on, oldest_versions
 from perflint.project.imports import MAX_NEIGHBOURS
 from perflint.project.project import Project
 from perflint.project.texts import MAX_BYTES_HELD

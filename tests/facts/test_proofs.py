@@ -7,15 +7,15 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.effectless import loop_without_effect, without_effect
-from perflint.facts.flow import flow_of
-from perflint.facts.forward import needs_graph
-from perflint.facts.hidden import hidden_runs
-from perflint.facts.proofs import free_name, inspects_itself, suspends
-from perflint.facts.recurrent import is_zero_state, rnn_calls
-from perflint.facts.retention import kept_by
-from perflint.facts.same_value import single_definition
-from perflint.facts.tampering import unshared, untouched
+from perflint.facts.autograd.forward import needs_graph
+from perflint.facts.autograd.retention import kept_by
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.same_value import single_definition
+from perflint.facts.proofs.effectless import loop_without_effect, without_effect
+from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
+from perflint.facts.proofs.tampering import unshared, untouched
+from perflint.facts.training.recurrent import is_zero_state, rnn_calls
 
 HEAD = "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\ndef f(x, buffer):\n    y = x.sum() * 2\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.flow import flow_of
-from perflint.facts.proofs import MAX_FUNCTIONS, no_copy_in_flight
-from perflint.facts.reach import called_from
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.proofs.proofs import MAX_FUNCTIONS, no_copy_in_flight
+from perflint.facts.proofs.reach import called_from
 
 RING = "def f(): g()\ndef g(): h()\ndef h(): f()\n"
 

@@ -7,8 +7,8 @@ import ast
 import pytest
 from ask import Program
 
-from perflint.facts.flow import flow_of
-from perflint.facts.reads import implied, written_out
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.device.reads import implied, written_out
 
 HEAD = """
 import math, torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.roundtrips import ways_back
+from perflint.facts.device.roundtrips import ways_back
 
 HEAD = """
 import numpy as np

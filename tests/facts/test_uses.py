@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.facts.uses import FIELDS, NO_VALUES
+from perflint.facts.dataflow.uses import FIELDS, NO_VALUES
 
 KINDS = [
     kind

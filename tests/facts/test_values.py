@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import said
 
-from perflint.facts.values import (
+from perflint.facts.values.values import (
     MAX_ALTERNATIVES,
     NONE,
     NOTHING,

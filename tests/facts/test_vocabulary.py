@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perflint.facts import fears
+from perflint.facts.proofs import fears
 from perflint.rule.registry import all_rules
 from perflint.source.vocabulary import may_hold, needs_of, vocabulary
 from perflint.source.words import any_layout, call_pattern

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from ask import ROOT, Program
 
-from perflint.facts import gradflow
-from perflint.facts import waits as module
-from perflint.facts.callers import Callers
-from perflint.facts.flow import flow_of
-from perflint.facts.gradflow import graph_ends
-from perflint.facts.networks import Network
-from perflint.facts.operations import Road
-from perflint.facts.waiting_places import MASKED, places
+from perflint.facts.autograd import gradflow
+from perflint.facts.autograd.gradflow import graph_ends
+from perflint.facts.autograd.networks import Network
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.device import waits as module
+from perflint.facts.device.waiting_places import MASKED, places
+from perflint.facts.operations.operations import Road
+from perflint.facts.values.callers import Callers
 from perflint.project.config import Options
 from perflint.rule.code import Code
 from perflint.rule.registry import all_rules

@@ -1,0 +1,161 @@
+"""Whether code evaluates a network rather than trains it, as far as its names and its calls of `eval()` tell."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from perflint.facts.autograd.gradflow import GradEnd, GradUse, graph_ends
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.training.training_objects import is_neural_module, may_run_module
+from perflint.facts.values.callers import CallSite
+from perflint.facts.values.names import NETWORK_CALL
+from perflint.facts.values.values import Instance
+from perflint.source.syntax import Scope
+from perflint.source.words import any_layout
+
+CALLS_EVAL = any_layout(rb"\. eval \(")
+_MEASURES = "eval|evaluate|evaluation|test|valid|validate|validation|vali|val|score|benchmark"
+_MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
+_EVALUATES = re.compile(
+    rf"(?:^|_)(?:{_MEASURES}|infer|inference|predict|prediction|sample|generate|embed|encode|extract)(?:_|$|\d)", re.I
+)
+_ACTS = re.compile(r"(?:^|_)(?:act|actions?)(?:_|$|\d)", re.I)
+_READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
+_TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
+_FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
+_LOSS = re.compile(r"crit(?!ic)|loss", re.I)
+_FREEZES = any_layout(rb"\. requires_grad = False")
+
+
+def measures(scope: Scope) -> bool:
+    """Whether a function is named like one that measures how good a network is."""
+    return bool(_MEASURE.search(scope.name))
+
+
+def evaluates(scope: Scope) -> bool:
+    """Whether a function is named like one that runs a network without training it, or calls `eval()`."""
+    return bool(_EVALUATES.search(scope.name)) or calls_eval(scope)
+
+
+def acts(scope: Scope) -> bool:
+    """Whether a function is named like one by which an agent chooses what to do."""
+    return bool(_ACTS.search(scope.name))
+
+
+def calls_eval(scope: Scope) -> bool:
+    """Whether a function switches something to evaluation."""
+    return any(isinstance(c.func, ast.Attribute) and not c.args for c in flow_of(scope).calls_named["eval"])
+
+
+def is_test(scope: Scope) -> bool:
+    """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
+    name = Path(scope.module.source.path).name
+    named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
+    return named or scope.module.holds(_TESTS)
+
+
+def called_in_evaluation(facts: Facts, scope: Scope) -> bool:
+    """Whether all callers are known, and each of them has called `eval()` before."""
+    if not _READS.search(scope.text) or not facts.project.program_holds(scope.module.source.path, CALLS_EVAL):
+        return False
+    found = facts.inference.callers.sites(scope)
+    return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
+
+
+def _after_eval(site: CallSite) -> bool:
+    if not CALLS_EVAL.search(site.scope.text):
+        return False
+    flow = flow_of(site.scope)
+    return any(
+        flow.dominates(call, site.node)
+        for call in flow.calls_named["eval"]
+        if isinstance(call.func, ast.Attribute) and not call.args
+    )
+
+
+def computes_with_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a call may run a forward pass: a network that gets something, or a method of one; no loss."""
+    inference = facts.inference
+    if not may_run_module(call) or isinstance(call.func, ast.Call):
+        return False
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD_METHODS:
+        if inference.value(scope, call.func.value).may(lambda a: is_neural_module(inference, a)):
+            return True
+    name = (path_of(call.func) or "").rpartition(".")[2]
+    if name in ("eval", "train") or _LOSS.search(name):
+        return False
+    return bool(call.args or call.keywords) and inference.value(scope, call.func).may(lambda a: is_neural_module(inference, a))
+
+
+def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a call runs a function of the project that is no module's and hands a batch to a network."""
+    return bool(call.args) and any(
+        (target.owner is None or not is_neural_module(facts.inference, Instance(target.owner)))
+        and NETWORK_CALL.search(target.text)
+        and any(
+            computes_with_network(facts, target, inner) and facts.grad_mode.is_off(target, inner) is not True
+            for inner in flow_of(target).calls
+        )
+        for target in facts.loops.targets(scope, call)
+    )
+
+
+def are_differentiated(facts: Facts, scope: Scope, ends: list[GradEnd]) -> bool:
+    """Whether a backward pass runs over graphs with some ends, in the function or in a caller that gets them."""
+    if any(end.use is GradUse.BACKWARD for end in ends):
+        return True
+    return any(isinstance(end.node, ast.Return) for end in ends) and any(
+        end.use is GradUse.BACKWARD
+        for site in facts.inference.callers.sites(scope).sites
+        for end in graph_ends(facts, site.scope, site.node)
+    )
+
+
+def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a forward pass records no graph, or may not: autograd is off, or its network is frozen."""
+    if facts.grad_mode.is_off(scope, call) is not False:
+        return True
+    targets = facts.loops.targets(scope, call)
+    if targets and all(facts.grad_mode.may_be_switched_off(target) for target in targets):
+        return True
+    return _is_frozen(facts, scope, call) or _switches_gradients_off(facts, scope, call)
+
+
+def _is_frozen(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether the parameters of the network that a call runs are switched off, so that no graph is recorded."""
+    flow = flow_of(scope)
+    name = path_of(call.func) or ""
+    owner = name.partition(".")[0] if not name.startswith("self.") else name
+    for switch in (*flow.calls_named["requires_grad_"], *flow.calls_named["requires_grad"]):
+        if any(isinstance(a, ast.Constant) and a.value is False for a in switch.args) and owner in ast.unparse(switch):
+            return True
+    for alternative in facts.inference.value(scope, call.func).alternatives:
+        if isinstance(alternative, Instance):
+            init = alternative.cls.methods.get("__init__")
+            if init is not None and _FREEZES.search(init.text):
+                return True
+    return any(
+        isinstance(store, ast.Attribute)
+        and store.attr == "requires_grad"
+        and (loop := flow.block[store].loop) is not None
+        and loop.iterated is not None
+        and owner.rpartition(".")[2] in ast.unparse(loop.iterated)
+        for store in flow.stores
+    )
+
+
+def _switches_gradients_off(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether what is called is itself decorated to run without autograd."""
+    targets = facts.loops.targets(scope, call)
+    return bool(targets) and all(any(facts.grad_mode.switches(t, d) for d in t.decorators) for t in targets)
+
+
+def is_for_caller(facts: Facts, scope: Scope, call: ast.Call, ends: list[GradEnd]) -> bool:
+    """Whether it is the caller who says what a pass is for: what he gave is run as it is, and its graph is returned."""
+    if not any(isinstance(end.node, ast.Return) for end in ends) or CALLS_EVAL.search(scope.text):
+        return False
+    return facts.inference.value(scope, call.func).open and not measures(scope)

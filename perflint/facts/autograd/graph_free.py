@@ -1,0 +1,122 @@
+"""Whether code may run without autograd: what stands against it for a forward pass, a statement, a function."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from perflint.facts.autograd.forward import hidden_graphs, needs_graph
+from perflint.facts.autograd.gradflow import GradEnd, GradUse, graph_ends
+from perflint.facts.autograd.graphless import may_record
+from perflint.facts.autograd.retention import kept_by
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.proofs.fears import OTHER_NETWORK, feared
+from perflint.facts.proofs.proofs import suspends
+from perflint.facts.proofs.surgery import surgery
+from perflint.facts.training.training_objects import is_neural_module
+from perflint.facts.values.values import External
+from perflint.rule.obligations import Kind, Obligation, is_refuted
+from perflint.source.syntax import Scope
+from perflint.source.words import any_layout
+
+_PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
+_RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
+_CATCHES = re.compile(rb"\bexcept\b")
+_GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
+
+
+def _remembered(kind: Kind | None) -> list[Obligation]:
+    words = "an autocast region around it may remember weights without their graph and train with them"
+    return [Obligation(kind, words)] if kind is not None else []
+
+
+def function_without_graph(
+    facts: Facts, scope: Scope, forward: ast.Call, forwards: list[ast.Call], ends: list[GradEnd]
+) -> list[Obligation]:
+    """What stands against it that a whole function runs without autograd.
+
+    forward: the pass that was looked at, with the ends of its graph; forwards: all passes of the function.
+    """
+    missing = [
+        Obligation(
+            Kind.KNOWN_LAYERS if end.is_layer else Kind.GRADIENT, f"somebody may want the graph of the result: {end.note}"
+        )
+        for end in ends
+    ]
+    missing += [reason for other in forwards for reason in _forward_without_graph(facts, scope, other)]
+    missing += _other_graphs(facts, scope, forward)
+    missing += _remembered(facts.grad_mode.may_be_called_in_autocast(scope))
+    flow = flow_of(scope)
+    missing += [] if is_refuted(missing) else hidden_graphs(facts, scope)
+    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, flow.calls, flow.order)])]
+
+
+def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> list[Obligation]:
+    """What stands against it that the statement of a forward pass runs without autograd."""
+    statement = flow_of(scope).statement(forward)
+    missing = [*_forward_without_graph(facts, scope, forward), *filter(None, [_not_alone(scope, forward)])]
+    missing += _remembered(facts.grad_mode.may_autocast(scope, forward))
+    missing += [] if is_refuted(missing) else hidden_graphs(facts, scope, statement)
+    nodes = [*ast.walk(statement)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, calls, nodes)])]
+
+
+def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
+    if suspends(flow_of(scope)):
+        yield Obligation(Kind.CONTROL_FLOW, "the function is a generator or a coroutine")
+    targets = facts.loops.targets(scope, call)
+    yield from needs_graph(facts, scope, call)
+    path = scope.module.source.path
+    fears = [*feared(facts.project, path, *OTHER_NETWORK)]
+    yield from fears
+    yield from surgery(facts, path, fears)
+    callee = facts.inference.value(scope, call.func)
+    if callee.open or not (targets or callee.must(lambda a: is_neural_module(facts.inference, a))):
+        yield Obligation(Kind.KNOWN_LAYERS, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
+
+
+def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[Obligation]:
+    """Tensors that another call computes, but that leave the function and may belong to a graph."""
+    flow, inference = flow_of(scope), facts.inference
+    for call in flow.calls:
+        value = inference.value(scope, call)
+        unknown = value.open and not value.alternatives and not inference.value(scope, call.func).must_be(External)
+        if call is not looked_at and (unknown or may_record(value)):
+            for end in graph_ends(facts, scope, call):
+                if end.use is not GradUse.UNKNOWN:
+                    yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")
+    for statement in flow.returns:
+        if statement.value is not None and may_record(inference.value(scope, statement.value)):
+            yield Obligation(Kind.GRADIENT, "a tensor is returned with its graph")
+    for store in flow.stores:
+        stored = [d.value for d in flow.definitions_at(store) if d.value is not None]
+        if any(may_record(inference.value(scope, value)) for value in stored):
+            yield Obligation(Kind.GRADIENT, f"a tensor is stored in `{ast.unparse(store)}` with its graph")
+    if _PARAMETERS.search(scope.text):
+        for call in [c for name in ("print", "str", "repr") for c in flow.calls_named[name]]:
+            if any(may_record(inference.value(scope, given)) for given in call.args):
+                yield Obligation(Kind.GRADIENT, "a tensor of parameters may be printed with its graph")
+    if _GRAD_SWITCH.search(scope.text):
+        yield Obligation(Kind.GRADIENT, "the function looks at what requires gradients")
+    if (raises := _RAISES_FOR_GRAPHS.search(scope.text)) and _CATCHES.search(scope.text):
+        name = raises[0].decode().strip(". (")
+        yield Obligation(Kind.GRADIENT, f"`{name}` raises for a tensor of a graph, which may be caught here")
+
+
+def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
+    """Whether the statement computes anything but this forward pass and what is made of its result."""
+    statement = flow_of(scope).statement(call)
+    node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) else None
+    while node is not None and node is not call:
+        match node:
+            case ast.Attribute(value=inner) | ast.Subscript(value=inner, slice=ast.Constant()):
+                node = inner
+            case ast.Call(func=ast.Attribute(value=inner), args=args, keywords=keywords):
+                given = [*args, *(k.value for k in keywords)]
+                node = inner if all(isinstance(g, (ast.Constant, ast.UnaryOp)) for g in given) else None
+            case _:
+                node = None
+    return None if node is call else Obligation(Kind.GRADIENT, "the statement computes something else, too")

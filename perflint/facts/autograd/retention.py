@@ -1,0 +1,406 @@
+"""Whether what a call runs may keep a tensor beyond the call: in an attribute, a cache, a global or a caller's container.
+
+The proof goes through everything that the project's own code may run from there. What is not known keeps.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from perflint.facts.autograd.networks import Network
+from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
+from perflint.facts.dataflow.definitions import Definition, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.operations import operations
+from perflint.facts.proofs.fears import OTHER_NETWORK, feared
+from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.surgery import surgery
+from perflint.facts.training.training_objects import stands_for_layers
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.classes import ancestors, find_method, is_module
+from perflint.facts.values.decorators import caches, decorator_name, is_plain
+from perflint.facts.values.layer_containers import origin
+from perflint.facts.values.values import (
+    UNKNOWN,
+    Alternative,
+    Batch,
+    ClassRef,
+    Device,
+    Elements,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Loader,
+    Number,
+    Object,
+    Output,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+)
+from perflint.rule.obligations import Kind, Obligation
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
+
+MAX_SCOPES = 80
+"""How many functions one proof may go through; a larger model counts as unknown."""
+
+_PURE_PACKAGES = tuple(
+    f"{package}." for package in words("torch torchvision builtins math random numpy PIL einops operator itertools typing")
+)
+_PURE_OBJECTS = ("torch.nn.", "torchvision.transforms.", "numpy.", "pandas.")
+_IMPURE_BUILTINS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
+_KEEPING_TORCH = words(
+    """
+    torch.compile torch.jit.trace torch.jit.script torch.load torch.hub.load torch.set_grad_enabled torch.enable_grad
+    """
+)
+_LOOKS = any_layout(rb"is_inference|\. _version\b")
+_COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
+_MODULE_METHODS = words(
+    "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
+)
+_READING_METHODS = words("keys values items get join format split startswith")
+"""Methods of containers and texts that keep nothing."""
+
+
+_KEEPS_NOTHING = words(
+    """
+    matmul scaled_dot_product_attention multi_head_attention_forward linear bilinear cdist LSTM GRU RNN LSTMCell GRUCell RNNCell
+    MultiheadAttention Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer
+    is_grad_enabled all_reduce all_gather reduce broadcast barrier synchronize
+    """
+)
+"""What of torch keeps nothing, though some of it rounds differently without autograd."""
+_DIVIDING = words("torch.utils.data.Subset torch.utils.data.ConcatDataset torch.utils.data.dataset.Subset")
+
+
+def _divides(callee: Alternative) -> bool:
+    """Whether a call divides a dataset, or joins several."""
+    return isinstance(callee, External) and callee.qualname in _DIVIDING | {"torch.utils.data.random_split"}
+
+
+def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> Obligation | None:
+    """Why some code may keep a tensor that it sees or makes; None when it does not.
+
+    calls: those of the code that tensors take part in. nodes: all of the code, for what runs without a call: properties,
+    operators of the project's classes, and functions that are handed on.
+    """
+    proof = _Proof(facts)
+    nodes = list(nodes)
+    found = chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes))
+    return next(found, None)
+
+
+class _Proof:
+    def __init__(self, facts: Facts) -> None:
+        self.facts, self.inference = facts, facts.inference
+        self.seen: set[object] = set()
+
+    def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
+        path = scope.module.source.path
+        fears = [*feared(self.facts.project, path, *OTHER_NETWORK)]
+        yield from fears
+        yield from surgery(self.facts, path, fears)
+        for call in calls:
+            yield from self.call(scope, call)
+
+    def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
+        if self._is_method_of_torch(scope, call.func):
+            return
+        callee = self.inference.value(scope, call.func)
+        if callee.alternatives and not callee.open:
+            for alternative in callee.alternatives:
+                yield from self.runs(alternative, ast.unparse(call.func))
+        elif (container := origin(self.inference, scope, flow_of(scope), call.func)) is not None:
+            proof = Network(self.facts, ast.unparse(call.func), set(), records=False)
+            yield from proof.kinds(proof.held(*container, 6))
+            yield from self.reached(proof)
+        elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
+            kind = Kind.KNOWN_LAYERS if stands_for_layers(self.inference, callee) else Kind.UNKNOWN_CODE
+            yield Obligation(kind, f"`{ast.unparse(call.func)}` is not known")
+
+    def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
+        """What code of the project runs without calling it."""
+        nodes = [*nodes]
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                yield Obligation(Kind.RETENTION, f"the body of the class `{node.name}` may keep what it makes")
+        for function in hidden_runs(self.facts, scope, nodes):
+            yield from self.scope(function)
+
+    def runs(self, callee: Alternative, name: str) -> Iterator[Obligation]:
+        """What happens when something is called."""
+        match callee:
+            case FunctionRef(target):
+                yield from self.scope(target)
+                if _is_abstract(target):
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is abstract")
+            case Instance(cls) | ClassRef(cls):
+                if is_module(self.inference, cls):
+                    yield from self.network(Instance(cls), name)
+                else:
+                    yield from self.cls(cls)
+            case External(qualname) | Object(qualname) if "Lazy" in qualname:
+                yield Obligation(Kind.NO_LAZY_MODULES, f"`{name}` makes its parameters when it runs first")
+            case External(qualname):
+                if (
+                    not qualname.startswith(_PURE_PACKAGES)
+                    or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
+                    or qualname.endswith("__setattr__")
+                    or _changes(qualname)
+                    or (qualname.startswith("torch.") and not self.is_of_torch(qualname))
+                ):
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
+            case Object(qualname):
+                if not qualname.startswith(_PURE_OBJECTS) or qualname == "torch.nn.Module":
+                    yield Obligation(Kind.KNOWN_LAYERS, f"`{name}` may be any module")
+                elif qualname.startswith("torch.nn."):
+                    yield from self.network(callee, name)
+            case Tensor() | Number() | Literal() | Text() | Device():
+                pass
+            case _:
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
+
+    def is_of_torch(self, qualname: str) -> bool:
+        """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
+        last = qualname.rpartition(".")[2]
+        if qualname == "torch.nn.init.calculate_gain":  # a number
+            return True
+        return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
+
+    def samples(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
+        """The datasets of the loaders that some code iterates over: what is not known may keep what it makes."""
+        for node in nodes:
+            if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+                for alternative in self.inference.value(scope, node.iter).alternatives:
+                    if isinstance(alternative, Loader) and isinstance(alternative.site, tuple):
+                        inner, call = alternative.site
+                        dataset = argument(call, 0, "dataset")
+                        if dataset is not None:
+                            yield from self.dataset(inner, dataset, 5)
+
+    def dataset(self, scope: Scope, node: ast.expr, depth: int) -> Iterator[Obligation]:
+        unknown = Obligation(Kind.RETENTION, f"`{ast.unparse(node)}` may be any dataset, and keep what it makes")
+        value = self.inference.value(scope, node)
+        if depth and (value.open or not value.alternatives):
+            inner: ast.expr | None = None
+            match node:
+                case ast.Subscript(value=inner):
+                    pass
+                case ast.Call(args=[inner, *_]) if self.inference.value(scope, node.func).must(_divides):
+                    pass
+                case ast.Name():
+                    definitions = flow_of(scope).reaching.get(node, frozenset())
+                    if len(definitions) == 1:
+                        inner = next(iter(definitions)).value
+            if inner is not None:
+                yield from self.dataset(scope, inner, depth - 1)
+                return
+        if value.open or not value.alternatives:
+            yield unknown
+        for alternative in value.alternatives:
+            match alternative:
+                case Instance(cls):
+                    yield from self.cls(cls)
+                case Object(qualname, site=site) if qualname in _DIVIDING and isinstance(site, tuple) and depth:
+                    parts = site[1].args[0] if site[1].args else None
+                    for part in getattr(parts, "elts", [parts]) if parts is not None else ():
+                        yield from self.dataset(site[0], part, depth - 1)
+                case Object(qualname) if qualname == "torch.utils.data.TensorDataset" or qualname.startswith(
+                    "torchvision.datasets."
+                ):
+                    pass
+                case Sequence() | Elements() | Literal() | Tensor():
+                    pass
+                case _:
+                    yield unknown
+
+    def network(self, network: Alternative, name: str) -> Iterator[Obligation]:
+        """A network: all its layers are known, and none of the project's own keeps anything."""
+        proof = Network(self.facts, name, set(), records=False)
+        yield from proof.kinds(proof.layer(network, name))
+        yield from self.reached(proof)
+
+    def reached(self, proof: Network) -> Iterator[Obligation]:
+        """The classes and functions of the project that a network consists of: what they keep."""
+        for reached in list(proof.seen):
+            if isinstance(reached, Class):
+                yield from self.cls(reached)
+            elif isinstance(reached, Scope) and reached.owner is None:
+                yield from self.scope(reached)
+
+    def cls(self, cls: Class) -> Iterator[Obligation]:
+        """Everything that the methods of a class may run, its constructor included: it builds the parts."""
+        if cls in self.seen:
+            return
+        self.seen.add(cls)
+        for ancestor in ancestors(self.inference, cls):
+            if isinstance(ancestor, str):
+                if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
+                    yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
+            else:
+                for method in ancestor.methods.values():
+                    yield from self.scope(method, constructor=method.name == "__init__")
+
+    def scope(self, scope: Scope, constructor: bool = False) -> Iterator[Obligation]:
+        """What running a function stores, and what it calls."""
+        if (scope, constructor) in self.seen:
+            return
+        self.seen.add((scope, constructor))
+        if len(self.seen) > MAX_SCOPES:
+            yield Obligation(Kind.UNKNOWN_CODE, "the model is too large to follow")
+            return
+        if caches(self.inference.module_name, scope):
+            yield Obligation(Kind.RETENTION, f"`{scope.name}` caches its results")
+        elif not is_plain(self.inference.module_name, scope):
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` is wrapped by a decorator")
+        try:
+            flow = flow_of(scope)
+        except SyntaxProblem:
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{scope.name}` cannot be parsed")
+            return
+        if flow.outer_names:
+            yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns global variables")
+        if not constructor:
+            for store in flow.stores:
+                if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
+                    yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns `{ast.unparse(store)}`")
+        for definition in flow.definitions:
+            if definition.kind == "augmented" and self._extends_given(scope, flow, definition):
+                yield Obligation(Kind.RETENTION, f"`{scope.name}` may extend `{definition.name}`")
+        yield from self.looks(scope)
+        for call in flow.calls:
+            yield from self._nested_call(scope, flow, call, constructor)
+        yield from self.hidden(scope, flow.order)
+        for inner in flow.inner:
+            yield from self.scope(flow.inner_scope(inner))
+
+    def looks(self, scope: Scope) -> Iterator[Obligation]:
+        if _LOOKS.search(scope.text):
+            yield Obligation(Kind.VALUE, f"`{scope.name}` looks at how tensors were made")
+
+    def _nested_call(self, scope: Scope, flow: Flow, call: ast.Call, constructor: bool) -> Iterator[Obligation]:
+        func = call.func
+        if isinstance(func, ast.Attribute):
+            if isinstance(func.value, ast.Call) and path_of(func.value.func) == "super":
+                return  # the ancestors' methods are looked at on their own
+            if func.attr in _COLLECTING and not constructor:
+                if not self._is_local(flow, func.value):
+                    yield Obligation(Kind.RETENTION, f"`{scope.name}` calls `{ast.unparse(func)}`")
+                return
+        if constructor:
+            callee = self.inference.value(scope, func)
+            for alternative in callee.alternatives:
+                if isinstance(alternative, (ClassRef, FunctionRef)):
+                    yield from self.runs(alternative, ast.unparse(func))
+                elif isinstance(alternative, External) and not alternative.qualname.startswith(_PURE_PACKAGES):
+                    yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
+            if callee.open and not isinstance(func, ast.Attribute):
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
+            return
+        yield from self.call(scope, call)
+
+    def _is_method_of_torch(self, scope: Scope, func: ast.expr) -> bool:
+        """Whether a function is a method that tensors or networks have from torch, and that keeps nothing."""
+        if not isinstance(func, ast.Attribute):
+            return False
+        receiver = self.inference.value(scope, func.value)
+        if _keeps_nothing(func.attr) and receiver.must_be(Tensor, Batch, Output):
+            return True
+        if receiver.must(lambda a: _is_distribution_of(a, scope) or (isinstance(a, Object) and a.qualname.startswith("PIL."))):
+            return True
+        return func.attr in _MODULE_METHODS and receiver.must(
+            lambda a: (
+                (isinstance(a, Object) and a.qualname.startswith("torch.nn."))
+                or (
+                    isinstance(a, Instance)
+                    and is_module(self.inference, a.cls)
+                    and find_method(self.inference, a.cls, func.attr) is None
+                )
+            )
+        )
+
+    def _is_value_method(self, scope: Scope, call: ast.Call) -> bool:
+        """A method that tensors, strings and containers have, called on something unknown: it keeps nothing."""
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            return False
+        if _keeps_nothing(func.attr):
+            return True
+        receiver = self.inference.value(scope, func.value)
+        return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
+
+    def _fills_local(self, scope: Scope, func: ast.expr) -> bool:
+        """Whether something is put into a container of the function."""
+        return isinstance(func, ast.Attribute) and func.attr in _COLLECTING and self._is_local(flow_of(scope), func.value)
+
+    def _stays_inside(self, scope: Scope, flow: Flow, store: ast.Attribute | ast.Subscript) -> bool:
+        """An item of a local tensor or of a local container."""
+        if isinstance(store, ast.Attribute):
+            return False
+        if self._is_local(flow, store.value):
+            return True
+        base: Value = self.inference.value(scope, store.value)
+        return base.must(lambda a: isinstance(a, Tensor) and not a.guessed)
+
+    def _extends_given(self, scope: Scope, flow: Flow, definition: Definition) -> bool:
+        """Whether `+=` may put something into a container that the function has not made."""
+        added = self.inference.value(scope, definition.value) if definition.value is not None else UNKNOWN
+        if not isinstance(definition.node, ast.Name) or added.must_be(Tensor, Output, Batch, Number, Literal, Text):
+            return False
+        return not self._is_local(flow, definition.node) and not self.inference.value(scope, definition.node).must_be(
+            Tensor, Output, Batch, Number, Literal, Text
+        )
+
+    def _is_local(self, flow: Flow, node: ast.expr) -> bool:
+        """Whether a name is bound to nothing but displays, comprehensions and calls of this function."""
+        if not isinstance(node, ast.Name) or node.id in flow.outer_names or node.id in flow.inner_names:
+            return False
+        definitions = flow.reaching.get(node, frozenset())
+        return bool(definitions) and all(_is_made_here(flow, d) for d in definitions)
+
+
+def _is_distribution_of(made: Alternative, scope: Scope) -> bool:
+    """Whether something is a distribution that is made by a call in a scope: what it remembers goes with it."""
+    match made:
+        case Object(qualname=qualname, site=(inner, _)):
+            return inner is scope and qualname.startswith("torch.distributions.")
+    return False
+
+
+def _changes(qualname: str) -> bool:
+    """Whether a function of torch may put other memory into parameters."""
+    return qualname.startswith("torch.nn.utils.") and not qualname.startswith(("torch.nn.utils.rnn.", "torch.nn.utils.clip_"))
+
+
+def _is_abstract(scope: Scope) -> bool:
+    """Whether a function is there to be overridden: it is marked so, or only raises."""
+    if any(decorator_name(d) == "abstractmethod" for d in scope.decorators):
+        return True
+    body = scope.function.body if scope.function is not None else []
+    first = next((s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))), None)
+    return isinstance(first, ast.Raise)
+
+
+def _is_made_here(flow: Flow, definition: Definition) -> bool:
+    """Whether a name is bound to a container that is made for it alone: no `self.kept = kept = []`."""
+    made = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+    if definition.kind == "augmented":
+        return True
+    if definition.kind != "assign" or definition.value is None or not flow.binds_alone(definition.node):
+        return False
+    if isinstance(definition.value, ast.Call):
+        return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")
+    return isinstance(definition.value, made)
+
+
+def _keeps_nothing(name: str) -> bool:
+    """Whether a method of a tensor, or of a container that is read, keeps none of its arguments."""
+    row = operations.method(name)
+    return name in _READING_METHODS or (row is not None and not row.gradients)

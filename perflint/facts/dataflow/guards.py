@@ -1,0 +1,174 @@
+"""Which code runs only now and then: every N steps, on the first one, after an exception, once and out."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.facts.dataflow.definitions import Block, Loop, path_of
+from perflint.facts.dataflow.flow import Flow
+
+BACKWARD_CALLS = ("backward", "manual_backward")
+_LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
+_GUARD_NAMES = re.compile(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
+
+
+def is_guard(flow: Flow, block: Block) -> bool:
+    """Whether a block runs only now and then: every N steps, on the first step, after an exception.
+
+    A block that runs a backward pass is a step of training itself, however seldom: the update of a policy, say.
+    """
+    known = flow.guards.get(block)
+    if known is None:
+        known = flow.guards[block] = _is_guard(flow, block)
+    return known
+
+
+def _is_guard(flow: Flow, block: Block) -> bool:
+    if block.kind == "handler":
+        return True
+    if isinstance(block.node, ast.BoolOp):
+        # `step % 100 == 0 and loss.item() > 3`: each operand stands in a block inside that of the one before
+        operand = sum(other.node is block.node for other in block.ancestry())
+        return is_periodic(flow, block.node.values[operand - 1], negated=isinstance(block.node.op, ast.Or))
+    if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
+        return False
+    if is_periodic(flow, block.node.test, negated=block.kind == "else"):
+        return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
+    return block.kind == "then" and _fills_cache(flow, block)
+
+
+def is_seldom(flow: Flow, node: ast.AST) -> bool:
+    """Whether a node runs every N steps only, also where a whole step of training does."""
+    return any(
+        isinstance(block.node, (ast.If, ast.IfExp)) and is_periodic(flow, block.node.test, negated=block.kind == "else")
+        for block in flow.block[node].ancestry()
+        if block.kind in ("then", "else", "operand")
+    )
+
+
+def _fills_cache(flow: Flow, block: Block) -> bool:
+    """`if self.mask is None or ...: self.mask = ...`: what runs here is kept for the next time."""
+    assert isinstance(block.node, (ast.If, ast.IfExp))
+    if not isinstance(block.node, ast.If):
+        return False
+    tested = {
+        path_of(n.left)
+        for n in ast.walk(block.node.test)
+        if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is) and isinstance(n.comparators[0], ast.Constant)
+    }
+    if not tested:
+        return False
+    assigned = {path_of(t) for s in block.node.body for n in ast.walk(s) if isinstance(n, ast.Assign) for t in n.targets}
+    if block.loop is None:  # a local variable is kept for no other time
+        return any(path is not None and (not path.isidentifier() or path in flow.outer_names) for path in tested & assigned)
+    return bool((tested & assigned) - {None})
+
+
+def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:
+    """Whether a condition holds only now and then (or, negated, fails only now and then)."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            if _has_modulo(operand) and not isinstance(operand, ast.Compare):
+                return not negated
+            return is_periodic(flow, operand, not negated, depth)
+        case ast.BinOp(op=ast.Mod()):
+            return negated
+        case ast.BoolOp(op=op, values=values):
+            some = isinstance(op, ast.And) != negated
+            periodic = [is_periodic(flow, v, negated, depth) for v in values]
+            return any(periodic) if some else all(periodic)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            equal = isinstance(op, (ast.Eq, ast.Is)) != negated
+            if _has_modulo(left) or _has_modulo(right):
+                ordered = isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+                return equal if not ordered else not negated
+            if isinstance(op, (ast.Eq, ast.NotEq)) and (_counts(flow, left) or _counts(flow, right)):
+                return equal
+            if (
+                isinstance(op, (ast.In, ast.Lt, ast.LtE))
+                and _counts(flow, left)
+                and isinstance(right, (ast.Constant, ast.List))
+            ):
+                return not negated
+            return (_is_rare(test) or _is_seldom(left, op, right)) and not negated
+        case ast.Name() | ast.Attribute():
+            name = (path_of(test) or "").rpartition(".")[2]
+            if _GUARD_NAMES.search(name):
+                return not negated
+            found = flow.reaching.get(test, frozenset())
+            values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
+            if depth and found and len(values_of) == len(found):
+                return all(is_periodic(flow, v, negated, depth - 1) for v in values_of)
+        case ast.Call():
+            name = (path_of(test.func) or "").rpartition(".")[2]
+            return not negated and (_is_rare(test) or bool(_GUARD_NAMES.search(name) or name.startswith("should_")))
+    return False
+
+
+def _is_rare(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test))
+
+
+def _is_seldom(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+    """`random.random() < 0.001`: by chance, one step in ten or fewer."""
+    drawn = isinstance(left, ast.Call) and (path_of(left.func) or "").rpartition(".")[2] in ("random", "rand", "uniform")
+    return drawn and isinstance(op, (ast.Lt, ast.LtE)) and isinstance(right, ast.Constant) and _is_small(right.value)
+
+
+def _is_small(value: object) -> bool:
+    return isinstance(value, (int, float)) and value <= 0.1
+
+
+def _has_modulo(node: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
+
+
+def _counts(flow: Flow, node: ast.expr) -> bool:
+    """Whether a name is a loop's counter."""
+    for definition in flow.reaching.get(node, frozenset()):
+        if definition.kind == "for" and definition.value is not None:
+            iterated = definition.value
+            if isinstance(iterated, ast.Call):
+                name = (path_of(iterated.func) or "").rpartition(".")[2]
+                if name in ("range", "trange") or (name in ("enumerate", "tqdm") and definition.index[:1] == (0,)):
+                    return True
+        elif definition.kind == "augmented":
+            return True
+    return False
+
+
+def skipped_by_guard(flow: Flow, node: ast.AST, block: Block) -> bool:
+    """Whether an earlier `if step % n: continue` in a block around `node` makes it run only now and then."""
+    while (parent := flow.parent.get(node)) is not block.node:
+        if parent is None:
+            return False
+        node = parent
+    statements = flow.siblings(node) if isinstance(node, ast.stmt) else []
+    if not statements:
+        return False
+    first = statements[0]
+    if first not in flow.skips:
+        flow.skips[first] = next((s for s in statements if isinstance(s, ast.If) and _skips_the_rest(flow, s)), None)
+    guard = flow.skips[first]
+    return guard is not None and flow.order[guard] < flow.order[node]
+
+
+def _skips_the_rest(flow: Flow, guard: ast.If) -> bool:
+    leaves = not guard.orelse and isinstance(guard.body[-1], _LEAVING)
+    return leaves and is_periodic(flow, guard.test, negated=True) and not _is_rare(guard.test)
+
+
+def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
+    """Whether the block around `node` ends the loop, so that it runs once."""
+    statement: ast.AST = flow.statement(node)
+    while statement is not loop.node:
+        parent = flow.parent.get(statement)
+        if parent is None:
+            return False
+        siblings = flow.siblings(statement) if isinstance(statement, ast.stmt) else []
+        if siblings and isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) and parent is not flow.scope.node:
+            return True
+        statement = parent
+    return False

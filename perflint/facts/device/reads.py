@@ -1,0 +1,375 @@
+"""Where the host waits for a number that the device computes, and what becomes of the number.
+
+`.item()` is one of many ways (measured with a dispatch mode that counts `aten::_local_scalar_dense`): `float(t)`, a format
+specifier, a truth value, `print`, `.tolist()`, `.numpy()` and `.cpu()` make the CPU wait in the same way.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.operations import operations
+from perflint.facts.operations.operations import Operation, Road
+from perflint.facts.training.loops import Loops
+from perflint.facts.values.inference import Inference
+from perflint.facts.values.values import (
+    Alternative,
+    Batch,
+    External,
+    Literal,
+    Number,
+    Object,
+    Output,
+    Place,
+    Tensor,
+    Value,
+    place_of,
+)
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+
+class ReadKind(Enum):
+    """How the host gets the number."""
+
+    ITEM = ".item()"
+    COPY = "copy to the host"
+    CONVERSION = "conversion to a Python number"
+    FORMAT = "formatting"
+    TRUTH = "truth value"
+    LOGGER = "logging of a tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class HostRead:
+    """One read. `node` is the expression that gives the host value, `tensor` the device value that it reads."""
+
+    node: ast.expr
+    tensor: ast.expr
+    kind: ReadKind
+
+
+_COPIES = frozenset(("cpu", "numpy", "tolist"))
+_CHAINED = words(
+    """
+    detach data cpu numpy float double half clone squeeze flatten to contiguous
+    """
+)
+_MATH_NAMES = words("log10 log2 log sqrt exp isnan isinf isfinite floor ceil pow")
+_MATH = frozenset(f"{module}.{name}" for module in ("math", "numpy") for name in _MATH_NAMES)
+_LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
+
+
+def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
+    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order; `find_truths` has the others."""
+    counts = _counts(inference, loops, scope)
+    if counts is None:
+        return []
+    flow = flow_of(scope)
+    reads: list[HostRead] = []
+    taken: set[ast.AST] = set()
+    for call in flow.calls:
+        if not _looks_like_read(call) or not counts(call):
+            continue
+        read = _read_call(inference, scope, flow, call)
+        if read is not None and read.node not in taken:
+            taken.add(read.node)
+            reads.append(read)
+    for store, value in _filled(flow):
+        if counts(store) and value not in taken and _lands_on_host(inference, scope, store, value):
+            reads.append(HostRead(value, value, ReadKind.COPY))
+    if not loops.is_part_of_forward(scope):
+        reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
+    reads.sort(key=lambda read: flow.order[read.node])
+    return reads
+
+
+def find_truths(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
+    """The conditions that read a device value, where `find_reads` looks, in evaluation order."""
+    counts = _counts(inference, loops, scope)
+    if counts is None or loops.is_part_of_forward(scope):
+        return []
+    return list(_truth_reads(inference, scope, flow_of(scope), counts))
+
+
+def _counts(inference: Inference, loops: Loops, scope: Scope) -> Callable[[ast.AST], bool] | None:
+    """What says whether a node of a scope runs each step; None when none does. It costs much, so look at the node first."""
+    if loops.is_part_of_forward(scope) and not inference.project.near_training(scope.module.source.path):
+        return None
+    if not loops.kinds(scope) and loops.heat(scope) is None:
+        return None
+    return lambda node: loops.around(scope, node) is not None or loops.heat(scope) is not None
+
+
+def _looks_like_read(call: ast.Call) -> bool:
+    """Whether a call may wait for the device, by the name of what is called."""
+    match call.func:
+        case ast.Attribute(attr=name):
+            return name == "item" or name == "to" or name in _COPIES or name in _MATH_NAMES or _LOGGER.match(name) is not None
+        case ast.Name(id=name):
+            return name in ("float", "int", "bool", "print")
+    return False
+
+
+def written_out(flow: Flow) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls of a scope that look like reads, as (call, what is read): cheap, and no proof of anything."""
+    for name in ("item", "cpu", "numpy", "tolist"):
+        for call in flow.calls_named[name]:
+            if isinstance(call.func, ast.Attribute) and not call.args:
+                yield call, _source(call.func.value)
+
+
+def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What `find_reads` looks at in a scope beside `written_out`, as (what gives the host value, what is read): cheap, too."""
+    for call in flow.calls:
+        match call:
+            case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, value, *_]):
+                yield value, value
+            case ast.Call(func=ast.Attribute(attr="to", value=value), args=[_, *_]):
+                yield call, value
+            case ast.Call(func=ast.Attribute(attr=name), args=[value, *_]) if name in _MATH_NAMES:
+                yield call, value
+            case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
+                yield call, value
+            case ast.Call(func=ast.Name(id="print"), args=values):
+                yield from ((value, value) for value in values if isinstance(value, (ast.Name, ast.Attribute)))
+    for _, value in (*_formatted(flow), *_filled(flow)):
+        yield value, value
+
+
+def _filled(flow: Flow) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+    """What `losses[i] = loss` puts into a tensor that a factory made, as (the place, the value)."""
+    for store in flow.stores:
+        parent = flow.parent.get(store)
+        if isinstance(store, ast.Subscript) and isinstance(parent, ast.Assign) and not isinstance(parent.value, ast.Constant):
+            bound = flow.reaching.get(store.value, frozenset())
+            made = [d.value.func for d in bound if isinstance(d.value, ast.Call) and isinstance(d.value.func, ast.Attribute)]
+            if made and all(func.attr in _FACTORIES for func in made):
+                yield store, parent.value
+
+
+_FACTORIES = words("zeros ones empty full")
+
+
+def _lands_on_host(inference: Inference, scope: Scope, store: ast.Subscript, value: ast.expr) -> bool:
+    """Whether a tensor of the device is put into one on the host, which copies it there at once."""
+    on_host = inference.value(scope, store.value).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST)
+    return on_host and _strictly_device(inference, scope, value)
+
+
+def device_value(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression may be a tensor on an accelerator.
+
+    A tensor of unknown place counts when the program names a device somewhere.
+    """
+    return value_on_device(inference, scope, inference.value(scope, node))
+
+
+def value_on_device(inference: Inference, scope: Scope, value: Value) -> bool:
+    """Whether a value of a scope may be a tensor on an accelerator, as `device_value` says of an expression."""
+    held = [a for a in value.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if not held:
+        return False
+    places = {place_of(a) for a in held}
+    if any(place.may_be_device for place in places):
+        return True
+    return Place.UNKNOWN in places and inference.project.uses_accelerator(scope.module.source.path)
+
+
+def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: type) -> bool:
+    """Whether nothing is known about an expression whose method `item` or `cpu` is called: hardly anything but a tensor.
+
+    In programs that name a device, and unless the expression is computed on the host, as far as one can see. `silent`
+    are guesses that say nothing against it: `loss = 0` before `loss += ...`, a batch that is copied to the host.
+    """
+    value = inference.value(scope, node)
+    if (
+        not value.open
+        or not all(isinstance(a, silent) for a in value.alternatives)
+        or not inference.project.uses_accelerator(scope.module.source.path)
+    ):
+        return False
+    root: ast.expr = node
+    while isinstance(root, (ast.Subscript, ast.Attribute)):
+        root = root.value
+    definitions = flow_of(scope).reaching.get(root, frozenset())
+    sources = [d.value for d in definitions if d.value is not None] if definitions else [node]
+    return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
+
+
+_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
+
+
+def _is_tensor(value: Value) -> bool:
+    return value.may_be(Tensor, Output) and not value.may(_on_host)
+
+
+def _on_host(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
+
+
+def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -> HostRead | None:
+    func = call.func
+    if isinstance(func, ast.Attribute):
+        if func.attr == "item" and not call.args and not call.keywords:
+            tensor = _source(func.value)
+            if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
+                return HostRead(call, tensor, ReadKind.ITEM)
+            return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
+        if func.attr in _COPIES and not call.args:
+            tensor = _source(func.value)
+            known = device_value(inference, scope, tensor)
+            if known or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):
+                end = _outermost(flow, call)
+                return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY)
+            return None
+        if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
+            if device_value(inference, scope, func.value):
+                return HostRead(_outermost(flow, call), _source(func.value), ReadKind.COPY)
+            return None
+        if _LOGGER.match(func.attr):
+            return _logger_read(inference, scope, call)
+    if isinstance(func, ast.Name) and func.id in ("float", "int", "bool") and len(call.args) == 1:
+        if _strictly_device(inference, scope, call.args[0]) and _is_builtin(inference, scope, func):
+            return HostRead(call, call.args[0], ReadKind.CONVERSION)
+        return None
+    name = _qualified(inference, scope, func)
+    if name is not None and name in _MATH and call.args and _strictly_device(inference, scope, call.args[0]):
+        return HostRead(call, call.args[0], ReadKind.CONVERSION)
+    if isinstance(func, ast.Name) and func.id == "print":
+        for argument in call.args:
+            if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
+                return HostRead(argument, argument, ReadKind.FORMAT)
+    return None
+
+
+def _is_builtin(inference: Inference, scope: Scope, func: ast.Name) -> bool:
+    return inference.value(scope, func).must(lambda a: a == External(f"builtins.{func.id}"))
+
+
+def _is_item_of(node: ast.expr, tensor: ast.expr) -> bool:
+    """Whether `node` is `.item()` of a tensor, through nothing that changes the number."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr="item"), args=[]):
+            return _source(value) is tensor
+    return False
+
+
+def _copied(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cpu"
+
+
+def _logger_read(inference: Inference, scope: Scope, call: ast.Call) -> HostRead | None:
+    """`writer.add_scalar(name, tensor, step)`: the writer converts the tensor at once."""
+    assert isinstance(call.func, ast.Attribute)
+    if call.func.attr != "add_scalar" or len(call.args) < 2:
+        return None
+    if _strictly_device(inference, scope, call.args[1]):
+        return HostRead(call.args[1], call.args[1], ReadKind.LOGGER)
+    return None
+
+
+def _qualified(inference: Inference, scope: Scope, func: ast.expr) -> str | None:
+    if not isinstance(func, ast.Attribute):
+        return None
+    only = inference.value(scope, func).single
+    return only.qualname if isinstance(only, External) else None
+
+
+def _strictly_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """For reads that are not written out: a tensor without doubt, on a device without much doubt."""
+    value = inference.value(scope, node)
+    if not value.must(lambda a: isinstance(a, Tensor)):
+        return False
+    return device_value(inference, scope, node)
+
+
+def _source(node: ast.expr) -> ast.expr:
+    """The tensor behind `.detach()`, `.cpu()` and the like, which do not change the number that is read."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=inner, attr="detach" | "cpu" | "data"), args=[]):
+                node = inner
+            case ast.Attribute(value=inner, attr="data"):
+                node = inner
+            case _:
+                return node
+
+
+def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
+    """The end of a chain such as `x.detach().cpu().numpy()`, which is one read."""
+    while True:
+        attribute = flow.parent.get(node)
+        if not isinstance(attribute, ast.Attribute) or attribute.attr not in _CHAINED | {"item", "tolist"}:
+            return node
+        if attribute.attr == "data":
+            node = attribute
+            continue
+        call = flow.parent.get(attribute)
+        if not (isinstance(call, ast.Call) and call.func is attribute):
+            return node
+        node = call
+
+
+def _format_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
+    for node, value in _formatted(flow):
+        if counts(node) and _strictly_device(inference, scope, value):
+            yield HostRead(value, value, ReadKind.FORMAT)
+
+
+def _formatted(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What `f"{x}"`, `"{}".format(x)` and `"%f" % x` turn to text, as (what does it, x)."""
+    for node in list(flow.order):
+        match node:
+            case ast.FormattedValue(value=value, conversion=-1) if value in flow.order:
+                yield node, value
+            case ast.Call(func=ast.Attribute(attr="format", value=ast.Constant()), args=args):
+                yield from ((node, argument) for argument in args)
+            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
+                for argument in right.elts if isinstance(right, ast.Tuple) else [right]:
+                    inner = argument.value if isinstance(argument, ast.Starred) else argument
+                    if inner in flow.order:
+                        yield node, inner
+
+
+def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
+    for node in list(flow.order):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
+            for operand in _operands(node.test):
+                if operand in flow.order and (
+                    _strictly_device(inference, scope, operand) or _compares_on_device(inference, scope, operand)
+                ):
+                    yield HostRead(operand, operand, ReadKind.TRUTH)
+
+
+def _compares_on_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is a bool that the host gets from a comparison of tensors: `torch.equal(x, y)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    row = operations.function(_qualified(inference, scope, node.func) or "")
+    if row is not None:
+        return _asks_for_truth(row) and any(device_value(inference, scope, given) for given in node.args)
+    if not isinstance(node.func, ast.Attribute) or not _asks_for_truth(operations.method(node.func.attr)):
+        return False
+    receiver = inference.value(scope, node.func.value)
+    return receiver.must_be(Tensor, Batch, Output) and value_on_device(inference, scope, receiver)
+
+
+def _asks_for_truth(row: Operation | None) -> bool:
+    return row is not None and row.wait is not None and row.wait.road is Road.TRUTH
+
+
+def _operands(test: ast.expr) -> Iterator[ast.expr]:
+    match test:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _operands(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _operands(operand)
+        case _:
+            yield test

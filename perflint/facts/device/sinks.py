@@ -1,0 +1,250 @@
+"""What becomes of a number on the host: is it printed, collected, added up, or needed to go on?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from enum import Enum
+
+from perflint.facts.dataflow.definitions import Definition, Loop, path_of
+from perflint.facts.dataflow.flow import Flow
+from perflint.facts.dataflow.uses import Step, Walk, Way
+from perflint.facts.training.loops import Loops
+from perflint.facts.values.inference import Inference
+from perflint.facts.values.values import Alternative, Elements, External, Number, Sequence, Tensor, Text, Value
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+
+class Sink(Enum):
+    """What a host value is used for."""
+
+    ACCUMULATE = "added to a running total"
+    COLLECT = "collected in a list"
+    LOG = "printed or logged"
+    METER = "given to a meter"
+    METRIC = "given to a metric"
+    STORE = "stored"
+    RETURN = "returned"
+    CONTROL = "needed to decide what happens next"
+    NEEDED = "needed on the host"
+
+
+IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
+"""Uses that can wait: none of them decides what the next step does."""
+
+_LOG_CALLS = re.compile(
+    r"^(?:print|pprint|rprint|tprint|format|str|repr|write|info|debug|warning|warn|error|set_postfix|set_postfix_str|log"
+    r"|set_description|set_description_str|add_scalar|add_scalars|log_metrics|log_dict|log_scalar|log_metric|log_scalars"
+    r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
+    r"|log_training|log_validation|log_losses|print_status|update_task|advance|text|msg|logger)$"
+)
+_METER_CALLS = words(
+    """
+    update add append_value add_value put meter step_update accumulate push
+    """
+)
+_COLLECT_CALLS = words(
+    """
+    append extend insert add appendleft concatenate vstack hstack
+    """
+)
+_METRIC = re.compile(
+    r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
+    r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
+    re.I,
+)
+_ARITHMETIC_CALLS = words(
+    """
+    round float int abs sum max min len list tuple sqrt log exp log10 mean average array asarray squeeze argmax argmin
+    reshape flatten tolist astype item detach transpose numpy cpu join zip isnan isinf isfinite stack view copy
+    from_numpy where
+    """
+)
+
+
+_CRITERION = re.compile(r"crit(?!ic)|loss(?:_f|$)", re.I)
+"""A loss on the host gives a host value."""
+
+
+class Sinks:
+    """What becomes of host values, through local variables and returns."""
+
+    def __init__(self, inference: Inference, loops: Loops) -> None:
+        self.inference, self.loops = inference, loops
+        self.asked: set[ast.Call] = set()
+        """The calls that fill a list and are being looked at."""
+
+    def of(self, scope: Scope, node: ast.expr, depth: int = 2) -> frozenset[Sink]:
+        """Every use of the value of `node`."""
+        return frozenset(_Fate(self, scope, depth, set()).ends(node))
+
+
+class _Fate(Walk[Sink]):
+    """Where a host value ends."""
+
+    def __init__(self, sinks: Sinks, scope: Scope, depth: int, seen: set[object]) -> None:
+        super().__init__(scope, seen)
+        self._sinks, self._depth = sinks, depth
+
+    def judge(self, step: Step) -> Iterator[Sink | ast.AST | Definition]:
+        match step.way:
+            case Way.DELETED:
+                return
+            case Way.DROPPED:
+                yield from [Sink.CONTROL] if isinstance(step.value, ast.BoolOp) else []
+            case Way.TESTED | Way.COMPARED:
+                yield step.result or Sink.CONTROL
+            case Way.CONTAINED if _is_key(step):
+                yield Sink.NEEDED
+            case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
+                yield from filter(None, [step.result])
+            case Way.BOUND:
+                yield from step.definitions
+            case Way.STORED:
+                yield Sink.STORE
+            case Way.CHANGED:
+                grows = isinstance(step.node, ast.AugAssign) and isinstance(step.value, ast.Name)
+                yield from step.definitions if grows else [Sink.STORE]
+            case Way.OPERAND:
+                yield from self._added(step)
+            case Way.ITERATED:
+                yield step.result or Sink.NEEDED
+            case Way.RETURNED:
+                yield from self._returned()
+            case Way.ARGUMENT:
+                assert isinstance(step.node, ast.Call)
+                sink = self._argument(step.node, step.value)
+                yield sink or step.node
+                if sink is Sink.METRIC:
+                    yield step.node  # the step may go on with the score
+            case Way.CAPTURED if step.name and step.name not in self.flow.inner_names:
+                return  # whether functions look at a module's variable is not asked
+            case _:
+                yield Sink.NEEDED
+
+    def _value(self, node: ast.AST) -> Value:
+        assert isinstance(node, ast.expr)
+        return self._sinks.inference.value(self.scope, node)
+
+    def _added(self, step: Step) -> Iterator[Sink | ast.AST]:
+        if not isinstance(step.node, ast.AugAssign):
+            yield from filter(None, [step.result])
+        elif self._value(step.value).must_be(Elements, Sequence):
+            yield Sink.COLLECT
+        else:
+            yield Sink.ACCUMULATE
+            if isinstance(step.node.target, ast.Name):
+                yield from self._decides(step.node.target)
+
+    def _decides(self, target: ast.Name) -> Iterator[Sink]:
+        """A running total that a condition inside the same step loop looks at."""
+        loop = self._sinks.loops.around(self.scope, target)
+        if loop is not None and _is_tested(self.flow, target.id, loop):
+            yield Sink.CONTROL
+
+    def _is_decided_by(self, call: ast.Call) -> bool:
+        """Whether `tokens.append(token)` fills a list of which the same step loop needs an item, in a condition or to go on."""
+        loop, asked = self._sinks.loops.around(self.scope, call), self._sinks.asked
+        match call.func:
+            case ast.Attribute(value=ast.Name(id=name)) if loop is not None and call not in asked:
+                asked.add(call)  # an item may be added to the list again
+                try:
+                    return _is_tested(self.flow, name, loop, items=True) or any(
+                        Sink.NEEDED in self._sinks.of(self.scope, item, 0) for item in _items_in(self.flow, name, loop)
+                    )
+                finally:
+                    asked.discard(call)
+        return False
+
+    def _argument(self, call: ast.Call, node: ast.AST) -> Sink | None:
+        """The sink that a call is for its argument; None when the argument lives on in the result."""
+        name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
+        if not name and isinstance(call.func, ast.Attribute):
+            name = call.func.attr
+        if name in _COLLECT_CALLS:
+            return Sink.CONTROL if self._is_decided_by(call) else Sink.COLLECT
+        if name == "write" and not self._value(node).may_be(Text):
+            return Sink.NEEDED
+        if name in _METER_CALLS:
+            return Sink.METER
+        if name in _ARITHMETIC_CALLS and self._value(call.func).may(_is_in_a_library_of_numbers):
+            return None
+        if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
+            return Sink.LOG if name not in ("format", "str", "repr") else None
+        if name in _ARITHMETIC_CALLS:
+            return None
+        if name[:1].isupper():
+            return Sink.NEEDED
+        if _CRITERION.search(name):
+            return Sink.NEEDED if self._is_factor(call, node) else None
+        receiver = path_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if re.search(r"log(?:ger|ging)?$|wandb|writer|pbar|tqdm|bar$|console|viz", receiver or "", re.I):
+            return Sink.LOG
+        if re.search(r"meter|metric", receiver or "", re.I) or _METRIC.search(name):
+            return Sink.METRIC
+        if re.search(r"log|print", name, re.I):
+            return Sink.LOG
+        return Sink.NEEDED
+
+    def _is_factor(self, call: ast.Call, node: ast.AST) -> bool:
+        """Whether an argument is a plain number beside others: the result need not be a host value, too."""
+        if len(call.args) + len(call.keywords) < 2:
+            return False
+        value = self._value(node)
+        return value.may_be(Number) and not value.may_be(Tensor)
+
+    def _returned(self) -> Iterator[Sink]:
+        calls = self._sinks.loops.hot_calls(self.scope) or self._sinks.inference.callers.sites(self.scope).sites
+        if not calls or self._depth <= 0:
+            yield Sink.RETURN
+        for call in calls if self._depth > 0 else ():
+            yield from _Fate(self._sinks, call.scope, self._depth - 1, self.seen).ends(call.node)
+
+
+def _is_key(step: Step) -> bool:
+    """Whether a value is the key of a dict, which is looked up by it."""
+    match step.node:
+        case ast.Dict(keys=keys):
+            return any(key is step.value for key in keys)
+        case ast.DictComp(key=key):
+            return key is step.value
+    return False
+
+
+def _is_in_a_library_of_numbers(alternative: Alternative) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.partition(".")[0] in ("torch", "numpy", "math")
+
+
+def _is_tested(flow: Flow, name: str, loop: Loop, items: bool = False) -> bool:
+    """Whether a condition inside a loop looks at a variable, or at an item of it."""
+    return any(
+        flow.within(use, loop.block) and _in_test(flow, use) and (not items or _looks_inside(flow.parent[use]))
+        for definition in flow.definitions_of(name)
+        for use in flow.uses[definition]
+    )
+
+
+def _looks_inside(parent: ast.AST) -> bool:
+    """`x[0]`, `1 in x`."""
+    inside = isinstance(parent, ast.Compare) and any(isinstance(op, (ast.In, ast.NotIn)) for op in parent.ops)
+    return inside or isinstance(parent, ast.Subscript)
+
+
+def _items_in(flow: Flow, name: str, loop: Loop) -> Iterator[ast.Subscript]:
+    """Where a loop looks at items of a list."""
+    for definition in flow.definitions_of(name):
+        for use in flow.uses[definition]:
+            parent = flow.parent[use]
+            if isinstance(parent, ast.Subscript) and parent.value is use and flow.within(use, loop.block):
+                yield parent
+
+
+def _in_test(flow: Flow, node: ast.AST) -> bool:
+    for ancestor in flow.ancestors(node):
+        if isinstance(ancestor, (ast.If, ast.While)):
+            return any(n is node for n in ast.walk(ancestor.test))
+        if isinstance(ancestor, ast.stmt):
+            return False
+    return False

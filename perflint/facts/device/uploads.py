@@ -1,0 +1,151 @@
+"""Copies from the host to a device for which the host waits."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.training.loops import Loops
+from perflint.facts.training.training_objects import is_neural_module
+from perflint.facts.values.arguments import argument, transfer_target
+from perflint.facts.values.inference import Inference
+from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+
+def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
+    """Where `x.to(...)`, `x.cuda()` or `x.type(...)` puts its receiver; None when it moves nothing."""
+    assert isinstance(call.func, ast.Attribute)
+    match call.func.attr:
+        case "to":
+            target = transfer_target(inference, call, inference.frame(scope))
+            if target == NOTHING:
+                return None
+            others = [place_of(a) for a in target.alternatives if isinstance(a, (Tensor, Batch, Output))]
+            if others:
+                return others[0] if others[0].may_be_device else None
+            return device_place(target)
+        case "cuda":
+            return Place.CUDA
+        case _:
+            places = {place_of(a) for a in inference.value(scope, call).alternatives}
+            return next((p for p in places if p in (Place.CUDA, Place.CUDA_OR_HOST)), None)
+
+
+def is_blocking(call: ast.Call) -> bool:
+    """Whether a call that copies to a device, if it does, waits for the copy."""
+    if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
+        return False
+    if call.func.attr == "to":
+        first = call.args[0] if call.args else argument(call, None, "device")
+        return first is not None and not (isinstance(first, ast.Constant) and first.value == "cpu")
+    return True
+
+
+_CONSTANT_FACTORIES = words(
+    """
+    zeros ones full empty eye arange rand randn randint randperm
+    """
+)
+
+
+def is_built_constant(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether a tensor of constants or random numbers is built here, on the host, only to be copied."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) as made, args=args):
+            constant = name in _CONSTANT_FACTORIES or (name == "tensor" and len(args) == 1 and _is_number(args[0]))
+            return constant and inference.value(scope, made).must(lambda a: a == External(f"torch.{name}"))
+    return False
+
+
+def _is_number(node: ast.expr) -> bool:
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
+
+
+def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression may be a tensor in host memory that arrives with each batch."""
+    receiver = inference.value(scope, node)
+    if receiver.may(lambda a: is_neural_module(inference, a)):
+        return False
+    held = [a for a in receiver.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if held:
+        if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
+            return False
+        if any(isinstance(a, Tensor) and a.place.may_be_device for a in held):
+            return False  # a helper that copies it there, unless it is told not to
+        if any(place_of(a) is not Place.UNKNOWN for a in held):
+            return any(place_of(a) is Place.HOST for a in held)
+    nothing_known = receiver.open and not receiver.alternatives
+    return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
+
+
+def is_read_back(scope: Scope, copy: ast.AST) -> bool:
+    """Whether a function copies something there, and all that it returns is read from there: an agent chooses an action.
+
+    The read waits for everything, so that a copy without a wait gains nothing.
+    """
+    flow = flow_of(scope)
+    if flow.loop(copy) is not None or "backward" in flow.calls_named:
+        return False
+    returned = [node.value for node in flow.returns if node.value is not None]
+    return bool(returned) and all(any(map(_reads, ast.walk(value))) for value in returned)
+
+
+def _reads(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("item", "cpu", "numpy", "tolist")
+
+
+def is_on_host(value: Value) -> bool:
+    """Whether a value is, without doubt, a tensor in host memory."""
+    return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
+
+
+def without_cuda(scope: Scope, node: ast.AST) -> bool:
+    """Whether code stands in the branch for machines without CUDA."""
+    for block in flow_of(scope).block[node].ancestry():
+        if block.kind in ("then", "else") and isinstance(block.node, ast.If):
+            test = ast.unparse(block.node.test)
+            if "cuda" in test and "!=" not in test and " or " not in test:
+                negated = test.startswith("not ")
+                several = isinstance(block.node.test, ast.BoolOp)  # the other arm is for machines with CUDA, too
+                if (block.kind == "else") != negated and not (several and block.kind == "else"):
+                    return True
+    return False
+
+
+def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
+    root = node
+    while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
+        if isinstance(root, ast.Call):
+            if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
+                return False
+            root = root.func
+        root = root.value
+    statements = [loop.statement for loop in loops.kinds(scope)]
+    for definition in flow_of(scope).reaching.get(root, frozenset()):
+        if definition.kind != "for" and not (definition.value is not None and _DRAWS.search(_callee(definition.value))):
+            return False
+        loop = definition.block.loop
+        while loop is not None:
+            if loop.statement is not None and loop.statement in statements:
+                return True
+            loop = loop.parent
+    return False
+
+
+_DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
+_SAME_DATA = words(
+    """
+    unsqueeze squeeze view reshape flatten transpose permute contiguous float double half long int
+    """
+)
+"""Methods that hand on a batch as it is, but for shape and type."""
+
+
+def _callee(node: ast.expr) -> str:
+    return (path_of(node.func) or "").rpartition(".")[2] if isinstance(node, ast.Call) else ""

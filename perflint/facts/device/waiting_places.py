@@ -1,0 +1,182 @@
+"""Where the host may wait for the device, as far as the syntax shows: what the sync budget looks at."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
+
+from perflint.facts.dataflow.definitions import Definition
+from perflint.facts.dataflow.flow import Flow
+from perflint.facts.operations import operations
+from perflint.facts.operations.operations import Road, Wait
+from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
+from perflint.source.texts import last_name
+from perflint.source.words import any_layout
+
+_TERM = rb"-? [\w.]+(?: (?:[-+*%]|//?) [\w.]+)*"
+_PLAIN_KEY = (
+    rb"(?:-? \d[\w.]*|None|\.\.\.|\"[^\"\n\\]*\"|'[^'\n\\]*'"
+    rb"|(?:" + _TERM + rb")? :(?: " + _TERM + rb")?(?: :(?: " + _TERM + rb")?)?"
+    rb"|[\w.]+(?: (?:[-+*%]|//?) [\w.]+)+)"
+)
+_TYPES = "Optional Union List Tuple Dict Set Type Callable Literal Unpack Iterable Iterator Sequence Generator Mapping Final"
+_BUILTIN_TYPES = "list tuple dict set type frozenset"
+MASKED: Final = any_layout(
+    rb"\[(?<![=(,:{|+`]\[)(?<![=(,:{|+]\x20\[)(?<!\bin\x20\[)(?<!return\x20\[)"
+    + b"".join(rb"(?<!" + name.encode() + rb"\[)" for name in _TYPES.split())
+    + b"".join(rb"(?<!\b" + name.encode() + rb"\[)" for name in _BUILTIN_TYPES.split())
+    + rb"(?! `| "
+    + _PLAIN_KEY
+    + rb"(?: , "
+    + _PLAIN_KEY
+    + rb")*(?: ,)? \])"
+)
+"""What may be a mask in brackets, in a text: anything but numbers, strings, slices, lists and types."""
+
+
+def places(flow: Flow, *roads: Road) -> list[ast.expr]:
+    """Where the host may wait by one of some roads, or by any, as far as the syntax shows, in evaluation order."""
+    if flow.waiting is None:
+        flow.waiting = [(node, _roads_at(flow, node)) for node in flow.order if isinstance(node, _PLACES)]
+    return [node for node, found in flow.waiting if (not found.isdisjoint(roads) if roads else found)]
+
+
+_PLACES = (ast.Call, ast.Subscript, ast.Compare)
+_NO_ROAD: frozenset[Road] = frozenset()
+_COPIES = frozenset((Road.UPLOAD, Road.COPY))
+"""Which way something is copied depends on the arguments."""
+_MODULE_ROADS = frozenset((Road.NUMBER, Road.COPY))
+"""By what the functions of `math` and `numpy` wait."""
+
+
+def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
+    match node:
+        case ast.Call(func=func, keywords=keywords):
+            roads = _roads_of_call(node)
+            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+                roads |= _MODULE_ROADS
+            return roads | {Road.NUMBER} if any(k.arg == "alpha" for k in keywords) else roads
+        case ast.Subscript(value=base, slice=index):
+            roads = _NO_ROAD.union(*(_roads_of_key(flow, key) for key in keys_of(index)))
+            if roads and not _may_be_tensor(flow, base):  # of a list, only an index may wait
+                return roads & {Road.NUMBER} if not isinstance(index, ast.Slice) else _NO_ROAD
+            return roads
+        case ast.Compare(ops=[ast.In() | ast.NotIn()]):
+            return frozenset((Road.TRUTH,))
+    return _NO_ROAD
+
+
+def _roads_of_call(call: ast.Call) -> frozenset[Road]:
+    roads = _NO_ROAD
+    for wait in _waits_named(last_name(call.func)):
+        others = len(call.args) + len(call.keywords) > 1
+        if (wait.unless == "others" and others) or any(k.arg == wait.unless for k in call.keywords):
+            continue
+        roads |= _COPIES if wait.road in (Road.UPLOAD, Road.TRANSFER) else {wait.road}
+    return roads
+
+
+@cache
+def _waits_named(name: str) -> tuple[Wait, ...]:
+    return tuple(wait for other, wait in operations.waits() if other == name)
+
+
+def _roads_of_key(flow: Flow, key: ast.expr) -> frozenset[Road]:
+    match key:
+        case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
+            return _NO_ROAD
+        case ast.Slice():
+            bounds = map(_without_sign, bounds_of(key))
+            return _NO_ROAD if all(isinstance(b, ast.Constant) for b in bounds) else frozenset((Road.NUMBER,))
+    return frozenset((Road.NUMBER, Road.UPLOAD, Road.SHAPE) if _may_be_mask(flow, key) else (Road.NUMBER, Road.UPLOAD))
+
+
+def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
+    """Whether it may be seen that an expression is a tensor of bools, whichever way the program came there."""
+    if depth == 0:
+        return True
+    match node:
+        case ast.Name(id=name):
+            bound = flow.reaching.get(node)
+            return all(_may_bind_mask(flow, d, depth - 1) for d in bound) if bound else not hasattr(builtins, name)
+        case ast.UnaryOp(op=op, operand=operand):
+            return not isinstance(op, ast.Not) and _may_be_mask(flow, operand, depth - 1)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            plain = not any(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in ops)
+            return plain and not any(isinstance(o, ast.Constant) and isinstance(o.value, str) for o in (left, *others))
+        case ast.IfExp(body=body, orelse=orelse):
+            return _may_be_mask(flow, body, depth - 1) and _may_be_mask(flow, orelse, depth - 1)
+        case ast.BoolOp(values=values):
+            return all(_may_be_mask(flow, value, depth - 1) for value in values)
+        case ast.NamedExpr(value=value):
+            return _may_be_mask(flow, value, depth - 1)
+        case ast.Attribute(attr=name):
+            return name not in HOST_ATTRIBUTES
+        case ast.Subscript(value=base):
+            return not isinstance(base, ast.Attribute) or base.attr not in HOST_ATTRIBUTES
+        case ast.Call(func=ast.Name(id=name)) if hasattr(builtins, name) and not flow.definitions_of(name):
+            return False
+        case ast.Call(func=func):
+            row = operations.method(last_name(func)) or operations.tensor_function(last_name(func))
+            return row is None or (not row.result.is_host and row.dtype in _TYPES_OF_MASKS)
+    return False
+
+
+_TYPES_OF_MASKS = frozenset(("bool", "same", "widest", ""))
+
+
+def _may_bind_mask(flow: Flow, definition: Definition, depth: int) -> bool:
+    match definition.kind, definition.value:
+        case "parameter", _:
+            return not _is_open_parameter(flow, definition)
+        case "assign" | "walrus", ast.expr() as value:
+            return bool(definition.index) or _may_be_mask(flow, value, depth)
+        case "for", ast.Call(func=ast.Name(id="range") | ast.Attribute(attr="keys")):
+            return False
+        case "for", ast.Call(func=ast.Name(id="enumerate") | ast.Attribute(attr="items")):
+            return definition.index != (0,)
+    return definition.kind == "for"
+
+
+def _may_be_tensor(flow: Flow, node: ast.expr) -> bool:
+    """Whether it may be seen that an expression is a tensor, whichever way the program came there.
+
+    What a forward pass is given is anything, and so are its parts.
+    """
+    while not (bound := flow.reaching.get(node)) and isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return not any(_is_open_parameter(flow, d) or _binds_container(d) for d in bound or ())
+
+
+def _binds_container(definition: Definition) -> bool:
+    """Whether a definition binds a list, a dict or the like, as it is written out."""
+    value = definition.value
+    return definition.kind in ("assign", "walrus") and not definition.index and isinstance(value, _CONTAINERS)
+
+
+_CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.SetComp, ast.JoinedStr, ast.Constant)
+
+
+def _is_open_parameter(flow: Flow, definition: Definition) -> bool:
+    return definition.kind == "parameter" and flow.scope.name == "forward" and not _is_receiver(flow, definition)
+
+
+def _is_receiver(flow: Flow, definition: Definition) -> bool:
+    return flow.scope.owner is not None and definition.node is flow.scope.parameters[0]
+
+
+def _without_sign(node: ast.expr) -> ast.expr:
+    return node.operand if isinstance(node, ast.UnaryOp) else node
+
+
+def keys_of(index: ast.expr) -> list[ast.expr]:
+    """The keys of a subscript, one for each dimension."""
+    return list(index.elts) if isinstance(index, ast.Tuple) else [index]
+
+
+def bounds_of(key: ast.expr) -> Iterable[ast.expr]:
+    """The bounds and the step that a slice is given."""
+    return [bound for bound in (key.lower, key.upper, key.step) if bound is not None] if isinstance(key, ast.Slice) else []

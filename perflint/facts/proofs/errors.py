@@ -1,0 +1,84 @@
+"""Whether the program goes on after an error, with what the error left behind."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from perflint.facts.autograd.gradients import USES_GRADIENTS
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.proofs.fears import CATCHES
+from perflint.facts.values.values import External, Object
+from perflint.rule.obligations import Kind, Obligation
+from perflint.source.syntax import Scope
+from perflint.source.words import any_layout
+
+_RUNS_APART: Final = any_layout(rb"\bThread\w* \(|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(")
+"""What runs a function so that its error ends nothing else."""
+
+
+def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obligation | None:
+    """What may go on after an error that `node` of a scope raises: a handler, or whoever runs the function."""
+    around = (block for block in flow_of(scope).block[node].ancestry() if block.kind in ("try", "with"))
+    if any(_may_end(facts, scope, block.node) for block in around):
+        return Obligation(Kind.CONTROL_FLOW, "the error is caught, and the program goes on")
+    if scope.is_module:
+        return None
+    found = facts.inference.callers.sites(scope)
+    if not found.complete or not depth or not found.sites:
+        path, project = scope.module.source.path, facts.project
+        if project.program_may_hold(path, CATCHES.pattern) or project.program_may_hold(path, _RUNS_APART):
+            return Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")
+    if not depth:
+        return None
+    return next((caught for s in found.sites if (caught := error_is_caught(facts, s.scope, s.node, depth - 1))), None)
+
+
+def _may_end(facts: Facts, scope: Scope, statement: ast.AST | None) -> bool:
+    """Whether a statement may end an error that is raised in it."""
+    if isinstance(statement, (ast.With, ast.AsyncWith)):
+        return any(_may_swallow(facts, scope, item.context_expr) for item in statement.items)
+    leaving = (ast.Return, ast.Break, ast.Continue)
+    ends = any(isinstance(node, leaving) for final in getattr(statement, "finalbody", []) for node in ast.walk(final))
+    return ends or any(map(_goes_on, getattr(statement, "handlers", [])))
+
+
+def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
+    """Whether an error in the forward pass reaches a handler after which gradients may be used.
+
+    After a Ctrl-C, programs save what they have: there, the handler's function must work with gradients itself.
+    """
+    if isinstance(scope.node, ast.Lambda):
+        return True  # it is called elsewhere
+    for site in facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
+        for block in flow_of(site.scope).block[site.node].ancestry():
+            handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
+            if any(_goes_on(handler) or USES_GRADIENTS.search(site.scope.text) for handler in handlers):
+                return True
+            if getattr(block.node, "finalbody", []) and USES_GRADIENTS.search(site.scope.text):
+                return True
+            if isinstance(block.node, (ast.With, ast.AsyncWith)) and any(
+                _may_swallow(facts, site.scope, item.context_expr) for item in block.node.items
+            ):
+                return True
+        if error_is_survived(facts, site.scope, depth - 1):
+            return True
+    return False
+
+
+_SWALLOW: Final = ("suppress", "raises", "ExitStack", "AsyncExitStack")
+
+
+def _may_swallow(facts: Facts, scope: Scope, manager: ast.expr) -> bool:
+    """Whether a context manager may end an error: `contextlib.suppress`, or a class of the project."""
+    value = facts.inference.value(scope, manager.func if isinstance(manager, ast.Call) else manager)
+    return not value.must(lambda a: isinstance(a, (External, Object)) and a.qualname.rpartition(".")[2] not in _SWALLOW)
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether the program runs on after an error other than a Ctrl-C."""
+    if handler.type is not None and path_of(handler.type) == "KeyboardInterrupt":
+        return False
+    return not isinstance(handler.body[-1], ast.Raise)

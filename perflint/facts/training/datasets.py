@@ -1,0 +1,123 @@
+"""The code that makes samples: which functions run once per item of a dataset, and what is the same for all items."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from perflint.facts.dataflow.definitions import Definition, path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.values import classes
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.values import External
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+DATASET_BASES: Final = words(
+    """
+    torch.utils.data.Dataset torch.utils.data.IterableDataset torch.utils.data.dataset.Dataset
+    torch.utils.data.dataset.IterableDataset torchvision.datasets.VisionDataset torchvision.datasets.ImageFolder
+    torchvision.datasets.DatasetFolder torch_geometric.data.Dataset
+    """
+)
+ITEM_METHODS: Final = frozenset(("__getitem__", "__getitems__"))
+_ONCE: Final = frozenset(("__init__", "setup", "prepare_data", "main"))
+REACH: Final = 2
+"""How many calls away from `__getitem__` a function still counts as run for each item."""
+
+_KEEPS_EQUAL: Final = words(
+    """
+    os.path.join os.path.abspath os.path.expanduser os.fspath pathlib.Path builtins.str builtins.open builtins.format io.open
+    gzip.open
+    """
+)
+"""Functions that give the same for the same arguments, as far as a file's path or its content goes."""
+
+
+def runs_per_item(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
+    """Whether a function of the project runs for each item of a dataset: `__getitem__` of one, or what that calls."""
+    if _is_item_method(facts, scope):
+        return True
+    if depth == 0 or scope.is_module or scope.name in _ONCE or scope.name.startswith("__"):
+        return False
+    return any(runs_per_item(facts, site.scope, depth - 1) for site in facts.inference.callers.sites(scope).sites)
+
+
+def _is_item_method(facts: Facts, scope: Scope) -> bool:
+    if scope.name not in ITEM_METHODS or scope.owner is None:
+        return False
+    return classes.derives_from(facts.inference, scope.owner, DATASET_BASES)
+
+
+def is_conditional(scope: Scope, node: ast.AST) -> bool:
+    """Whether something decides if a node runs when its function does: a cache that is filled once, say."""
+    return any(block.kind in ("then", "else", "handler", "operand", "case") for block in flow_of(scope).block[node].ancestry())
+
+
+def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = REACH) -> bool:
+    """Whether an expression in code that runs per item gives the same for every item; False when that is not known.
+
+    It is made of constants, of variables of the module and of attributes of the dataset that nothing assigns per item; an
+    argument of a helper is the same if all its call sites pass such an expression.
+    """
+    match node:
+        case ast.Constant():
+            return True
+        case ast.Name():
+            return _is_same_name(facts, scope, node, depth)
+        case ast.Attribute(value=value):
+            return _is_kept(facts, scope, node) and same_for_all_items(facts, scope, value, depth)
+        case ast.JoinedStr(values=parts):
+            return all(same_for_all_items(facts, scope, part, depth) for part in parts)
+        case ast.FormattedValue(value=value):
+            return same_for_all_items(facts, scope, value, depth)
+        case ast.BinOp(left=left, right=right):
+            return same_for_all_items(facts, scope, left, depth) and same_for_all_items(facts, scope, right, depth)
+        case ast.Subscript(value=value, slice=ast.Constant()):
+            return same_for_all_items(facts, scope, value, depth)
+        case ast.Call(func=func, args=args, keywords=keywords):
+            known = facts.inference.value(scope, func).must(lambda a: isinstance(a, External) and a.qualname in _KEEPS_EQUAL)
+            given = [*args, *(k.value for k in keywords)]
+            return known and all(same_for_all_items(facts, scope, part, depth) for part in given)
+    return False
+
+
+def _is_kept(facts: Facts, scope: Scope, node: ast.Attribute) -> bool:
+    """Whether no code that runs per item assigns an attribute."""
+    flow = flow_of(scope)
+    if flow.reaching.get(node) or flow.definitions_of(path_of(node) or ""):
+        return False
+    per_item = [m for m in scope.owner.methods_assigning(node.attr) if m.name in ITEM_METHODS] if scope.owner else []
+    return not any(isinstance(s, ast.Attribute) and s.attr == node.attr for m in per_item for s in flow_of(m).stores)
+
+
+def _is_same_name(facts: Facts, scope: Scope, node: ast.Name, depth: int) -> bool:
+    definitions = flow_of(scope).reaching.get(node, frozenset())
+    return all(_binds_same(facts, scope, definition, depth) for definition in definitions)
+
+
+def _binds_same(facts: Facts, scope: Scope, definition: Definition, depth: int) -> bool:
+    if definition.kind == "parameter":
+        return _is_same_argument(facts, scope, definition.name, depth)
+    if definition.kind == "assign" and definition.value is not None and not definition.index:
+        return same_for_all_items(facts, scope, definition.value, depth)
+    if definition.kind == "with" and definition.value is not None:
+        return same_for_all_items(facts, scope, definition.value, depth)
+    return definition.kind == "import"
+
+
+def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool:
+    """Whether a parameter gets the same for every item: the dataset itself, or what all call sites agree in."""
+    names = [parameter.arg for parameter in scope.parameters]
+    if scope.owner is not None and names[:1] == [name] and not any(path_of(d) == "staticmethod" for d in scope.decorators):
+        return True
+    if _is_item_method(facts, scope) or depth == 0 or name not in names:
+        return False
+    found = facts.inference.callers.sites(scope)
+    bound = scope.owner is not None
+    for site in found.sites:
+        given = argument(site.node, names.index(name) - bound, name)
+        if given is None or not same_for_all_items(facts, site.scope, given, depth - 1):
+            return False
+    return found.complete and bool(found.sites)

@@ -1,0 +1,223 @@
+"""Calls that make a DataLoader: their arguments, the dataset behind them, who goes over their batches.
+
+All answers are three-valued: an argument that may be hidden in `**kwargs` is neither given nor missing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from perflint.facts.dataflow.definitions import Definition, Loop, path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.uses import Step, Walk, Way
+from perflint.facts.facts import Facts
+from perflint.facts.proofs.reach import called_from
+from perflint.facts.values import classes
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+
+DATA_LOADER = "torch.utils.data.DataLoader"
+
+_ORDER = """
+    dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last timeout worker_init_fn
+    multiprocessing_context generator
+"""
+_POSITIONS = {name: position for position, name in enumerate(_ORDER.split())}
+"""Of `torch.utils.data.DataLoader`; further arguments are given by name only."""
+
+_WRAPPERS = frozenset(("Subset", "ConcatDataset", "ChainDataset", "random_split", "StackDataset"))
+"""Datasets of torch that hand on the items of others."""
+
+_SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
+REACH = 3
+"""How many calls deep the code that makes a sample is followed."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A class of the project whose instances a loader reads."""
+
+    cls: Class
+    is_iterable: bool
+    """Whether it derives from `torch.utils.data.IterableDataset`."""
+
+
+class LoaderCall:
+    """One construction of a loader."""
+
+    def __init__(self, facts: Facts, scope: Scope, call: ast.Call) -> None:
+        self.facts, self.scope, self.call = facts, scope, call
+
+    @classmethod
+    def all_in(cls, facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Iterator[LoaderCall]:
+        """Those of some calls of a scope that make a loader of torch's own class, or one that derives from it."""
+        for call in calls:
+            if facts.inference.value(scope, call).must(lambda a: isinstance(a, Loader) and a.site is not None):
+                yield cls(facts, scope, call)
+
+    # -- arguments ---------------------------------------------------------------------------------------------------
+
+    def argument(self, name: str) -> ast.expr | None:
+        """The expression that is written for an argument."""
+        return argument(self.call, _POSITIONS.get(name), name)
+
+    def gives(self, name: str) -> bool | None:
+        """Whether an argument is given; None where `*args` or `**kwargs` may hold it."""
+        if self.argument(name) is not None:
+            return True
+        if name in _POSITIONS and any(isinstance(a, ast.Starred) for a in self.call.args):
+            return None
+        unknown = False
+        for keyword in self.call.keywords:
+            if keyword.arg is None:
+                held = self._holds(keyword.value, name)
+                if held:
+                    return True
+                unknown |= held is None
+        return None if unknown else False
+
+    def _holds(self, node: ast.expr, key: str) -> bool | None:
+        """Whether a mapping has a key."""
+        value = self.facts.inference.value(self.scope, node)
+        if value.open or not value.alternatives or not value.must_be(Mapping):
+            return None
+        held = {key in dict(a.items) for a in value.alternatives if isinstance(a, Mapping)}
+        if held == {True}:
+            return True
+        if held != {False} or any(isinstance(a, Mapping) and a.rest.open for a in value.alternatives):
+            return None
+        return False if self._is_complete(node) else None
+
+    def _is_complete(self, node: ast.expr) -> bool:
+        """Whether nothing adds keys to a mapping behind its display."""
+        if isinstance(node, ast.Dict):
+            return True
+        flow = flow_of(self.scope)
+        if not isinstance(node, ast.Name) or any(d.kind == "parameter" for d in flow.definitions_of(node.id)):
+            return False
+        if not flow.definitions_of(node.id) or node.id in flow.inner_names:
+            return False
+        stored = any(isinstance(store, ast.Subscript) and path_of(store.value) == node.id for store in flow.stores)
+        calls = (c for name in ("update", "setdefault") for c in flow.calls_named[name])
+        return not stored and not any(isinstance(c.func, ast.Attribute) and path_of(c.func.value) == node.id for c in calls)
+
+    def literal(self, name: str, default: object) -> object:
+        """The literal value of an argument, `default` if it is surely not given; `Ellipsis` when it is not known."""
+        node = self.argument(name)
+        if node is None:
+            return default if self.gives(name) is False else ...
+        return self.facts.inference.value(self.scope, node).literal
+
+    @property
+    def workers(self) -> int | None:
+        """How many workers it has; None when that is not known."""
+        found = self.literal("num_workers", 0)
+        return found if type(found) is int else None
+
+    # -- the dataset -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def dataset(self) -> Value:
+        """What the dataset argument may be."""
+        node = self.argument("dataset")
+        return self.facts.inference.value(self.scope, node) if node is not None else UNKNOWN
+
+    @cached_property
+    def _found(self) -> tuple[tuple[Dataset, ...], bool]:
+        found: dict[Class, Dataset] = {}
+        known = self._collect(self.dataset, found, 4)
+        return tuple(found.values()), known
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The classes of the project whose items it may hand out, also through torch's own wrappers."""
+        return self._found[0]
+
+    @property
+    def knows_all_datasets(self) -> bool:
+        """Whether nothing but `datasets` is behind it."""
+        return self._found[1]
+
+    def _collect(self, value: Value, found: dict[Class, Dataset], depth: int) -> bool:
+        inference = self.facts.inference
+        known = bool(value.alternatives) and not value.open
+        for alternative in value.alternatives:
+            match alternative:
+                case Instance(cls):
+                    iterable = classes.derives_from(inference, cls, frozenset(("torch.utils.data.IterableDataset",)))
+                    found[cls] = Dataset(cls, iterable)
+                case Object(qualname=qualname, site=(Scope() as scope, ast.Call() as built)) if depth and _is_wrapper(qualname):
+                    given = [*built.args[:1], *(k.value for k in built.keywords if k.arg in ("dataset", "datasets"))]
+                    parts = [self._collect(inference.value(scope, part), found, depth - 1) for part in given]
+                    known = known and bool(parts) and all(parts)
+                case Sequence(items) if depth:
+                    parts = [self._collect(item, found, depth - 1) for item in items]
+                    known = known and all(parts)
+                case _:
+                    known = False
+        return known
+
+    def sample_code(self) -> list[Scope]:
+        """The functions of the project that run for each sample: of its datasets, its collate function, and what they call."""
+        inference = self.facts.inference
+        methods = (classes.find_method(inference, dataset.cls, name) for dataset in self.datasets for name in _SAMPLES)
+        starts = [method for method in methods if method is not None]
+        collate = self.argument("collate_fn")
+        if collate is not None:
+            value = inference.value(self.scope, collate)
+            starts += [a.scope for a in value.alternatives if isinstance(a, FunctionRef)]
+        return list(called_from(self.facts, *starts, depth=REACH))
+
+    # -- who goes over it --------------------------------------------------------------------------------------------
+
+    def loops_in(self, scope: Scope) -> Iterator[Loop]:
+        """The loops of a scope that go over this loader's batches, also through `enumerate`, `tqdm` and the like."""
+        try:
+            flow = flow_of(scope)
+        except SyntaxProblem:
+            return
+        for loop in flow.loops:
+            node = loop.iterated
+            while isinstance(node, ast.Call) and node.args and path_of(node.func) is not None:
+                if self._is_self(scope, node):
+                    break
+                node = node.args[0]
+            if node is not None and self._is_self(scope, node):
+                yield loop
+
+    def only_loops(self) -> list[Loop]:
+        """The loops of its own scope that go over this loader's batches; none if others may do so, too."""
+        ends = list(_Batches(self.scope).ends(self.call))
+        taking = {step.node for step in ends}
+        alone = all(step.way is Way.ITERATED for step in ends)
+        return [loop for loop in flow_of(self.scope).loops if loop.node in taking] if alone else []
+
+    def _is_self(self, scope: Scope, node: ast.expr) -> bool:
+        value = self.facts.inference.value(scope, node)
+        return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
+
+
+def _is_wrapper(qualname: str) -> bool:
+    package, _, name = qualname.rpartition(".")
+    return name in _WRAPPERS and package.startswith("torch.utils.data")
+
+
+class _Batches(Walk[Step]):
+    """Who may take a loader's batches: loops, and everything that hands it to others."""
+
+    def judge(self, step: Step) -> Iterator[Step | ast.AST | Definition]:
+        match step.way:
+            case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED:
+                return
+            case Way.BOUND if not step.index and not self.scope.is_module:
+                yield from step.definitions
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) in ("enumerate", "tqdm", "iter"):
+                yield step.node
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) == "len":
+                return
+            case _:
+                yield step

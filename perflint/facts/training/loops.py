@@ -1,0 +1,494 @@
+"""Which code runs once per step.
+
+A *step loop* handles one batch per iteration: it iterates over a data loader, or holds a `backward`, an optimizer step or
+a forward pass that no inner loop holds. Code in it runs each step unless a guard such as `step % 100 == 0` stands around
+it. Functions called from there, and `forward` methods, are *hot*.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from enum import Enum
+
+from perflint.facts.dataflow.definitions import Block, Loop, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
+from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
+from perflint.facts.values import classes
+from perflint.facts.values.callers import CallSite
+from perflint.facts.values.inference import Inference
+from perflint.facts.values.solver import Solver
+from perflint.facts.values.values import UNKNOWN, Batch, FunctionRef, Instance, Sequence, Value
+from perflint.project.trace import Memo
+from perflint.source.gate import Gate
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, call_pattern, words
+
+HOT_DEPTH = 3
+"""How many calls away from a step loop a function still counts as hot."""
+MODULE_HOUSEKEEPING = words(
+    """
+    to cuda cpu train eval float half double bfloat16 parameters named_parameters modules state_dict load_state_dict
+    zero_grad apply register_buffer requires_grad_ add_module log register_forward_hook save_pretrained named_modules
+    children share_memory compile log_dict
+    """
+)
+"""Methods of a module that are no forward pass."""
+_TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
+_ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
+_ACTING_NAME = re.compile(r"backward|step|optimi[sz]e|forward_backward")
+_NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
+_TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
+_DRAWS = words("sample sample_batch sample_transitions get_batch")
+_MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
+_REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
+_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
+EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
+"""What a function holds that loops over batches in a program that trains nothing."""
+_FORWARD_NEEDLE = any_layout(
+    rb"model|net\b|net \(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval \("
+)
+
+
+class LoopKind(Enum):
+    """What one iteration of a step loop does."""
+
+    TRAIN = "training"
+    EVALUATE = "evaluation"
+
+
+class Heat(Enum):
+    """Why a function runs often."""
+
+    STEP = "called each step"
+    FORWARD = "part of a forward pass"
+
+
+class Loops:
+    """Step loops and hot functions of a project."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        trace = inference.project.trace
+        self.solver = Solver(trace)
+        self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
+        self._from_forward: Memo[tuple[Scope, int], bool] = Memo(trace)
+        self._is_step: Memo[tuple[Scope, int], bool] = Memo(trace)
+        self._heat: Memo[Scope, Heat | None] = Memo(trace)
+        self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
+
+    # -- step loops --------------------------------------------------------------------------------------------------
+
+    def kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
+        """The step loops of a scope."""
+        nothing: dict[Loop, LoopKind] = {}
+        return self.solver.solve(scope, lambda: self._find_kinds(scope), nothing)
+
+    def _find_kinds(self, scope: Scope) -> dict[Loop, LoopKind]:
+        text = scope.text
+        if _LOOP_NEEDLE.search(text) is None:
+            return {}
+        if not self._inference.project.near_training(scope.module.source.path) and not EVALUATION.passes(text):
+            return {}
+        flow = flow_of(scope)
+        loops = [loop for loop in flow.loops if loop.statement is not None]
+        kinds: dict[Loop, LoopKind] = {}
+        helpers = self._inference.project.backward_helpers(flow.calls_named)
+        for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]:
+            for call in flow.calls_named[name]:
+                innermost = _statement_loop(flow, call)
+                if innermost is not None and self._trains(scope, call, HOT_DEPTH):
+                    kinds[innermost] = LoopKind.TRAIN
+        for call in flow.calls_named["zero_grad"]:
+            innermost = _statement_loop(flow, call)
+            if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
+                if not self._holds_step_loop(scope, innermost.block):
+                    kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
+        for call in flow.calls_named["steps"]:
+            if isinstance(call.func, ast.Attribute) and self._inference.value(scope, call.func.value).may(is_trainer):
+                taken = (loop for loop in loops if loop.iterated is not None and call in ast.walk(loop.iterated))
+                kinds.update(dict.fromkeys(taken, LoopKind.TRAIN))
+        for loop in loops:
+            if loop not in kinds and self._iterates_over_batches(scope, loop):
+                kinds[loop] = LoopKind.EVALUATE
+        if _FORWARD_NEEDLE.search(text) is None:
+            return kinds
+        if self.is_part_of_forward(scope):
+            return kinds  # a loop over layers is no loop over batches
+        outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
+        ruled_out = set(outer)
+        for call in flow.calls:
+            innermost = _outside_displays(_statement_loop(flow, call), kinds)
+            if innermost is None or innermost in kinds or innermost in ruled_out or _runs_one_of(flow, innermost, call):
+                continue
+            if self._is_forward(scope, call) or self._hands_on_model(scope, call):
+                if self._holds_step_loop(scope, innermost.block):
+                    ruled_out.add(innermost)
+                else:
+                    kinds[innermost] = LoopKind.EVALUATE
+        return kinds
+
+    def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
+        """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
+        return any(self.training_acts(scope, call, depth))
+
+    def training_acts(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> tuple[bool, bool]:
+        """Whether a call runs a backward pass, and whether it steps an optimizer, once."""
+        match call.func:
+            case ast.Attribute(attr="backward", value=receiver):
+                return path_of(receiver) not in ("torch.autograd.Function",), False
+            case ast.Attribute(attr="manual_backward"):
+                return True, False
+            case ast.Attribute(attr="step", value=receiver):
+                value = self._inference.value(scope, receiver)
+                if value.may(is_optimizer) or (value.may(is_scaler) and call.args):
+                    return False, True
+        if depth <= 0:
+            return False, False
+        results = [self._acts_inside(target, depth - 1) for target in self.targets(scope, call)]
+        return any(b for b, _ in results), any(s for _, s in results)
+
+    def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
+        def acts() -> tuple[bool, bool]:
+            found: list[tuple[bool, bool]] = []
+            if _ACTS_NEEDLE.search(scope.text) is not None:
+                with contextlib.suppress(SyntaxProblem):
+                    flow = flow_of(scope)
+                    found = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
+            return any(b for b, _ in found), any(s for _, s in found)
+
+        return self._steps.get((scope, depth), acts)
+
+    def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
+        if _goes_over_chunks(flow_of(scope), loop):
+            return True
+        if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
+            return False
+        value = self._inference.value(scope, loop.iterated)
+        element = self._inference.element(value)
+        return _holds_batch(element)
+
+    def _is_forward(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call runs a module that is no criterion."""
+        callee = call.func
+        if not may_run_module(call):
+            return False
+        if isinstance(callee, ast.Attribute) and (call.args or call.keywords) and callee.attr not in MODULE_HOUSEKEEPING:
+            if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
+                return True
+        name = path_of(callee) or ""
+        if re.search(r"crit(?!ic(?:_|$|\d))|loss", name.rpartition(".")[2], re.I):
+            return False
+        value = self._inference.value(scope, callee)
+        if value == UNKNOWN and _MODEL.match(name):
+            return any(d.kind == "parameter" for d in flow_of(scope).reaching.get(callee, ()))
+        return value.may(lambda a: is_neural_module(self._inference, a))
+
+    def _hands_on_model(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> bool:
+        """Whether a call is handed a model, and runs it outside of loops: one step of a sampler."""
+        given = [*call.args, *(k.value for k in call.keywords)]
+        if depth <= 0 or not any(_MODEL.match(path_of(a) or "") for a in given):
+            return False
+        return any(self._runs_model(target, depth) for target in self.targets(scope, call))
+
+    def _runs_model(self, scope: Scope, depth: int) -> bool:
+        with contextlib.suppress(SyntaxProblem):
+            flow = flow_of(scope)
+            once = [call for call in flow.calls if _statement_loop(flow, call) is None]
+            return any(self._is_forward(scope, call) or self._hands_on_model(scope, call, depth - 1) for call in once)
+        return False
+
+    def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:
+        """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
+        if depth == 0:
+            return False
+        flow = flow_of(scope)
+        for call in flow.calls:
+            if body is None or flow.within(call, body):
+                for target in self.targets(scope, call):
+                    if self.kinds(target) or self._holds_step_loop(target, None, depth - 1):
+                        return True
+        return False
+
+    def targets(self, scope: Scope, call: ast.Call) -> list[Scope]:
+        """The functions of the project that a call may run."""
+        inference = self._inference
+        if isinstance(call.func, ast.Attribute):
+            receiver = inference.value(scope, call.func.value)
+            found: list[Scope] = []
+            for alternative in receiver.alternatives:
+                if isinstance(alternative, Instance):
+                    method = classes.find_method(inference, alternative.cls, call.func.attr)
+                    if method is not None:
+                        found.append(method)
+                        continue
+                member = inference.member(alternative, call.func.attr, 2)
+                found += self._callable_scopes(member)
+            return found
+        return self._callable_scopes(inference.value(scope, call.func))
+
+    def may_run_others(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call may run a function that is not among its `targets`: `self` may be of any class that inherits."""
+        inference = self._inference
+        if isinstance(call.func, ast.Attribute) and inference.value(scope, call.func.value).open:
+            return True
+        return inference.value(scope, call.func).open
+
+    def _callable_scopes(self, value: Value) -> list[Scope]:
+        found: list[Scope] = []
+        for alternative in value.alternatives:
+            if isinstance(alternative, FunctionRef):
+                found.append(alternative.scope)
+            elif isinstance(alternative, Instance):
+                for name in ("__call__", "forward"):
+                    method = classes.find_method(self._inference, alternative.cls, name)
+                    if method is not None:
+                        found.append(method)
+                        break
+        return found
+
+    # -- what runs each step -----------------------------------------------------------------------------------------
+
+    def step_loop(self, scope: Scope, node: ast.AST) -> Loop | None:
+        """The step loop whose every iteration evaluates `node`; None when it is guarded or outside."""
+        flow = flow_of(scope)
+        kinds = self.kinds(scope)
+        found: Loop | None = None
+        for block in flow.block[node].ancestry():
+            if block.loop is not None and block is block.loop.block:
+                if block.loop in kinds:
+                    if found is None and (once_then_leaves(flow, node, block.loop) or skipped_by_guard(flow, node, block)):
+                        return None
+                    steps = kinds[block.loop] is LoopKind.TRAIN or self._iterates_over_batches(scope, block.loop)
+                    if found is not None or steps:
+                        return found or block.loop
+                    found = block.loop  # a plain loop may itself stand under a guard of the step loop around it
+            elif is_guard(flow, block):
+                return None if found is None or self.around(scope, block.node) is not None else found
+            if skipped_by_guard(flow, node, block):
+                return None
+        return found
+
+    def around(self, scope: Scope, node: ast.AST) -> Loop | None:
+        """The step loop around `node`, guarded or not."""
+        kinds = self.kinds(scope)
+        loop = flow_of(scope).loop(node)
+        return next((outer for outer in loop.ancestry() if outer in kinds), None) if loop is not None else None
+
+    def heat(self, scope: Scope) -> Heat | None:
+        """Why a function is hot, or None."""
+        return None if scope.is_module else self._heat.get(scope, lambda: self._find_heat(scope))
+
+    def _find_heat(self, scope: Scope) -> Heat | None:
+        if is_step_hook(scope):
+            return Heat.STEP
+        if self.is_part_of_forward(scope):
+            return Heat.FORWARD
+        if self.hot_calls(scope) or self.is_training_step(scope) or _draws_experience(scope) or self._is_trainers_loss(scope):
+            return Heat.STEP
+        if self._is_called_from_forward(scope):
+            return Heat.FORWARD
+        return self.heat(scope.parent) if scope.parent is not None else None
+
+    def _is_trainers_loss(self, scope: Scope) -> bool:
+        """Whether a function is given to the runtime's trainer, in the scope around it, as what computes the loss."""
+        outer = scope.parent or scope.module.top
+        made = flow_of(outer).calls_named["Trainer"] if b"Trainer" in outer.text else []
+        given = (c for c in made if any(isinstance(a, ast.Name) and a.id == scope.name for a in c.args))
+        return any(self._inference.value(outer, call).may(is_trainer) for call in given)
+
+    def is_part_of_forward(self, scope: Scope) -> bool:
+        """Whether a function is a module's forward pass, or a method that runs in one."""
+        if scope.is_module or is_step_hook(scope):
+            return False
+        return self._in_forward(scope)
+
+    def _is_called_from_forward(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
+        """Whether a forward pass runs a function that is no method of its module, each time."""
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or scope.name.startswith("__"):
+            return False
+        if not self._inference.project.near_training(scope.module.source.path):
+            return False
+        return self._from_forward.get(
+            (scope, depth),
+            lambda: any(
+                (self.is_part_of_forward(site.scope) or self._is_called_from_forward(site.scope, depth - 1))
+                and not any(is_guard(flow_of(site.scope), b) for b in flow_of(site.scope).block[site.node].ancestry())
+                for site in self._inference.callers.sites(scope).sites
+            ),
+        )
+
+    def hot_calls(self, scope: Scope, depth: int = HOT_DEPTH) -> list[CallSite]:
+        """The calls that run a function each step: from a step loop, or from a function that is hot itself."""
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT:
+            return []
+        if not self._inference.project.near_training(scope.module.source.path):
+            return []
+        return self._hot.get((scope, depth), lambda: self._find_hot_calls(scope, depth))
+
+    def _find_hot_calls(self, scope: Scope, depth: int) -> list[CallSite]:
+        sites = self._inference.callers.sites(scope).sites
+        trains = bool(sites) and self._acts_inside(scope, 1)[0]
+        return [site for site in sites if self._is_hot(site, depth, trains)]
+
+    def _is_hot(self, site: CallSite, depth: int, trains: bool) -> bool:
+        """Whether a call runs each step. trains: what it runs makes a backward pass, so no guard makes it rare."""
+        if self.step_loop(site.scope, site.node) is not None:
+            return True
+        if self.around(site.scope, site.node) is not None:
+            return trains
+        flow = flow_of(site.scope)
+        if not trains and any(is_guard(flow, block) for block in flow.block[site.node].ancestry()):
+            return False
+        return is_step_hook(site.scope) or bool(self.hot_calls(site.scope, depth - 1)) or self.is_training_step(site.scope)
+
+    def is_training_step(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
+        """Whether a function is one step of a training, whoever calls it: outside of loops it steps an optimizer.
+
+        One whose calls all stand outside of loops, in functions that are no steps, runs once.
+        """
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or _TRIES_OUT.match(scope.name):
+            return False
+        return self._is_step.get((scope, depth), lambda: self._find_is_step(scope, depth))
+
+    def _find_is_step(self, scope: Scope, depth: int) -> bool:
+        if not self._acts_inside(scope, HOT_DEPTH - 1)[1]:
+            return False
+        sites = self._inference.callers.sites(scope).sites
+        return not sites or any(
+            _statement_loop(flow_of(site.scope), site.node) is not None or self.is_training_step(site.scope, depth - 1)
+            for site in sites
+        )
+
+    def _in_forward(self, scope: Scope, depth: int = 2) -> bool:
+        if scope.owner is None or not classes.is_module(self._inference, scope.owner):
+            return False
+        if scope.name in ("forward", "__call__"):
+            return True
+        if depth == 0 or scope.name.startswith("__"):
+            return False
+        called = call_pattern(f".{scope.name}")
+        callers = [m for m in scope.owner.methods.values() if m is not scope and called.search(m.text)]
+        return any(self._in_forward(caller, depth - 1) for caller in callers)
+
+
+def is_step_hook(scope: Scope) -> bool:
+    """Whether a training framework calls a method once per batch."""
+    return scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None
+
+
+def _draws_experience(scope: Scope) -> bool:
+    """Whether a method draws a batch from a replay buffer, by its name: agents of any framework do so before each step."""
+    return scope.owner is not None and scope.name in _DRAWS and _REPLAY.search(scope.owner.name) is not None
+
+
+def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
+    loop = flow.loop(node)
+    while loop is not None and loop.statement is None:
+        loop = loop.parent
+    return loop
+
+
+def _outside_displays(loop: Loop | None, kinds: dict[Loop, LoopKind]) -> Loop | None:
+    """The innermost loop that is a step loop or iterates over more than a few values that are written out.
+
+    `for kind in ("LSTM", "GRU")` runs a handful of times: what it holds belongs to the loop around it.
+    """
+    while loop is not None and loop not in kinds and _is_display(loop.iterated):
+        loop = _outer_statement(loop)
+    return loop
+
+
+def _runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
+    """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
+    parts = (part for part in ast.walk(call.func) if isinstance(part, ast.Name))
+    return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
+
+
+def _goes_over_chunks(flow: Flow, loop: Loop) -> bool:
+    """`for i in range(0, len(x), size): ... x[i:i + size]`: batches by hand."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[_, _, step]) if not isinstance(
+            step, (ast.Constant, ast.UnaryOp)
+        ):
+            variable = getattr(loop.statement, "target", None)
+            return isinstance(variable, ast.Name) and any(
+                isinstance(parent := flow.parent.get(mention), ast.Slice) and parent.lower is mention
+                for mention in flow.mentions.get(variable.id, ())
+                if flow.loop(mention) is loop
+            )
+    return False
+
+
+def _outer_statement(loop: Loop) -> Loop | None:
+    outer = loop.parent
+    while outer is not None and outer.statement is None:
+        outer = outer.parent
+    return outer
+
+
+def _is_display(node: ast.expr | None) -> bool:
+    """Whether an expression is a literal tuple, list, set or dict, or an `enumerate` or `zip` of one."""
+    match node:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return not any(isinstance(part, ast.Starred) for part in parts)
+        case ast.Dict(keys=keys):
+            return None not in keys
+        case ast.Call(func=ast.Attribute(value=ast.Dict() as inner, attr="items" | "keys" | "values")):
+            return _is_display(inner)
+        case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted" | "zip"), args=args):
+            return any(_is_display(argument) for argument in args)
+    return False
+
+
+_BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
+
+
+def _may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
+    """Whether what a loop iterates over may be a data loader, by the look of it."""
+    match node:
+        case ast.Name(id=name):
+            if _BATCH_SOURCE.search(name):
+                return True
+            bound = flow.reaching.get(node, frozenset())
+            return depth > 0 and any(
+                d.kind in ("with", "for", "walrus", "assign", "import")
+                and (d.value is None or d.kind == "for" or _may_give_batches(flow, d.value, depth - 1))
+                for d in bound
+            )
+        case ast.Attribute(attr=name):
+            return _BATCH_SOURCE.search(name) is not None
+        case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
+            return False
+        case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
+            return False
+        case ast.Call(func=func, args=args):
+            return any(_may_give_batches(flow, a, depth) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
+        case ast.Subscript(value=base):
+            return _may_give_batches(flow, base, depth)
+    return False
+
+
+def _holds_batch(element: Value) -> bool:
+    return element.may_be(Batch) or element.may(
+        lambda a: isinstance(a, Sequence) and any(item.may_be(Batch) for item in a.items)
+    )
+
+
+def never_runs_each_step(scope: Scope) -> bool:
+    """Whether nothing in a scope runs once per batch, by its text: a file's own code or a constructor without a loop."""
+    once = scope.is_module or (scope.name == "__init__" and scope.parent is None and not scope.may_hold_functions)
+    return once and _LOOP_NEEDLE.search(scope.text) is None
+
+
+def written_rounds(loop: Loop) -> int | None:
+    """How many rounds a loop over `range` takes, if that is written out."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[ast.Constant(value=int(rounds))]):
+            return rounds
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(first)), ast.Constant(value=int(last))]):
+            return max(last - first, 0)
+    return None

@@ -1,0 +1,77 @@
+"""How often a place runs, as a word for people and an order for reports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perflint.facts.dataflow.definitions import Block, Loop, path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.facts import Facts
+from perflint.rule.finding import Rate
+from perflint.source.syntax import Scope
+from perflint.source.words import words
+
+_PARAMETERS = words("parameters named_parameters param_groups buffers named_buffers state_dict")
+_PASSED_ON = words("enumerate tqdm zip list reversed sorted iter items values")
+_SAMPLE_METHODS = frozenset(("__getitem__", "collate_fn"))
+
+
+def rate_of(facts: Facts, scope: Scope, node: ast.AST) -> Rate:
+    """How often a node runs, in steps of the loop that trains or evaluates, as far as it is known."""
+    flow, loops = flow_of(scope), facts.loops
+    if node not in flow.block:  # a decorator
+        return Rate.PER_STEP if loops.heat(scope) is not None else Rate.UNKNOWN
+    step = loops.step_loop(scope, node)
+    if step is not None:
+        return _within_step(flow, _inside(flow, node, step)) or Rate.PER_STEP
+    around = loops.around(scope, node)
+    if around is not None:
+        return Rate.PER_INTERVAL
+    inner = _inside(flow, node, None)
+    if loops.heat(scope) is not None:
+        guarded = any(is_guard(flow, block) for block in _blocks(flow, node))
+        return Rate.PER_INTERVAL if guarded else _within_step(flow, inner) or Rate.PER_STEP
+    if scope.name in _SAMPLE_METHODS:
+        return Rate.PER_SAMPLE
+    kinds = loops.kinds(scope)
+    if any(loop in other.ancestry() for other in kinds for loop in inner):
+        return Rate.PER_EPOCH
+    return Rate.UNKNOWN
+
+
+def _blocks(flow: Flow, node: ast.AST) -> Iterable[Block]:
+    return flow.block[node].ancestry()
+
+
+def _inside(flow: Flow, node: ast.AST, step: Loop | None) -> list[Loop]:
+    """The loops around a node, up to the step loop."""
+    found: list[Loop] = []
+    own = flow.loop(node)
+    for loop in own.ancestry() if own is not None else ():
+        if loop is step:
+            break
+        found.append(loop)
+    return found
+
+
+def _within_step(flow: Flow, loops: list[Loop]) -> Rate | None:
+    """What a loop within a step goes over."""
+    if any(map(goes_over_parameters, loops)):
+        return Rate.PER_PARAMETER
+    return Rate.PER_SAMPLE if loops else None
+
+
+def goes_over_parameters(loop: Loop) -> bool:
+    """Whether a loop iterates over the parameters of a network, by their names."""
+    node = loop.iterated
+    if node is None:
+        return False
+    while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
+        node = node.args[0]
+    return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in ast.walk(node))
+
+
+def _names_parameters(name: str) -> bool:
+    return name in _PARAMETERS or name.endswith(("_params", "_parameters"))

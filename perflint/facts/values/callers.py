@@ -1,0 +1,391 @@
+"""Who calls a function, and what its parameters are in consequence.
+
+Call sites are searched in the file itself and in the files that import it, by a byte search first. The project is taken
+to be closed: a parameter is what the project's own calls pass. A function that is also used in another way than by
+calling it (handed over as a callback, say) has parameters that stay open.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.values import classes
+from perflint.facts.values.bound_arguments import bound_arguments
+from perflint.facts.values.decorators import hands_on
+from perflint.facts.values.frames import Inferring
+from perflint.facts.values.values import (
+    UNKNOWN,
+    Batch,
+    ClassRef,
+    Device,
+    External,
+    FunctionRef,
+    Instance,
+    Loader,
+    ModuleRef,
+    Number,
+    Object,
+    Output,
+    Place,
+    Tensor,
+    Text,
+    Value,
+    join,
+    one,
+)
+from perflint.project.project import MAX_IMPORTERS
+from perflint.source.cells import SUFFIX
+from perflint.source.identifiers import is_renamed, stands_in_code
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.words import NO_MEMBER, any_layout, call_pattern
+
+MAX_SITES = 12
+"""A function with more call sites than this is a utility: its parameters stay open."""
+
+MAX_HEIRS = 3
+"""Of a class with more subclasses, `self` may be something that is not known."""
+
+MAX_MENTIONS = 16
+"""A name that more scopes mention is too common to look for."""
+
+
+_MAY_BE_FOUND = any_layout(
+    rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|__dict__ \[|sys \. modules\b"
+)
+"""What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
+_FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
+_GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
+
+
+@dataclass(frozen=True, eq=False)
+class CallSite:
+    """A call in `scope` that runs `target`; `function` says with which receiver."""
+
+    scope: Scope
+    node: ast.Call
+    function: FunctionRef
+
+
+@dataclass(frozen=True)
+class CallSites:
+    """The calls of a function. complete: no other use of it was found."""
+
+    sites: tuple[CallSite, ...]
+    complete: bool
+
+
+class Callers:
+    """Call sites and parameter values, on demand."""
+
+    def __init__(self, inference: Inferring) -> None:
+        self._inference = inference
+
+    def parameter(self, scope: Scope, name: str, depth: int) -> Value:
+        """What a parameter may hold, joined over the call sites; open when there are none."""
+        key = ("parameter", scope, name, depth)
+        return self._inference.solve(key, lambda: self._parameter(scope, name, depth))
+
+    def _parameter(self, scope: Scope, name: str, depth: int) -> Value:
+        receiver = self._receiver(scope, name)
+        if receiver is not None:
+            return receiver
+        declared = _declared(scope, name, self._inference)
+        if depth <= 0 or scope.name in ("forward", "__getitem__"):
+            return declared
+        if scope.name in LIGHTNING_STEP_HOOKS and scope.parameters[1:2] and scope.parameters[1].arg == name:
+            return Value(frozenset((Batch(place=Place.ELSEWHERE),)), open=True)
+        found = self.sites(scope)
+        if not found.sites:
+            return declared
+        values = []
+        for site in found.sites:
+            frame = self._inference.frame(site.scope, (), depth - 1)
+            bound = bound_arguments(self._inference, site.function, site.node, frame, (name,))
+            values.append(dict(bound or ()).get(name, UNKNOWN))
+        result = join(values)
+        if not result.alternatives:
+            return declared
+        return result if found.complete else Value(result.alternatives, open=True)
+
+    def _receiver(self, scope: Scope, name: str) -> Value | None:
+        """The value of `self` or `cls`: the class that defines the method, or one that inherits it."""
+        parameters = scope.parameters
+        if scope.owner is None or not parameters or parameters[0].arg != name:
+            return None
+        kinds = {path_of(d) for d in scope.decorators}
+        if "staticmethod" in kinds:
+            return None
+        heirs = classes.subclasses(self._inference, scope.owner)
+        heirs = [c for c in heirs if scope.name not in c.methods] if heirs is not None else None
+        certain = heirs is not None and len(heirs) <= MAX_HEIRS
+        known = [scope.owner, *(heirs if heirs is not None and certain else ())]
+        value = join(one(ClassRef(c) if "classmethod" in kinds else Instance(c)) for c in known)
+        return value if certain else Value(value.alternatives, open=True)
+
+    def sites(self, scope: Scope) -> CallSites:
+        """The calls in the project that run a function."""
+
+        def found() -> CallSites:
+            try:
+                return self._find(scope)
+            except SyntaxProblem:
+                return CallSites((), False)
+
+        return self._inference.solver.solve(("sites", scope), found, CallSites((), False))
+
+    def _find(self, scope: Scope) -> CallSites:
+        if scope.is_module:
+            return CallSites((), True)
+        if isinstance(scope.node, ast.Lambda):
+            return CallSites((), False)
+        constructed = scope.name == "__init__" and scope.owner is not None
+        name = scope.owner.name if constructed and scope.owner is not None else scope.name
+        sites: list[CallSite] = []
+        callers, complete = self._candidates(scope, name, constructed)
+        is_method = scope.owner is not None and not constructed
+        for caller in callers:
+            flow = flow_of(caller)
+            for mention in list(flow.mentions.get(name, ())):
+                if is_method and not isinstance(mention, ast.Attribute):
+                    continue
+                parent = flow.parent.get(mention)
+                if isinstance(parent, ast.Call) and parent.func is mention:
+                    if len(sites) >= MAX_SITES:
+                        return CallSites(tuple(sites), False)
+                    target = self._target(caller, parent, scope, constructed)
+                    if target is not None:
+                        sites.append(CallSite(caller, parent, target))
+                    elif not constructed and complete:
+                        complete = not self._may_run(caller, mention)
+                elif complete and self._refers(caller, mention, scope, constructed):
+                    complete = False
+        if constructed and scope.owner is not None:
+            sites += self._super_sites(scope.owner)
+        if not hands_on(self._inference.module_name, scope):
+            complete = False
+        if complete and (self._is_offered(scope) or self._is_found_by_name(scope, name)):
+            complete = False
+        if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
+            complete = False
+        return CallSites(tuple(sites), complete)
+
+    def _is_found_by_name(self, scope: Scope, name: str) -> bool:
+        """Whether a function may be called by code that is not followed: a notebook, `getattr` of its module."""
+        project = self._inference.project
+        if scope.parent is not None:
+            return False
+        path = scope.module.source.path
+        if not path.endswith(SUFFIX) and project.is_named_in_notebook(name):
+            return True
+        importers = project.importers(path)
+        files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
+        return any(
+            (project.holds(file, _MAY_BE_FOUND) and project.holds(file, _FOUND_BY_NAME)) or self._takes_from_modules(file)
+            for file in files
+        )
+
+    def _takes_from_modules(self, file: str) -> bool:
+        """Whether a file may take functions out of modules by names that it makes up: `getattr(nets, name)`."""
+        project = self._inference.project
+        if not project.holds(file, _GETATTR):
+            return False
+
+        def takes() -> bool:
+            module = project.module(file)
+            return module is None or any(
+                self._inference.module_name(module, found.decode(), 2).may_be(ModuleRef)
+                for found in sorted(set(_GETATTR.findall(module.source.body)))
+            )
+
+        return self._inference.solver.solve(("getattr", file), takes, False)
+
+    def _is_offered(self, scope: Scope) -> bool:
+        """Whether programs elsewhere may call a function: it is public in a package of a project that can be installed."""
+        if scope.parent is not None or _is_private(scope.name) or (scope.owner is not None and _is_private(scope.owner.name)):
+            return False
+        return self._inference.project.is_offered(scope.module.source.path)
+
+    def _candidates(self, scope: Scope, name: str, constructed: bool) -> tuple[list[Scope], bool]:
+        """The scopes that may call a function by this name, and whether nobody uses it in another way than by a call.
+
+        No scopes if there are too many of them.
+        """
+        if scope.parent is not None:
+            return [scope.parent], True
+        project = self._inference.project
+        path = scope.module.source.path
+        called = call_pattern(name)
+        calling: list[Scope] = []
+        complete = True
+        importers = project.importers(path)
+        files = {path, *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        if scope.owner is not None and not constructed and len(importers) <= MAX_IMPORTERS:
+            files |= self._given_to(importers)  # an object is handed on to code that does not import its class
+        for file in sorted(files):
+            data = None if file == path else project.read(file)
+            if file == path:
+                text = scope.module.source.body
+                complete = complete and not is_renamed(name, text, scope.module.occurrences(name))
+            elif data is None or name.encode() not in data or not (complete or called.search(data)):
+                continue
+            elif is_renamed(name, data):
+                complete = False
+            module = scope.module if file == path else project.module(file)
+            for caller in _scopes_with(module, name) if module is not None else ():
+                if called.search(caller.text):
+                    if self._may_be_meant(scope, caller, name, constructed):
+                        calling.append(caller)
+                elif complete:
+                    complete = not any(
+                        self._refers(inner, mention, scope, constructed)
+                        for inner in _nested(caller, name)
+                        for mention in _mentions(inner, name)
+                    )
+            if len(calling) > MAX_MENTIONS:
+                return [], False
+        return [inner for caller in calling for inner in _nested(caller, name)], complete
+
+    def _given_to(self, importers: frozenset[str]) -> set[str]:
+        """The files to which scripts that import a class may hand its instances."""
+        project = self._inference.project
+        imported = set().union(*(project.imports(file) for file in importers if not project.importers(file)))
+        return imported if len(imported) <= MAX_IMPORTERS else set()
+
+    def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:
+        """Whether a method that is only called on `self` is called in a related class."""
+        if scope.owner is None or constructed or caller.owner is scope.owner:
+            return True
+        if len(call_pattern(name).findall(caller.text)) > len(call_pattern(f"self.{name}").findall(caller.text)):
+            return True
+        if caller.owner is None:
+            return False
+        above_caller = classes.ancestors(self._inference, caller.owner)
+        return scope.owner in above_caller or caller.owner in classes.ancestors(self._inference, scope.owner)
+
+    def _target(self, caller: Scope, call: ast.Call, scope: Scope, constructed: bool) -> FunctionRef | None:
+        inference = self._inference
+        frame = inference.frame(caller, (), 3)
+        if isinstance(call.func, ast.Attribute) and not constructed and scope.owner is not None:
+            receiver = inference.infer(call.func.value, frame)
+            for alternative in receiver.alternatives:
+                if isinstance(alternative, Instance):
+                    if classes.find_method(inference, alternative.cls, scope.name) is scope:
+                        return FunctionRef(scope, one(alternative))
+            return None
+        for alternative in inference.infer(call.func, frame).alternatives:
+            match alternative:
+                case FunctionRef(target) if target is scope:
+                    return alternative
+                case ClassRef(cls) if constructed:
+                    if classes.find_method(inference, cls, "__init__") is scope:
+                        return FunctionRef(scope, one(Instance(cls)))
+        return None
+
+    def _may_run(self, caller: Scope, callee: ast.expr) -> bool:
+        """Whether `something.name(...)` may run any function of that name. A bare name that is bound otherwise does not."""
+        if not isinstance(callee, ast.Attribute):
+            return False
+        return self._inference.infer(callee.value, self._inference.frame(caller, (), 3)).open
+
+    def _super_sites(self, owner: Class) -> list[CallSite]:
+        """`super().__init__(...)` in the subclasses of this file."""
+        found = []
+        for cls in owner.module.classes.values():
+            init = cls.methods.get("__init__")
+            if cls is not owner and init is not None and owner in classes.ancestors(self._inference, cls):
+                for call in flow_of(init).calls_named["__init__"]:
+                    if isinstance(call.func, ast.Attribute) and classes.is_super_call(call.func.value):
+                        target = owner.methods.get("__init__")
+                        if target is not None:
+                            found.append(CallSite(init, call, FunctionRef(target, one(Instance(cls)))))
+        return found
+
+    def _refers(self, caller: Scope, mention: ast.expr, scope: Scope, constructed: bool) -> bool:
+        """Whether a mention that is no call of a function, or of a class for its `__init__`, hands it on."""
+        if constructed:
+            parent = flow_of(caller).parent.get(mention)
+            asked = isinstance(parent, ast.Call) and path_of(parent.func) in ("isinstance", "issubclass", "super", "type")
+            if asked or isinstance(parent, (ast.ClassDef, ast.Attribute, ast.Compare)):
+                return False
+            value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
+            return value.may(lambda a: isinstance(a, ClassRef) and a.cls is scope.owner)
+        value = self._inference.infer(mention, self._inference.frame(caller, (), 2))
+        return value.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope)
+
+
+def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
+    """The outermost scopes of a file that mention a name otherwise than by defining it."""
+    word = name.encode()
+    for scope in module.scopes_with(name):
+        if scope.name != name or scope.text.count(word) > 1:
+            yield scope
+
+
+def _nested(scope: Scope, name: str) -> Iterator[Scope]:
+    """A scope and the functions inside it, as far as they mention a name."""
+    if name.encode() not in scope.text:
+        return
+    yield scope
+    if scope.may_hold_functions:
+        with contextlib.suppress(SyntaxProblem):
+            flow = flow_of(scope)
+            for node in flow.inner:
+                yield from _nested(flow.inner_scope(node), name)
+
+
+def _mentions(scope: Scope, name: str) -> list[ast.expr]:
+    if not stands_in_code(name, scope.text):
+        return []
+    try:
+        return list(flow_of(scope).mentions.get(name, ()))  # an import is none
+    except SyntaxProblem:
+        return []
+
+
+_ANNOTATED = (
+    ("torch.device", Device(Place.ELSEWHERE)),
+    ("DataLoader", Loader(False, None)),
+    ("nn.Module", Object("torch.nn.Module")),
+    ("torch.nn.Module", Object("torch.nn.Module")),
+    ("Module", Object("torch.nn.Module")),
+    ("torch.Tensor", Tensor()),
+    ("Tensor", Tensor()),
+    ("Optimizer", Object("torch.optim.Optimizer")),
+    ("torch.optim.Optimizer", Object("torch.optim.Optimizer")),
+    ("optim.Optimizer", Object("torch.optim.Optimizer")),
+    ("np.ndarray", Object("numpy.ndarray")),
+    ("numpy.ndarray", Object("numpy.ndarray")),
+    ("pd.DataFrame", Object("pandas.DataFrame")),
+    ("GradScaler", Object("torch.amp.GradScaler")),
+    ("int", Number("int")),
+    ("float", Number("float")),
+    ("bool", Number("bool")),
+    ("str", Text("")),
+)
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _declared(scope: Scope, name: str, inference: Inferring) -> Value:
+    """What the annotation says. Nobody enforces it, so the value is open."""
+    for parameter in scope.parameters:
+        if parameter.arg == name and parameter.annotation is not None:
+            text = ast.unparse(parameter.annotation).replace("Optional[", "").rstrip("]").strip("'\"")
+            text = text.split("|")[0].strip()
+            package, dot, rest = text.partition(".")
+            if dot and inference.module_name(scope.module, package, 1).must(lambda a: a == External("torch")):
+                text = f"torch.{rest}"
+            for spelling, alternative in _ANNOTATED:
+                if text in (spelling, spelling.rpartition(".")[2]):
+                    return Value(frozenset((alternative,)), open=True)
+    if scope.name == "forward":
+        return Value(frozenset((Output(),)), open=True)
+    return UNKNOWN

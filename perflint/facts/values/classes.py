@@ -1,0 +1,229 @@
+"""Classes of the project: ancestors, methods, attributes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.operations.api_tables import LOADER_CLASSES, MODULE_BASES
+from perflint.facts.values.frames import Frame, Inferring
+from perflint.facts.values.names import hinted
+from perflint.facts.values.values import (
+    UNKNOWN,
+    ClassRef,
+    Device,
+    External,
+    FunctionRef,
+    Instance,
+    Loader,
+    Place,
+    Value,
+    join,
+    one,
+)
+from perflint.project.project import MAX_IMPORTERS, stored_attributes
+from perflint.source.syntax import Class, Scope
+from perflint.source.words import any_layout
+
+
+def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
+    """The class itself and what it inherits from, in the order in which Python looks a name up; a class outside the project
+    by its qualified name.
+    """
+    nothing: list[Class | str] = [cls]
+    return inference.solver.solve(("ancestors", cls), lambda: [cls, *_merged(_bases(inference, cls))], nothing)
+
+
+def _bases(inference: Inferring, cls: Class) -> list[list[Class | str]]:
+    """The order of each base of a class, and the bases themselves: what Python's method resolution order is merged from."""
+    frame = inference.frame(cls.module.top, (), 3)
+    bases: list[Class | str] = []
+    for base in cls.node.bases:
+        node = base.value if isinstance(base, ast.Subscript) else base
+        named = [
+            a.cls if isinstance(a, ClassRef) else a.qualname
+            for a in inference.infer(node, frame).alternatives
+            if isinstance(a, (ClassRef, External))
+        ]
+        bases += [found for found in named or [path_of(node) or "?"] if found not in bases and found is not cls]
+    orders: list[list[Class | str]] = [ancestors(inference, b) if isinstance(b, Class) else [b] for b in bases]
+    return [*orders, bases]
+
+
+def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
+    """The first of the first order that comes later in no other one, again and again: C3."""
+    orders = [order for order in orders if order]
+    while orders:
+        heads = [order[0] for order in orders]
+        free = (head for head in heads if not any(head in order[1:] for order in orders))
+        chosen = next(free, heads[0])  # Python refuses such classes: one of the bases is not what it seems
+        yield chosen
+        orders = [rest for order in orders if (rest := [found for found in order if found != chosen])]
+
+
+def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
+    """The classes of the project that inherit from a class; None when too many files import its file to look through them."""
+    nothing: list[Class] | None = []
+    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
+
+
+def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
+    project = inference.project
+    path = cls.module.source.path
+    if len(project.importers(path)) > MAX_IMPORTERS:
+        return None
+    name = cls.name.encode()
+    derives = any_layout(rb"class[\s\\]+\w+[^(:]*\([^)]*\b" + name + rb"\b")
+    found = []
+    for file in sorted({path, *project.importers(path)}):
+        data = cls.module.source.body if file == path else project.read(file)
+        if data is None or name not in data or derives.search(data) is None:
+            continue
+        module = cls.module if file == path else project.module(file)
+        others = module.classes.values() if module is not None else ()
+        found += [other for other in others if other is not cls and cls in ancestors(inference, other)]
+    return found
+
+
+def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a class inherits, as far as is known, from one of some classes outside the project."""
+    return any(isinstance(a, str) and a in names for a in ancestors(inference, cls))
+
+
+def is_module(inference: Inferring, cls: Class) -> bool:
+    """Whether a class is a `torch.nn.Module`; an unknown base counts by its name."""
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, str):
+            last = ancestor.rpartition(".")[2]
+            if ancestor in MODULE_BASES or ancestor.startswith("torch.nn.") or last.endswith(("Module", "PreTrainedModel")):
+                return True
+    return False
+
+
+def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:
+    """The method that `instance.name` runs, if the project defines it."""
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, Class):
+            if name in ancestor.methods:
+                return ancestor.methods[name]
+            if name in ancestor.variables:
+                return None
+    return None
+
+
+def is_super_call(node: ast.expr) -> bool:
+    """Whether an expression is a call of `super`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+
+
+def super_call(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
+    """What `super().name(...)` returns."""
+    owner = frame.scope.owner
+    if owner is None or not isinstance(node.func, ast.Attribute) or not frame.scope.parameters:
+        return UNKNOWN
+    receiver = inference.parameter(frame, frame.scope.parameters[0].arg)
+    for ancestor in ancestors(inference, owner)[1:]:
+        if isinstance(ancestor, Class) and node.func.attr in ancestor.methods:
+            return inference.inline(FunctionRef(ancestor.methods[node.func.attr], receiver), node, frame)
+    return UNKNOWN
+
+
+def construct(inference: Inferring, cls: Class, node: ast.Call, frame: Frame) -> Value:
+    """What calling a class of the project gives."""
+    if derives_from(inference, cls, LOADER_CLASSES):
+        return one(Loader(False, None, (frame.scope, node)))
+    return one(Instance(cls))
+
+
+def attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth: int) -> Value:
+    """`instance.name`: a method, a property, or the join of everything that the class's methods assign to it."""
+    return inference.solve(("attribute", base, name, depth), lambda: _attribute(inference, base, name, depth))
+
+
+def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth: int) -> Value:
+    cls = base.cls
+    method = find_method(inference, cls, name)
+    if method is not None:
+        if any((path_of(d) or "").endswith("property") for d in method.decorators):
+            bound = inference.bound(method, base, depth - 1)
+            return inference.returned(bound) if bound is not None else UNKNOWN
+        return inference.reference(method, one(base) if isinstance(base, Instance) else None)
+    if depth <= 0:
+        return UNKNOWN
+    values: list[Value] = []
+    for ancestor in ancestors(inference, cls):
+        if isinstance(ancestor, Class):
+            values += _assigned(inference, ancestor, base, name, depth)
+        elif not values:
+            values += _inherited(ancestor, name)
+    if values:
+        return join((*values, *_assigned_from_outside(inference, cls, name, depth)))
+    return hinted(name)
+
+
+def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:
+    """What functions elsewhere put in the place of an attribute: `model.head = nn.Linear(64, 10)`."""
+    project = inference.project
+    path = cls.module.source.path
+    importers = project.importers(path)
+    if len(importers) > MAX_IMPORTERS:
+        yield UNKNOWN
+        return
+    for file in sorted({path, *importers}):
+        if name.encode() not in project.attributes_stored(file):
+            continue
+        module = cls.module if file == path else project.module(file)
+        for scope in module.scopes_with(name) if module is not None else ():
+            if name.encode() not in stored_attributes(scope.text):
+                continue
+            flow = flow_of(scope)
+            frame = inference.frame(scope, (), depth - 1)
+            for target in flow.stores:
+                if isinstance(target, ast.Attribute) and target.attr == name:
+                    base = inference.infer(target.value, frame)
+                    related = base.may(lambda a: isinstance(a, (Instance, ClassRef)) and cls in ancestors(inference, a.cls))
+                    if related or not base.alternatives:
+                        found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
+                        yield join(found) if found else UNKNOWN  # `nets[0].head = ...` is followed nowhere
+
+
+def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:
+    """What one class assigns to an attribute, in its body and in its methods."""
+    values: list[Value] = []
+    frame = inference.frame(cls.module.top, (), depth - 1)
+    for statement in cls.node.body:
+        match statement:
+            case ast.Assign(targets=targets, value=value) if any(path_of(t) == name for t in targets):
+                values.append(_evaluate(inference, value, frame))
+            case ast.AnnAssign(target=ast.Name(id=target), value=value) if target == name:
+                values.append(_evaluate(inference, value, frame) if value is not None else hinted(name))
+    for method in cls.methods_assigning(name):
+        if not method.parameters:
+            continue
+        flow = flow_of(method)
+        receiver = method.parameters[0].arg
+        bound = inference.bound(method, base, depth - 1)
+        if bound is None:
+            return [UNKNOWN]
+        values += [inference.definition(d, bound, flow) for d in flow.definitions_of(f"{receiver}.{name}")]
+        registered = [call.args for call in flow.calls_named["register_buffer"] if len(call.args) > 1]
+        values += [inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name]
+    return values
+
+
+def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:
+    """A class-level value. Its nodes are outside every flow, so only constants and calls of globals are understood."""
+    if isinstance(node, ast.Constant):
+        return inference.infer(node, frame)
+    return UNKNOWN
+
+
+def _inherited(base: str, name: str) -> list[Value]:
+    """Attributes that a known class outside the project provides."""
+    if base == "lightning.LightningModule" and name == "device":
+        return [one(Device(Place.ELSEWHERE))]
+    if base.startswith("transformers.") and name == "device":
+        return [one(Device(Place.ELSEWHERE))]
+    return []

@@ -1,0 +1,155 @@
+"""What follows from values alone: arithmetic, items, slices, what a `with` gives, what a name suggests."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from perflint.facts.values.names import hinted
+from perflint.facts.values.values import (
+    NOTHING,
+    UNKNOWN,
+    Alternative,
+    Batch,
+    Elements,
+    Instance,
+    Literal,
+    Loader,
+    Mapping,
+    Number,
+    Object,
+    Output,
+    Place,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+    join,
+    meeting_place,
+    one,
+    place_of,
+)
+
+
+def combined(operands: list[Value], dtype: str) -> Value:
+    """Elementwise arithmetic on values: a tensor wins over a number."""
+    opened = any(o.open for o in operands)
+    tensors = [a for o in operands for a in o.alternatives if isinstance(a, (Tensor, Batch, Output))]
+    if tensors:
+        place = meeting_place(place_of(t) for t in tensors)
+        scalar = all(
+            o.must(lambda a: isinstance(a, (Number, Literal)) or (isinstance(a, Tensor) and a.ndim == 0)) for o in operands
+        )
+        exact = [t for t in tensors if isinstance(t, Tensor)]
+        if not dtype and any(t.dtype.startswith(("float", "bfloat")) for t in exact):
+            dtype = "" if any(isinstance(o.literal, complex) for o in operands) else "float"
+        outside = len(exact) == len(tensors) and all(t.grad is False or t.dtype in ("int64", "bool") for t in exact)
+        grad = None if opened else False if outside else any(t.grad for t in exact) or None
+        result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad))
+        every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)
+        some = any(o.must_be(Tensor, Batch, Output) for o in operands)
+        return result if every and some else Value(result.alternatives, open=True)
+    if any(o.may_be(Object) for o in operands):
+        arrays = [a for o in operands for a in o.alternatives if isinstance(a, Object) and a.qualname.startswith("numpy")]
+        return Value(frozenset(arrays[:1]), open=opened or not arrays)
+    if all(o.must_be(Number, Literal) for o in operands):
+        kinds = {_number_kind(a) for o in operands for a in o.alternatives}
+        whole = "int" if kinds <= {"int", "bool"} else "float" if kinds <= {"int", "bool", "float"} else ""
+        return one(Number("bool" if dtype == "bool" else whole))
+    if dtype == "bool":
+        return Value(frozenset((Number("bool"),)), open=True)
+    return UNKNOWN
+
+
+def quotient(alternative: Alternative) -> Value:
+    """What `/` makes of the number that other arithmetic would give."""
+    return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)
+
+
+def _number_kind(alternative: Alternative) -> str:
+    if isinstance(alternative, Number):
+        return alternative.kind
+    return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
+
+
+def negated(alternative: Alternative, op: ast.unaryop) -> Value:
+    """What a sign, `not` or `~` makes of a value."""
+    match alternative:
+        case Tensor():
+            return one(replace(alternative, fresh=not isinstance(op, ast.UAdd), zeros=False, parameter=False))
+        case Literal(int() | float() as number) if isinstance(op, ast.USub):
+            return one(Literal(-number))
+        case Batch(place=place) | Output(place=place):
+            return one(Tensor(place, fresh=True))
+        case Number():
+            return one(alternative)
+    return UNKNOWN
+
+
+def entered(manager: Alternative) -> Value:
+    """What `with manager as x` binds to `x`."""
+    if isinstance(manager, (Instance, Elements, Loader)):
+        return one(manager)
+    if isinstance(manager, Object) and manager.qualname.startswith("tqdm"):
+        return one(manager)
+    return UNKNOWN
+
+
+def sliced(alternative: Alternative) -> Value:
+    """What `x[a:b]` gives."""
+    match alternative:
+        case Sequence(items):
+            return one(Elements(join(items), "list"))
+        case Tensor():
+            return one(replace(alternative, fresh=False))
+        case Elements() | Batch() | Output() | Text():
+            return one(alternative)
+        case Object("numpy.ndarray"):
+            return one(alternative)
+    return UNKNOWN
+
+
+def opaque(alternative: Alternative) -> Value:
+    """What a part of a value is of which nothing but the whole is known."""
+    return one(alternative) if isinstance(alternative, (Batch, Output, Object)) else UNKNOWN
+
+
+def item_of(alternative: Alternative, key: object) -> Value:
+    """What `x[key]` gives for an index or a name; a `key` of None is a slice."""
+    match alternative:
+        case Sequence(items):
+            if isinstance(key, int) and -len(items) <= key < len(items):
+                return items[key]
+            return one(Elements(join(items), "list")) if key is None else join(items) if items else UNKNOWN
+        case Elements(element, kind):
+            return one(alternative) if key is None else element if kind not in ("set", "dict") else UNKNOWN
+        case Mapping(items, rest):
+            if isinstance(key, str):
+                known = dict(items)
+                return known.get(key, rest if rest != NOTHING else UNKNOWN)
+            return join((*(v for _, v in items), rest)) if items or rest != NOTHING else UNKNOWN
+        case Tensor(ndim=ndim):
+            return one(replace(alternative, ndim=ndim - 1 if ndim else None, fresh=False, zeros=False))
+        case Batch() | Output() | Object("numpy.ndarray"):
+            return one(alternative)
+    return UNKNOWN
+
+
+def settled(alternative: Alternative, place: Place) -> Alternative:
+    """A tensor whose place was not known, at a place."""
+    if isinstance(alternative, (Tensor, Output)) and alternative.place is Place.UNKNOWN:
+        return replace(alternative, place=place)
+    return alternative
+
+
+def with_hint(value: Value, name: str) -> Value:
+    """What the name suggests, where nothing better is known."""
+    if not value.open:
+        return value
+    guesses = [a for a in value.alternatives if isinstance(a, Tensor) and a.guessed]
+    if len(guesses) < len(value.alternatives):
+        return value
+    suggested = hinted(name)
+    if not guesses or (not suggested.may_be(Tensor, Batch, Output) and suggested.alternatives):
+        return suggested.map(lambda a: one(replace(a, place=guesses[0].place)) if guesses and isinstance(a, Object) else one(a))
+    return value

@@ -1,0 +1,112 @@
+"""Qualified names, and what a bare name suggests when nothing else is known about it."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from perflint.facts.values.values import (
+    UNKNOWN,
+    Alternative,
+    Batch,
+    Device,
+    Loader,
+    Object,
+    Output,
+    Place,
+    Tensor,
+    Value,
+)
+from perflint.source.words import any_layout
+
+NAMES_REMEMBERED = 10_000
+"""Of so many names the answer is kept: each is asked for again and again."""
+
+_CANONICAL = (
+    (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),
+    (re.compile(r"^torch\.nn\.modules(?:\.\w+)*\.(\w+)$"), r"torch.nn.\1"),
+    (re.compile(r"^torch\.nn\.functional\.(\w+)$"), r"torch.nn.functional.\1"),
+    (re.compile(r"^torch\.optim\.[a-z_]+\.(\w+)$"), r"torch.optim.\1"),
+    (re.compile(r"^torch\.autograd\.(no_grad|enable_grad|inference_mode|set_grad_enabled)$"), r"torch.\1"),
+    (re.compile(r"^torch\.autograd\.grad_mode\.(\w+)$"), r"torch.\1"),
+    (re.compile(r"^torch\.(?:cuda\.)?amp(?:\.\w+)*\.(autocast|GradScaler)$"), r"torch.amp.\1"),
+    (re.compile(r"^torch\.nn\.parameter\.(\w+)$"), r"torch.nn.\1"),
+    (re.compile(r"^torch\.autograd\.variable\.Variable$"), "torch.autograd.Variable"),
+    (re.compile(r"^lightning(?:\.pytorch)?\.(\w+)$"), r"lightning.\1"),
+    (re.compile(r"^pytorch_lightning(?:\.core(?:\.\w+)?)?\.(\w+)$"), r"lightning.\1"),
+)
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def canonical(qualname: str) -> str:
+    """One spelling for the names under which torch offers the same thing."""
+    for pattern, spelling in _CANONICAL:
+        if pattern.match(qualname):
+            return pattern.sub(spelling, qualname)
+    return qualname
+
+
+_DEVICE = Device(Place.ELSEWHERE)
+
+_HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
+    (
+        re.compile(r"(?:^|_)(?:data_?|train_?|val_?|test_?|eval_?)*(?:loader|dataloader|dl)s?(?:_|$|\d)", re.I),
+        Loader(False, None),
+    ),
+    (re.compile(r"(?:^|_)(?:criterion|loss_fn|loss_func|loss_function|objective)\w*$", re.I), Object("torch.nn.Module")),
+    (re.compile(r"(?:^|_)(?:optimi[sz]er|optim)s?(?:_\w+|[A-Z]\w*)?$|\w_opt$", re.I), Object("torch.optim.Optimizer")),
+    (
+        re.compile(
+            r"(?:^|_)(?:model|net|network|encoder|decoder|generator|discriminator|backbone|critic|actor)(?:_\w+|\d+)?$", re.I
+        ),
+        Object("torch.nn.Module"),
+    ),
+    (re.compile(r"(?:^|_)(?:device|dev)(?:_id)?$"), _DEVICE),
+    (re.compile(r"^(?:grad_)?scaler$"), Object("torch.amp.GradScaler")),
+    (re.compile(r"^(?:batch|data_batch|minibatch|mini_batch)$"), Batch()),
+    (re.compile(r"(?:^|_)(?:loss|losses)$"), Tensor(dtype="float")),
+    (re.compile(r"^(?:logits|outputs?)$"), Output()),
+)
+
+
+_ABOUT = re.compile(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
+"""`model_class`, `optimizer_name`: something about the thing, not the thing."""
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def hinted(name: str) -> Value:
+    """An open value: what programmers usually mean by a name. Never a proof."""
+    return UNKNOWN if _DOES.match(name) else _meant(name)
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def _meant(name: str) -> Value:
+    for pattern, alternative in _HINTS:
+        if pattern.search(name) and (alternative == _DEVICE or not _ABOUT.search(name)):
+            return Value(frozenset((alternative,)), open=True)
+    return UNKNOWN
+
+
+_CREATES = "get|build|make|create|load|setup|prepare|configure|instantiate"
+_DOES = re.compile(
+    rf"^_?(?:{_CREATES}|preprocess|postprocess|process|save|export|convert|wrap|unwrap|freeze|unfreeze|register|reset|update"
+    r"|merge|replace|set|add|remove|find|is|has)_"
+)
+"""`load_model`, `preprocess_model`: what is done with the thing, not the thing."""
+_MAKERS = re.compile(rf"^_?(?:{_CREATES}|init|select|choose|new)(?=_|[A-Z])")
+
+
+def hinted_call(path: str) -> Value:
+    """What a function's name suggests for its result: `get_loader()` is a loader, `criterion()` is no criterion."""
+    name = path.rpartition(".")[2]
+    if not _MAKERS.match(name):
+        return UNKNOWN
+    return _meant(name)
+
+
+NETWORK_CALL = any_layout(
+    rb"(?:[mM](?i:odel|odule)|[nN](?i:et)|[eE](?i:ncoder|xtractor)|[dD](?:(?<!\w[dD])|(?i:ecoder|iscriminator))"
+    rb"|[gG](?:(?<!\w[gG])|(?i:enerator))|[cC](?i:ritic|lassifier)|[aA](?i:ctor|gent)|[pP](?i:olicy)|[bB](?i:ackbone)"
+    rb"|[tT](?i:eacher|ransformer)|[sS](?i:tudent))\w*(?: \. \w+)? \("
+)
+"""A call of what is named like a network, or of a method of it, in a text."""

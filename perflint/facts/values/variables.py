@@ -1,0 +1,170 @@
+"""What a name stands for: a local variable, one of a scope around, a module's, an import, a builtin."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Final
+
+from perflint.facts.dataflow.definitions import Definition
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.values.decorators import is_plain_class
+from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
+from perflint.facts.values.names import canonical
+from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
+from perflint.source.bindings import Binding
+from perflint.source.syntax import Module, Scope
+
+_BUILTINS: Final = frozenset(dir(builtins))
+
+
+def local_name(inference: Inferring, node: ast.expr, name: str, frame: Frame) -> Value:
+    """The value of a name where it is used."""
+    flow = flow_of(frame.scope)
+    reaching = flow.reaching.get(node, frozenset())
+    if reaching and name not in flow.outer_names:
+        values = [inference.definition(d, frame, flow) for d in sorted(reaching, key=by_order)]
+        return join((*values, *_rebound(inference, frame.scope, flow, name, frame.depth)))
+    return free_name(inference, frame.scope, name, frame.depth, local=bool(reaching))
+
+
+def free_name(inference: Inferring, scope: Scope, name: str, depth: int, local: bool = False) -> Value:
+    """The value of a name that the scope does not bind itself, or binds as `global`."""
+    if scope.parent is not None and not local:
+        flow = flow_of(scope.parent)
+        found = flow.definitions_of(name)
+        if found:
+            frame = inference.frame(scope.parent, (), depth)
+            values = [inference.definition(d, frame, flow) for d in found]
+            return join((*values, *_rebound(inference, scope.parent, flow, name, depth)))
+        return free_name(inference, scope.parent, name, depth)
+    return inference.module_name(scope.module, name, depth)
+
+
+def _rebound(inference: Inferring, scope: Scope, flow: Flow, name: str, depth: int) -> list[Value]:
+    """What functions inside a scope may put in the place of its variable."""
+    if scope.is_module:
+        return _assigned_as_global(inference, scope.module, name, depth)
+    return [UNKNOWN] if name in flow.rebound_inside else []
+
+
+def module_variable(inference: Inferring, module: Module, name: str, depth: int) -> Value:
+    """The value of a module's global variable, for `Inferring.module_name`, which remembers it."""
+    if name in module.bindings:
+        binding = module.bindings[name]
+        values = _defined(inference, module, name, depth) if binding is None else [_bound(inference, binding, name, module)]
+        if values:
+            return join((*values, *_assigned_as_global(inference, module, name, depth)))
+    foreign = False
+    for dotted, level in module.star_imports:
+        target = inference.project.resolve(dotted, module.source.path, level)
+        foreign |= target is None
+        if target is None or depth <= 0 or not inference.project.mentions(target, name):
+            continue
+        other = inference.project.module(target)
+        if other is not None:
+            value = inference.module_name(other, name, depth - 1)
+            if value.alternatives:
+                return value
+            foreign |= value.open
+    if name not in _BUILTINS:
+        return UNKNOWN
+    builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
+    return join((builtin, *_assigned_as_global(inference, module, name, depth)))
+
+
+def _bound(inference: Inferring, binding: Binding, name: str, module: Module) -> Value:
+    """What the only statement that binds a variable of a module gives it: no other need be looked at."""
+    match binding.node:
+        case ast.alias() as alias:
+            return imported(inference, alias, binding.statement, module)
+        case ast.ClassDef() as node:
+            return class_value(inference, name, module, node)
+        case ast.Assign(value=ast.Constant(value=value)) | ast.AnnAssign(value=ast.Constant(value=value)):
+            return one(Literal(value))
+    return function_value(inference, binding.node, module.top)
+
+
+def _defined(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
+    """The values that a module's own statements give a variable."""
+    flow = flow_of(module.top)
+    frame = inference.frame(module.top, (), depth)
+    return [inference.definition(d, frame, flow) for d in flow.definitions_of(name)]
+
+
+def _assigned_as_global(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
+    if not module.global_writers:
+        return []
+    if depth <= 0:
+        return [UNKNOWN]
+    values = []
+    for scope in module.global_writers:
+        if name.encode() in scope.text:
+            flow = flow_of(scope)
+            if name in flow.outer_names:
+                frame = inference.frame(scope, (), depth - 1)
+                values += [inference.definition(d, frame, flow) for d in flow.definitions_of(name)]
+    return values
+
+
+def function_value(inference: Inferring, node: ast.AST, scope: Scope) -> Value:
+    """What a `def` gives that stands in a scope."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if not scope.is_module:
+            return inference.reference(flow_of(scope).inner_scope(node))
+        found: Scope | None = scope.module.scopes.get(node.name)
+        return inference.reference(found) if found is not None else UNKNOWN
+    placeholder = scope.module.placeholders.get(getattr(node, "lineno", 0))
+    return inference.reference(placeholder) if isinstance(placeholder, Scope) else UNKNOWN
+
+
+def class_value(inference: Inferring, name: str, module: Module, node: ast.AST) -> Value:
+    """What a class statement gives: the class, or also what its decorators and its metaclass make of it."""
+    found = module.classes.get(name)
+    if found is None or found.node is not node:
+        return UNKNOWN
+    return Value(frozenset((ClassRef(found),)), open=not is_plain_class(inference.module_name, found))
+
+
+def imported(inference: Inferring, alias: ast.AST, statement: ast.AST, module: Module) -> Value:
+    """What one name of an import statement gives."""
+    assert isinstance(alias, ast.alias)
+    if isinstance(statement, ast.ImportFrom):
+        base, level = statement.module or "", statement.level
+        inner = inference.project.resolve(f"{base}.{alias.name}" if base else alias.name, module.source.path, level)
+        if inner is not None and (found := inference.project.module(inner)) is not None:
+            package = inference.project.resolve(base, module.source.path, level) if base else None
+            exported = _exported(inference, package, alias.name) if package else UNKNOWN
+            return exported if exported.alternatives else one(ModuleRef(found))
+        target = inference.project.resolve(base, module.source.path, level)
+        if target is not None:
+            return _exported(inference, target, alias.name)
+        return UNKNOWN if level else one(External(canonical(f"{base}.{alias.name}")))
+    dotted = alias.name if alias.asname else alias.name.partition(".")[0]
+    target = inference.project.resolve(dotted, module.source.path)
+    other = inference.project.module(target) if target is not None else None
+    if other is not None:
+        return one(ModuleRef(other))
+    return one(External(dotted)) if target is None else UNKNOWN
+
+
+def _exported(inference: Inferring, path: str, name: str) -> Value:
+    other = inference.project.module(path)
+    return inference.module_name(other, name, MAX_DEPTH - 1) if other is not None else UNKNOWN
+
+
+def by_order(definition: Definition) -> int:
+    """Sorts definitions as they stand in the text."""
+    return definition.order
+
+
+def functions_see(module: Module, name: str) -> bool:
+    """Whether a function or a class of a module may look at, or bind, the module's variable of a name."""
+    if name in flow_of(module.top).class_names:
+        return True
+    for function in module.functions():
+        if name.encode() in function.text:
+            flow = flow_of(function)
+            if not flow.definitions_of(name) or name in flow.outer_names:
+                return True
+    return False
