@@ -32,7 +32,6 @@ from perflint.facts.autograd.graph_free import function_without_graph, statement
 from perflint.facts.autograd.graphless import may_record
 from perflint.facts.autograd.inference_escapes import creates_module, inference_escapes
 from perflint.facts.autograd.kept_graphs import graph_noticed
-from perflint.facts.autograd.retention import kept_by
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
@@ -326,7 +325,6 @@ __all__ = [
     "is_where",
     "is_zero_state",
     "items_of",
-    "kept_by",
     "keyword",
     "leading_moves",
     "leaves_gradients_alone",

@@ -115,6 +115,16 @@ class Obligation:
         return self.words
 
 
+def one_of_each_kind(found: Iterable[Obligation]) -> list[Obligation]:
+    """The obligations of a proof that is left as soon as it has failed for good: one of each kind that can be declared."""
+    kinds: dict[Kind, Obligation] = {}
+    for obligation in found:
+        kinds.setdefault(obligation.kind, obligation)
+        if not obligation.kind.is_declarable:
+            break
+    return list(kinds.values())
+
+
 def is_refuted(missing: Iterable[Obligation]) -> bool:
     """Whether a proof has failed for good: something is missing that nobody could declare."""
     return any(not obligation.kind.is_declarable for obligation in missing)

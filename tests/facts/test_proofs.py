@@ -16,6 +16,7 @@ from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
 from perflint.facts.training.recurrent import is_zero_state, rnn_calls
+from perflint.rule.obligations import Kind
 
 HEAD = "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\ndef f(x, buffer):\n    y = x.sum() * 2\n"
 
@@ -128,8 +129,18 @@ def test_what_a_forward_pass_keeps(text: str, kept: bool, graph: bool) -> None:
     program = Program(MODULE.format(text))
     scope, call = program.at()
     assert isinstance(call, ast.Call)
-    assert (kept_by(program.facts, scope, [call], [call]) is not None) is kept
+    assert bool(kept_by(program.facts, scope, [call], [call])) is kept
     assert bool(list(needs_graph(program.facts, scope, call))) is graph
+
+
+def test_a_layer_that_nobody_knows_ends_no_proof_that_a_result_is_kept() -> None:
+    program = Program(
+        "import torch\ndef adapt(model, x, step=[]):\n    step.append(model(x))\n    return step[-1]\n"
+        "def f(model, x):\n    adapt(model, x)  #?\n"
+    )
+    scope, call = program.at()
+    assert isinstance(call, ast.Call)
+    assert {o.kind for o in kept_by(program.facts, scope, [call], [call])} == {Kind.KNOWN_LAYERS, Kind.RETENTION}
 
 
 @pytest.mark.parametrize(

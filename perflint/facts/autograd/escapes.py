@@ -58,7 +58,7 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
     missing += [reason for node in inside.nodes for reason in _shares_samples(facts, scope, node)]
     if not is_refuted(missing):
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
-        missing += filter(None, [kept_by(facts, scope, seeing, inside.nodes)])
+        missing += kept_by(facts, scope, seeing, inside.nodes)
         missing += _switched_on(facts, scope, inside)
     if suspends(flow_of(scope)):
         missing.append(Obligation(Kind.CONTROL_FLOW, "the function yields or awaits"))

@@ -50,7 +50,7 @@ def function_without_graph(
     missing += _remembered(facts.grad_mode.may_be_called_in_autocast(scope))
     flow = flow_of(scope)
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope)
-    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, flow.calls, flow.order)])]
+    return missing if is_refuted(missing) else [*missing, *kept_by(facts, scope, flow.calls, flow.order)]
 
 
 def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> list[Obligation]:
@@ -61,7 +61,7 @@ def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> li
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope, statement)
     nodes = [*ast.walk(statement)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    return missing if is_refuted(missing) else [*missing, *filter(None, [kept_by(facts, scope, calls, nodes)])]
+    return missing if is_refuted(missing) else [*missing, *kept_by(facts, scope, calls, nodes)]
 
 
 def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:

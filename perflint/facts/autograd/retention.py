@@ -43,7 +43,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
 )
-from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -85,16 +85,17 @@ def _divides(callee: Alternative) -> bool:
     return isinstance(callee, External) and callee.qualname in _DIVIDING | {"torch.utils.data.random_split"}
 
 
-def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> Obligation | None:
-    """Why some code may keep a tensor that it sees or makes; None when it does not.
+def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> list[Obligation]:
+    """Why some code may keep a tensor that it sees or makes.
 
     calls: those of the code that tensors take part in. nodes: all of the code, for what runs without a call: properties,
     operators of the project's classes, and functions that are handed on.
     """
     proof = _Proof(facts)
     nodes = list(nodes)
-    found = chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes))
-    return next(found, None)
+    return one_of_each_kind(
+        chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes))
+    )
 
 
 class _Proof:
