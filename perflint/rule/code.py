@@ -149,6 +149,11 @@ class Code:
         """The step loop that evaluates `node` in each iteration."""
         return self.facts.loops.step_loop(self.scope, node)
 
+    def training_loop_of(self, node: ast.AST) -> Loop | None:
+        """The training loop that evaluates `node` in each step; None under a guard, in a handler, or in an evaluation."""
+        loop = self.step_loop(node)
+        return loop if loop is not None and self.step_loops().get(loop) is LoopKind.TRAIN else None
+
     def around(self, node: ast.AST) -> Loop | None:
         """The step loop around `node`, guarded or not."""
         return self.facts.loops.around(self.scope, node)

@@ -38,7 +38,7 @@ There is no fix: which lines belong under `autocast` is for you to say.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Finding, LoopKind, Severity, any_layout, argument, is_optimizer, is_scaler, rule
+from perflint.api import Code, Finding, Severity, any_layout, argument, is_optimizer, is_scaler, rule
 
 _AUTOCASTS = ("torch.amp.autocast", "torch.autocast")
 
@@ -78,7 +78,7 @@ def _is_step(code: Code, call: ast.Call) -> bool:
 
 def _loops_inside(code: Code, step: ast.Call, statement: ast.With) -> bool:
     """Whether a training loop within a `with` takes a step each time."""
-    loop = code.step_loop(step)
-    if loop is None or code.step_loops().get(loop) is not LoopKind.TRAIN or loop.statement is None:
+    loop = code.training_loop_of(step)
+    if loop is None or loop.statement is None:
         return False
     return any(node is statement for node in code.flow.ancestors(loop.statement))

@@ -59,7 +59,6 @@ from perflint.api import (
     GradUse,
     Kind,
     Literal,
-    LoopKind,
     Obligation,
     Severity,
     any_layout,
@@ -88,8 +87,8 @@ def check(code: Code) -> Iterator[Finding]:
     if is_test(code.scope):
         return
     for loss, kept in _accumulated(code):
-        loop = code.step_loop(loss)
-        if loop is None or code.step_loops().get(loop) is not LoopKind.TRAIN or code.grad_is_off(loss):
+        loop = code.training_loop_of(loss)
+        if loop is None or code.grad_is_off(loss):
             continue
         if not is_differentiated(code.facts, code.scope, loss) or _is_retained(code):
             continue

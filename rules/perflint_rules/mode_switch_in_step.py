@@ -34,7 +34,7 @@ may switch the mode.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Loop, LoopKind, Severity, call_pattern, called_from, is_neural_module, rule
+from perflint.api import Code, Cost, Finding, Loop, Severity, call_pattern, called_from, is_neural_module, rule
 
 _EVAL = call_pattern("eval")
 _SWITCHES = call_pattern("eval", "evaluate", "validate", "test")
@@ -52,8 +52,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls("train"):
         if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
             continue
-        loop = code.step_loop(call)
-        if loop is None or loop is not code.flow.loop(call) or code.step_loops().get(loop) is not LoopKind.TRAIN:
+        loop = code.training_loop_of(call)
+        if loop is None or loop is not code.flow.loop(call):
             continue
         if not code.value(call.func.value).may(lambda a: is_neural_module(code.facts.inference, a)) or _may_switch(code, loop):
             continue

@@ -37,7 +37,7 @@ There is no fix: a wait may be what makes an asynchronous copy, or a measurement
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, LoopKind, Road, Severity, no_copy_in_flight, rule, untimed
+from perflint.api import Code, Cost, Finding, Road, Severity, no_copy_in_flight, rule, untimed
 
 
 @rule(
@@ -56,18 +56,12 @@ def check(code: Code) -> Iterator[Finding]:
         text = ast.unparse(wait.node)
         message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
         if untimed(others) is not None:
-            if not _trains(code, wait.node):
-                continue
+            if code.training_loop_of(wait.node) is None:
+                continue  # a benchmark
             message = (
                 f"`{text}` makes the CPU wait in every step for a clock's sake; measure every N steps, or with CUDA events"
             )
         yield code.finding(wait.node, message, waits=[wait.node])
-
-
-def _trains(code: Code, node: ast.expr) -> bool:
-    """Whether code runs in each step of a training: a clock there is left on, and no benchmark."""
-    loop = code.step_loop(node)
-    return loop is not None and code.step_loops().get(loop) is LoopKind.TRAIN
 
 
 def _is_wait(call: ast.Call) -> bool:
