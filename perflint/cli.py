@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import os
@@ -22,6 +23,7 @@ def main() -> NoReturn:
     if sys.version_info >= (3, 11):
         sys.setrecursionlimit(30_000)  # Python calls no longer use the C stack there
     gc.set_threshold(1_000_000, 20, 50)  # trees are many small objects that die together, in `Session.facts`
+    atexit.register(gc.freeze)  # else Python looks through all of them for garbage right before it ends
     warnings.simplefilter("ignore")  # the parser warns about the linted files
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us; a file opened next would take its number
