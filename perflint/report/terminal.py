@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import click
 
@@ -47,6 +45,8 @@ def pages(rules: Iterable[Rule], docs_url: str | None = None) -> dict[str, str]:
     """Where the page of each rule is found: on the documentation's site, or in its module, which opens with it."""
     if docs_url is not None:
         return {rule.name: rule_url(rule.name, docs_url) for rule in rules}
+    from pathlib import Path
+
     found = {}
     for rule in rules:
         spec = importlib.util.find_spec(rule.module)
@@ -69,7 +69,11 @@ def wants_colour(choice: str) -> bool | None:
 
 def columns() -> int | None:
     """How wide the terminal is that standard output goes to; None if it goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def knows_links() -> bool:
@@ -96,6 +100,8 @@ def print_markdown(text: str) -> None:
     if not sys.stdout.isatty():
         click.echo(text)
         return
+    import shutil
+
     from rich.console import Console
     from rich.markdown import Markdown
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sqlite3
 import time
 from collections import Counter
@@ -481,4 +480,4 @@ def _path(name: object) -> str:
 
 def _token() -> int:
     """A number that nobody else has, so that none that is damaged is taken for another one."""
-    return secrets.randbits(62)
+    return int.from_bytes(os.urandom(8), "big") >> 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
-from pathlib import Path
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, graph_ends
 from perflint.facts.dataflow.definitions import path_of
@@ -53,7 +53,7 @@ def calls_eval(scope: Scope) -> bool:
 
 def is_test(scope: Scope) -> bool:
     """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
-    name = Path(scope.module.source.path).name
+    name = os.path.basename(scope.module.source.path)
     named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
     return named or scope.module.holds(_TESTS)
 
