@@ -168,7 +168,6 @@ class Network:
         """The layers in a value that may be a layer or hold some."""
         if value.open or not value.alternatives:
             yield self.unknown(shown)
-            return
         for alternative in sorted(value.alternatives, key=str):
             match alternative:
                 case Sequence(items):
@@ -280,9 +279,8 @@ class Network:
         if value.open or not value.alternatives:
             if (inner := origin(self.inference, scope, flow, func)) is not None:
                 yield from self.held(*inner, 6)
-            else:
-                yield self.unknown(shown)
-            return
+                return
+            yield self.unknown(shown)
         for alternative in sorted(value.alternatives, key=str):
             match alternative:
                 case External(qualname) if qualname in LINEAR:

@@ -115,10 +115,11 @@ class _Proof:
         if self._is_method_of_torch(scope, call.func):
             return
         callee = self.inference.value(scope, call.func)
+        for alternative in callee.alternatives:
+            yield from self.runs(alternative, ast.unparse(call.func))
         if callee.alternatives and not callee.open:
-            for alternative in callee.alternatives:
-                yield from self.runs(alternative, ast.unparse(call.func))
-        elif (container := origin(self.inference, scope, flow_of(scope), call.func)) is not None:
+            return
+        if (container := origin(self.inference, scope, flow_of(scope), call.func)) is not None:
             proof = Network(self.facts, ast.unparse(call.func), set(), records=False)
             yield from proof.kinds(proof.held(*container, 6))
             yield from self.reached(proof)

@@ -15,6 +15,8 @@ from perflint.source.syntax import Class, Scope
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
 _LOADED = (ast.Name, ast.Attribute, ast.Subscript)
 _LOADS = frozenset(("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "__call__"))
+_ASKS_FOR_TYPES = frozenset(("isinstance", "issubclass"))
+_MAKES = ("__init__", "__new__", "__post_init__")
 _BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
 
 
@@ -49,6 +51,9 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
             for alternative in facts.inference.value(scope, node).alternatives:
                 if isinstance(alternative, FunctionRef):
                     yield alternative.scope
+                elif isinstance(alternative, ClassRef):
+                    if _may_be_called_elsewhere(node, flow.parent):
+                        yield from _constructors(facts, alternative.cls)
                 elif isinstance(alternative, Instance):
                     parent = flow.parent.get(node)
                     if _is_given_away(facts, scope, node, flow.parent):
@@ -83,6 +88,19 @@ def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: Mapping[
     if isinstance(call, ast.keyword):
         call = parents.get(call)
     return isinstance(call, ast.Call) and call.func is not node and not facts.loops.targets(scope, call)
+
+
+def _may_be_called_elsewhere(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether a class is named for others to call it, as in `map(Cls, items)`; to ask for a type or a member makes no object."""
+    parent = parents.get(node)
+    if isinstance(parent, ast.Call):
+        return parent.func is not node and not (isinstance(parent.func, ast.Name) and parent.func.id in _ASKS_FOR_TYPES)
+    return not isinstance(parent, (ast.Attribute, ast.ExceptHandler))
+
+
+def _constructors(facts: Facts, cls: Class) -> Iterator[Scope]:
+    """What of the project's runs when an object of a class is made."""
+    return filter(None, (classes.find_method(facts.inference, cls, name) for name in _MAKES))
 
 
 def _operators(facts: Facts, cls: Class, node: ast.expr, parent: ast.AST | None) -> Iterator[Scope]:
