@@ -143,6 +143,30 @@ def test_a_layer_that_nobody_knows_ends_no_proof_that_a_result_is_kept() -> None
     assert {o.kind for o in kept_by(program.facts, scope, [call], [call])} == {Kind.KNOWN_LAYERS, Kind.RETENTION}
 
 
+def test_what_may_be_another_layer_is_asked_for_the_layers_that_it_is_known_to_be() -> None:
+    program = Program(
+        "import torch\nfrom torch import nn\nclass Keeper(nn.Module):\n    kept = []\n    def forward(self, x):\n"
+        "        self.kept.append(x)\n        return x\ndef f(head, x):\n    return head(x)  #?\nf(Keeper(), torch.ones(2))\n"
+    )
+    scope, call = program.at("head(x)")
+    assert isinstance(call, ast.Call)
+    assert Kind.RETENTION in {o.kind for o in kept_by(program.facts, scope, [call], [call])}
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("list(map(Keep, [x]))", True), ("make = Keep\n    make(x)", True), ("buffer.register(factory=Keep)", True),
+        ("isinstance(x, Keep)", False), ("Keep.size", False),
+    ],
+)  # fmt: skip
+def test_a_class_that_is_handed_on_is_called_by_others(text: str, runs: bool) -> None:
+    made = "class Keep:\n    size = 1\n    def __init__(self, x):\n        kept.append(x)\n"
+    program = Program(f"{made}def f(x, buffer):\n    {text}\n    x  #?\n")
+    scope, _ = program.at()
+    assert ("__init__" in {run.name for run in hidden_runs(program.facts, scope, flow_of(scope).order)}) is runs
+
+
 @pytest.mark.parametrize(
     ("state", "zero"),
     [
