@@ -116,7 +116,8 @@ class _Proof:
             return
         callee = self.inference.value(scope, call.func)
         for alternative in callee.alternatives:
-            yield from self.runs(alternative, ast.unparse(call.func))
+            if not callee.open or isinstance(alternative, (FunctionRef, Instance, ClassRef)):
+                yield from self.runs(alternative, ast.unparse(call.func))
         if callee.alternatives and not callee.open:
             return
         if (container := origin(self.inference, scope, flow_of(scope), call.func)) is not None:

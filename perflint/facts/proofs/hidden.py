@@ -91,7 +91,7 @@ def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: Mapping[
 
 
 def _may_be_called_elsewhere(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
-    """Whether a class is named for others to call it, as in `map(Cls, items)`; to ask for a type or a member makes no object."""
+    """Whether a class is named for others to call it, as in `map(Cls, items)`: types and members that are asked for are not."""
     parent = parents.get(node)
     if isinstance(parent, ast.Call):
         return parent.func is not node and not (isinstance(parent.func, ast.Name) and parent.func.id in _ASKS_FOR_TYPES)
