@@ -186,7 +186,9 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
     yield f"{head} {printable(_some([name for name in block.functions if name], MOST_NAMED))}".rstrip()
     for budget in block.budgets:
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""
-        yield from _wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits, terminal)
+        unnamed = rows(wait.row for wait in budget.timeline if not wait.rule and wait.how != "overflow")
+        places = f"; lines without a finding: {unnamed}" if unnamed else ""
+        yield from _wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
     advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]
     shown = [flaw for flaw in block.flaws if len(advice) == 1 or not flaw.findings[0].is_advice]
     width = max((len(text) for flaw in shown if len(text := rows(flaw.rows)) <= WIDEST_ROWS), default=0)

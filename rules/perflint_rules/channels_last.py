@@ -31,15 +31,14 @@ Without mixed precision, with fewer than three `Conv2d`, and when the program na
 There is no fix: sums are added up in another order, and whether it pays has to be measured.
 """
 
-import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
 
 _OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD"))
-_CHOSEN = re.compile(rb"channels_last")
-_MIXED = re.compile(rb"autocast|GradScaler|bfloat16|float16|\.half\(")
-_CONVOLVES = re.compile(rb"(?:Conv2d\([\s\S]*?){3}|resnet|torchvision\.models")
+_CHOSEN = any_layout(rb"channels_last")
+_MIXED = any_layout(rb"autocast|GradScaler|bfloat16|float16|\. half \(")
+_CONVOLVES = any_layout(rb"(?:Conv2d \([\s\S]*?){3}|resnet|torchvision \. models")
 
 
 @rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_OPTIMIZERS)

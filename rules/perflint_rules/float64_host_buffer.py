@@ -36,13 +36,13 @@ There is no fix: what else is computed with the buffer would be rounded to float
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
+from perflint.api import Code, Cost, Finding, Severity, path_of, rule
 
 _MAKERS = ("numpy.zeros", "numpy.ones", "numpy.empty")
-_NARROWED = (rb"(?:FloatTensor|Tensor) \( self \. %b \[", rb"torch \. \w+ \( self \. %b \[[^\n]*(?:float32|\bfloat\b)")
+_MADE_NARROW = frozenset(("FloatTensor", "Tensor"))
+_NARROW = frozenset(("torch.float32", "torch.float"))
 
 
 @rule(
@@ -59,6 +59,19 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         match statement.targets:
             case [ast.Attribute(value=ast.Name(id="self"), attr=name)]:
-                narrowed = [any_layout(pattern % re.escape(name.encode())) for pattern in _NARROWED]
-                if any(pattern.search(method.text) for method in owner.methods.values() for pattern in narrowed):
+                if any(_narrows(code.at(method), name) for method in owner.methods.values()):
                     yield code.finding(call, f"`self.{name}` is float64, its samples are float32; pass `dtype=np.float32`")
+
+
+def _narrows(code: Code, name: str) -> bool:
+    """Whether a method makes tensors in float32 of items of an attribute."""
+    for call in code.flow.calls:
+        match call.args:
+            case [ast.Subscript(value=ast.Attribute(value=ast.Name(id="self"), attr=attr)), *_] if attr == name:
+                made = (path_of(call.func) or "").rpartition(".")[2]
+                method = code.flow.parent.get(call)
+                converted = isinstance(method, ast.Attribute) and method.attr == "float"
+                dtypes = [path_of(k.value) for k in call.keywords if k.arg == "dtype"]
+                if made in _MADE_NARROW or converted or any(dtype in _NARROW for dtype in dtypes):
+                    return True
+    return False

@@ -51,7 +51,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""
     for wait in code.waits(Road.DEVICE):
         others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
-        if no_copy_in_flight(code.facts, code.scope, others) is not None:
+        if no_copy_in_flight(code.facts, code.scope, [call for call in others if not _moves_batch(code, call)]) is not None:
             continue
         text = ast.unparse(wait.node)
         message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
@@ -62,6 +62,15 @@ def check(code: Code) -> Iterator[Finding]:
                 f"`{text}` makes the CPU wait in every step for a clock's sake; measure every N steps, or with CUDA events"
             )
         yield code.finding(wait.node, message, waits=[wait.node])
+
+
+def _moves_batch(code: Code, call: ast.Call) -> bool:
+    """Whether a call copies what a loop goes over: as a rule from the host, so that nobody there waits for it."""
+    match call.func:
+        case ast.Attribute(value=ast.Name() as batch, attr="to" | "cuda"):
+            definitions = code.flow.reaching.get(batch, frozenset())
+            return bool(definitions) and all(definition.kind == "for" for definition in definitions)
+    return False
 
 
 def _is_wait(call: ast.Call) -> bool:

@@ -57,7 +57,7 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
 
-_OPTIMIZES = any_layout(rb"((?:self \. )?\w+) = [\w.]+ \( (?:params = )?((?:self \. )?\w+) \. parameters \( \)")
+_OPTIMIZES = any_layout(rb"((?:self \. )?\w+) = \w+(?: \. \w+)* \( (?:params = )?((?:self \. )?\w+) \. parameters \( \)")
 _SWITCHES = any_layout(rb"requires_grad|inputs =")
 _DETACHES = frozenset(("detach", "data", "item", "numpy"))
 

@@ -34,11 +34,10 @@ from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
-READS_GRADIENTS = any_layout(rb"(?<!autograd)\. _?grad\b|['\"]_?grad['\"]|clip_grad|get_total_norm|grad_norm")
+_HELD = rb"(?:\b(?!autograd\b)\w+|[\])'\"]) \. _?grad\b|['\"]_?grad['\"]|clip_grad|grad_norm"
+READS_GRADIENTS = any_layout(_HELD + rb"|get_total_norm")
 """What names the gradients that tensors hold; `autograd.grad` gives others and leaves them alone."""
-USES_GRADIENTS = any_layout(
-    rb"(?<!autograd)\. _?grad\b|\. (?:zero_grad|step) \(|backward \(|['\"]_?grad['\"]|_hook \(|clip_grad|grad_norm"
-)
+USES_GRADIENTS = any_layout(_HELD + rb"|\. (?:zero_grad|step) \(|backward \(|_hook \(")
 _HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
 _PACKAGES = (
     "math.",

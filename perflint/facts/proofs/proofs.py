@@ -17,6 +17,7 @@ from perflint.facts.values.arguments import transfer_target
 from perflint.facts.values.values import (
     Place,
     device_place,
+    place_of,
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
@@ -57,7 +58,7 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
             return Obligation(Kind.TRANSFER, f"`{ast.unparse(call)}` may overwrite what is read")
         if not isinstance(call.func, ast.Attribute) or not _is_asynchronous(call):
             continue
-        if call.func.attr == "copy_" or (call.func.attr == "to" and _may_be_host(facts, scope, call)):
+        if call.func.attr == "copy_" or (call.func.attr == "to" and _may_go_to_host(facts, scope, call, call.func.value)):
             return Obligation(Kind.TRANSFER, "an asynchronous copy to the host may be started in between")
         if call.func.attr in ("to", "cuda") and _outlives_step(flow_of(scope), call.func.value):
             return Obligation(
@@ -84,7 +85,10 @@ def _is_asynchronous(call: ast.Call) -> bool:
     return any(not isinstance(value, ast.Constant) or bool(value.value) for value in given)
 
 
-def _may_be_host(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+def _may_go_to_host(facts: Facts, scope: Scope, call: ast.Call, moved: ast.expr) -> bool:
+    """Whether a copy may lead from a device to the host; what is on the host already is not copied there."""
+    if facts.inference.value(scope, moved).must(lambda a: place_of(a) is Place.HOST):
+        return False
     target = transfer_target(facts.inference, call, facts.inference.frame(scope))
     return device_place(target) not in (Place.CUDA, Place.CUDA_OR_HOST)
 
