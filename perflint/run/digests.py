@@ -27,8 +27,8 @@ def _digest_of_sources(packages: frozenset[str]) -> str:
     for name in ("perflint", *sorted(packages)):
         for folder in _folders(name):
             for path in _sources(folder):
-                with open(path, "rb") as handle:
-                    parts += [os.path.relpath(path, folder), text_digest(handle.read())]
+                with open(path, "rb", buffering=0) as handle:
+                    parts += [path[len(folder) :], text_digest(handle.read())]
     for folder in _folders("libcst"):
         with suppress(OSError), open(os.path.join(folder, "_version.py"), "rb") as handle:
             parts.append(text_digest(handle.read()))
