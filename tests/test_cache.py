@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from cache_edits import TICK_NS, edit_and_compare, report
 from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
 
 from perflint.project.discover import Found
-from perflint.rule.registry import all_rules
+from perflint.rule.registry import all_rules, announced
 from perflint.run import cache, store
 from perflint.run.result import Result
 from perflint.run.run import Run
@@ -352,6 +353,18 @@ def test_an_edited_rule_of_an_installed_pack_is_the_one_that_runs(project, tmp_p
     assert "first; number two" in seen()
     shutil.rmtree(tmp_path / "site")
     assert "All checks passed" in seen()
+
+
+def test_of_two_versions_of_a_pack_the_one_counts_that_python_imports(tmp_path: Path, monkeypatch) -> None:
+    for folder, version in (("first", 2), ("second", 1)):
+        about = tmp_path / folder / f"Pack-{version}.dist-info"
+        about.mkdir(parents=True)
+        (about / "entry_points.txt").write_text(f"[perflint.rules]\nstranger = pack{version}\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "second")])
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])
+    assert announced() == [("stranger", "pack2")]
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "pack.egg")])
+    assert announced() is None
 
 
 def test_standard_input_is_not_remembered(project, tmp_path: Path, monkeypatch) -> None:

@@ -146,7 +146,7 @@ def test_findings_with_fixes_of_plain_calls_load_no_libcst(tmp_path: Path) -> No
     )
     loaded = modules_after("check", "--isolated", "--no-cache", "--exit-zero", "train.py", folder=tmp_path)
     assert "perflint_rules.blocking_h2d_in_loop" in loaded
-    assert "libcst" not in loaded
+    assert not loaded & {"libcst", "importlib.metadata"}
 
 
 def test_a_file_that_the_gate_stops_loads_no_libcst_and_walks_no_tree(tmp_path: Path) -> None:
