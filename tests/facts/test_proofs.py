@@ -224,6 +224,13 @@ LOOPS = {
     "print(i, file=buffer)": False,
     "y = sorted(buffer, key=unknown)": False,
     "y = Own() + i": False,
+    "total += Own()": False,
+    "y = own.anything": False,
+    "y = i in [own]": False,
+    "print([own])": False,
+    "y = max([own, own])": False,
+    "y = f'{(own, i)}'": False,
+    "y = [own][0]": True,
 }
 
 
@@ -234,7 +241,8 @@ def test_what_runs_in_a_loop_writes_to_no_tensor(text: str) -> None:
         "def double(i):\n    return i * 2\n"
         "def store(i):\n    seen[0] = i\n"
         "class Own:\n    def __add__(self, other):\n        seen.add_(1)\n"
-        "def f(x, buffer):\n    found = []\n    table = {}\n"
+        "    def __getattr__(self, name):\n        seen.add_(1)\n"
+        "def f(x, buffer):\n    found = []\n    table = {}\n    own = Own()\n"
         "    total = 0.0\n    best = 0.0\n    for i in range(3):\n"
         f"        {text}\n    x  #?\n"
     )

@@ -12,7 +12,7 @@ from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import works_in_place
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.decorators import decorator_name
-from perflint.facts.values.values import Elements, External, Instance, Literal, Mapping, Number, Sequence, Tensor, Text
+from perflint.facts.values.values import Elements, External, Instance, Literal, Mapping, Number, Sequence, Tensor, Text, Value
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
@@ -42,6 +42,11 @@ _EVALUATED = (
 """The expressions that do nothing but give a value, if no method of the project says what their operators do."""
 _EXECUTED = (ast.Assign, ast.AnnAssign, ast.If, ast.Return, ast.Pass, ast.Expr)
 """The statements of which this holds, too, with local names as targets."""
+
+
+_REACHES_INTO_CONTAINERS = (ast.Compare, ast.BinOp, ast.FormattedValue)
+"""The expressions that compare or show what a container holds."""
+_FINDS_ATTRIBUTES = ("__getattr__", "__getattribute__")
 
 
 def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> Obligation | None:
@@ -81,7 +86,7 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation
             case ast.Call() if not _keeps_or_computes(facts, scope, part):
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part.func)}` may write to a tensor")
         asked = _asked(part)
-        if asked is not None and facts.inference.value(scope, asked).may_be(Instance):
+        if asked is not None and _holds_objects(facts.inference.value(scope, asked), depth=0):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(asked)}` may run code of the project")
         if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may run code of the project")
@@ -89,11 +94,11 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation
 
 
 def _asked(part: ast.AST) -> ast.expr | None:
-    """What a part of a loop asks whether it is true, for its parts, or for its hash."""
+    """What a part of a loop asks whether it is true, for its parts, for its hash, or to be added."""
     match part:
         case ast.If(test=asked) | ast.For(iter=asked) | ast.Assign(targets=[ast.Tuple() | ast.List()], value=asked):
             return asked
-        case ast.Subscript(slice=asked):
+        case ast.Subscript(slice=asked) | ast.AugAssign(value=asked):
             return asked
     return None
 
@@ -106,7 +111,7 @@ def _keeps_or_computes(facts: Facts, scope: Scope, call: ast.Call) -> bool:
         return False
     if facts.loops.targets(scope, call):
         return False
-    if any(facts.inference.value(scope, given).may_be(Instance) for given in (*call.args, *(k.value for k in call.keywords))):
+    if any(_holds_objects(facts.inference.value(scope, given)) for given in (*call.args, *(k.value for k in call.keywords))):
         return False
     function = facts.inference.value(scope, call.func).single
     if isinstance(function, External):
@@ -148,9 +153,27 @@ def _runs_operator(facts: Facts, scope: Scope, node: ast.expr) -> bool:
         case ast.Attribute(value=receiver, attr=name):
             owners = [a.cls for a in facts.inference.value(scope, receiver).alternatives if isinstance(a, Instance)]
             methods = [find_method(facts.inference, cls, name) for cls in owners]
-            return any(method is not None and method.decorators for method in methods)
+            others = [find_method(facts.inference, cls, special) for cls in owners for special in _FINDS_ATTRIBUTES]
+            return any(others) or any(method is not None and method.decorators for method in methods)
     operands = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    return any(facts.inference.value(scope, operand).may_be(Instance) for operand in operands)
+    depth = 3 if isinstance(node, _REACHES_INTO_CONTAINERS) else 0
+    return any(_holds_objects(facts.inference.value(scope, operand), depth) for operand in operands)
+
+
+def _holds_objects(value: Value, depth: int = 3) -> bool:
+    """Whether a value may be an object of the project, or a container that compares, orders or shows some."""
+    for alternative in value.alternatives:
+        match alternative:
+            case Instance():
+                return True
+            case Sequence(items=items) if depth and any(_holds_objects(item, depth - 1) for item in items):
+                return True
+            case Elements(element=element) if depth and _holds_objects(element, depth - 1):
+                return True
+            case Mapping(items=pairs, rest=rest) if depth:
+                if _holds_objects(rest, depth - 1) or any(_holds_objects(item, depth - 1) for _, item in pairs):
+                    return True
+    return False
 
 
 def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
@@ -168,7 +191,7 @@ def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
             inner = call.args[0] if call.args else None
             return isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") in _PURE_MODULE_METHODS
         if any(
-            facts.inference.value(scope, given).may_be(Instance) for given in (*call.args, *(k.value for k in call.keywords))
+            _holds_objects(facts.inference.value(scope, given)) for given in (*call.args, *(k.value for k in call.keywords))
         ):
             return False  # its methods say what `len` or `max` of it is
         return value.must(lambda a: isinstance(a, External) and a.qualname in _PURE_FUNCTIONS)
