@@ -54,6 +54,19 @@ CALLS = {
     "next(iter(DataLoader([])))": "batch on host",
     "np.zeros(2)": "object numpy.ndarray",
     "pd.read_csv('x')": "object pandas.DataFrame",
+    "pd.DataFrame({}).dropna()[['a']]": "object pandas.DataFrame",
+    "pd.read_csv('x').reset_index().values.astype(int)": "object numpy.ndarray",
+    "pd.read_csv('x').groupby('a')": "object pandas.DataFrame | ?",
+    "pd.read_csv('x').dropna(inplace=True)": "object pandas.DataFrame | ?",
+    "pd.read_csv('x', chunksize=2)": "object pandas.DataFrame | ?",
+    "pd.read_csv('x').a": "object pandas.DataFrame | ?",
+    "pd.read_csv('x')['a']": "?",
+    "pd.read_csv('x')[2:]": "object pandas.DataFrame",
+    "np.zeros(2).sort()": "object numpy.ndarray | ?",
+    "np.zeros(2).reshape(2, 1).T": "object numpy.ndarray",
+    "np.zeros(2).sum()": "number",
+    "np.zeros(2).sum(0)": "object numpy.ndarray | ?",
+    "np.zeros(2).size": "int",
     "len(g)": "int",
     "float(unknown)": "float",
     "range(3)": "object builtins.range",
@@ -84,6 +97,15 @@ def test_call(text: str) -> None:
 def test_new_memory(text: str, fresh: bool) -> None:
     value = Program(f"{HEAD}({text})  #?").value()
     assert value.must(lambda a: isinstance(a, Tensor) and a.fresh) is fresh
+
+
+@pytest.mark.parametrize(
+    ("key", "is_frame"),
+    [("f.a > 3", True), ("(f.a > 3) & ~(f.b == 2)", True), ("['a', 'b']", True), ("unknown", False), ("'a' in f", False)],
+)
+def test_rows_of_a_frame(key: str, is_frame: bool) -> None:
+    said = Program(f"{HEAD}f = pd.read_csv('x')\nf[{key}]  #?").said()
+    assert (said == "object pandas.DataFrame") is is_frame
 
 
 def test_command_line() -> None:

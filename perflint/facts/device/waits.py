@@ -16,9 +16,9 @@ from perflint.facts.operations.operations import Operation, Road, Wait
 from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument
+from perflint.facts.values.array_methods import NDARRAY
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
-from perflint.facts.values.tensor_methods import NDARRAY
 from perflint.facts.values.values import (
     Alternative,
     Batch,

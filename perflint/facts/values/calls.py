@@ -18,10 +18,11 @@ from perflint.facts.operations.api_tables import (
 )
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
+from perflint.facts.values.array_methods import NDARRAY, frame_from
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
-from perflint.facts.values.tensor_methods import NDARRAY, operated, unknown_operation
+from perflint.facts.values.tensor_methods import operated, unknown_operation
 from perflint.facts.values.values import (
     NONE,
     NOTHING,
@@ -70,7 +71,7 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
     if package == "math":
         return one(Number(_MATH_KINDS.get(last, "float"))) if last not in ("modf", "frexp") else UNKNOWN
     if package.startswith("pandas"):
-        return one(Object("pandas.DataFrame")) if last.startswith("read_") or last == "DataFrame" else UNKNOWN
+        return frame_from(last, node)
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
     if package == "perflint_runtime" and last in _DEVICES_OF_RUNTIME:

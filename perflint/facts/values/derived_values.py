@@ -104,7 +104,7 @@ def sliced(alternative: Alternative) -> Value:
             return one(replace(alternative, fresh=False))
         case Elements() | Batch() | Output() | Text():
             return one(alternative)
-        case Object("numpy.ndarray"):
+        case Object("numpy.ndarray" | "pandas.DataFrame"):
             return one(alternative)
     return UNKNOWN
 

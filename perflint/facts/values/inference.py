@@ -16,6 +16,7 @@ from perflint.facts.dataflow.displays import DISPLAYS, may_change
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.operations import operations
 from perflint.facts.values import calls, classes, object_methods, tensor_methods, variables
+from perflint.facts.values.array_methods import FRAME, selects_rows_or_columns
 from perflint.facts.values.bound_arguments import bound_arguments, returned_parameters
 from perflint.facts.values.callers import Callers
 from perflint.facts.values.decorators import hands_on
@@ -305,6 +306,8 @@ class Inference:
         if isinstance(node.slice, ast.Slice):
             return base.map(sliced)
         key = self.infer(node.slice, frame).literal
+        if base.must(lambda a: a == FRAME) and selects_rows_or_columns(node.slice):
+            return base
         if isinstance(node.slice, ast.Tuple):
             return base.map(lambda a: one(replace(a, ndim=None, fresh=False)) if isinstance(a, Tensor) else opaque(a))
         if path := path_of(node.value):

@@ -11,8 +11,9 @@ from perflint.facts.operations.api_tables import (
     OPTIMIZER_CLASSES,
 )
 from perflint.facts.values.arguments import argument, transfer_target, works_in_place
+from perflint.facts.values.array_methods import array_attribute, array_method, is_array_or_frame
 from perflint.facts.values.frames import Frame, Inferring
-from perflint.facts.values.tensor_methods import NDARRAY, operated, tensor_method
+from perflint.facts.values.tensor_methods import operated, tensor_method
 from perflint.facts.values.values import (
     NONE,
     NOTHING,
@@ -110,11 +111,6 @@ def _mapping_method(
     return UNKNOWN
 
 
-_NUMBER_METHODS = words(
-    """
-    item mean sum max min get_scale get_last_lr value
-    """
-)
 _MODULE_SELF_METHODS = words(
     """
     to cuda cpu eval train float half double bfloat16 requires_grad_ share_memory apply
@@ -159,10 +155,8 @@ def module_method(inference: Inferring, receiver: Instance | Object, name: str, 
 
 def _object_method(inference: Inferring, receiver: Object, name: str, node: ast.Call, frame: Frame) -> Value:
     qualname = receiver.qualname
-    if qualname == "numpy.ndarray" or qualname.startswith("pandas."):
-        if name in _NUMBER_METHODS:
-            return one(Number("")) if not node.args and not node.keywords else Value(frozenset((receiver,)), open=True)
-        return one(receiver) if name not in ("tolist", "size") else UNKNOWN
+    if is_array_or_frame(receiver):
+        return array_method(receiver, name, node)
     if is_module_name(qualname):
         return module_method(inference, receiver, name, node, frame)
     if qualname == "torch.amp.GradScaler":
@@ -217,11 +211,7 @@ def object_attribute(receiver: Object, name: str) -> Value:
     """An attribute of an object from outside the project."""
     if name == "device":
         return one(Device(Place.ELSEWHERE))
-    if receiver.qualname == "numpy.ndarray" or receiver.qualname.startswith("pandas."):
-        if name in ("shape", "columns", "index"):
-            return UNKNOWN
-        return one(NDARRAY if name == "values" else receiver)
-    return UNKNOWN
+    return array_attribute(receiver, name) if is_array_or_frame(receiver) else UNKNOWN
 
 
 def call_object(inference: Inferring, callee: Object, node: ast.Call, frame: Frame) -> Value:

@@ -19,6 +19,7 @@ from perflint.facts.values.arguments import (
     transfer_target,
     works_in_place,
 )
+from perflint.facts.values.array_methods import NDARRAY
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import (
     NONE,
@@ -31,7 +32,6 @@ from perflint.facts.values.values import (
     External,
     Literal,
     Number,
-    Object,
     Output,
     Place,
     Sequence,
@@ -45,8 +45,6 @@ from perflint.facts.values.values import (
     place_of,
 )
 from perflint.source.words import words
-
-NDARRAY = Object("numpy.ndarray")
 
 
 def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: ast.Call, frame: Frame) -> Value:
