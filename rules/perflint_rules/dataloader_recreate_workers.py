@@ -18,19 +18,34 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, when the number of workers is 0 or no literal, and for torch below 1.7.
+When the argument is given, also through `**kwargs`, when no number of workers above 0 is written (also as the default of a
+command line, or in a dict of options), and for torch below 1.7.
 
 ## Fix safety
 Unsafe: workers keep the dataset as it was when they started, so `dataset.epoch = e` and a changed transform no longer reach
-them, and their random numbers go on instead of beginning anew.
+them, and their random numbers go on instead of beginning anew. Where the number may be 0, which torch refuses to keep, the fix
+writes `persistent_workers=workers > 0`; where it stands in a dict of options, there is no fix.
 """
 
-import ast
 from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import DATA_LOADER, Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import (
+    DATA_LOADER,
+    CannotRewrite,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Kind,
+    LoaderCall,
+    Obligation,
+    Severity,
+    add_keyword,
+    path_of,
+    rule,
+)
 
 _STALE = Obligation(Kind.MUTATION, "workers that stay see no change of the dataset, and their random numbers go on")
 
@@ -41,15 +56,19 @@ def check(code: Code) -> Iterator[Finding]:
     if code.facts.versions.get("torch", Version("1.7")) < Version("1.7"):
         return
     for loader in code.loaders():
-        if not loader.workers or loader.gives("persistent_workers") is not False:
+        if not loader.may_have_workers or loader.gives("persistent_workers") is not False:
             continue
         message = (
             "the workers are started anew in each epoch; pass `persistent_workers=True` if it goes over the data more than once"
         )
-        yield code.finding(
-            loader.call, message, code.fix("keep the workers", _kept(code, loader.call), unless=[_STALE]), [_STALE]
-        )
+        fix = code.fix("keep the workers", _kept(code, loader), unless=[_STALE])
+        yield code.finding(loader.call, message, fix, [_STALE])
 
 
-def _kept(code: Code, call: ast.Call) -> Iterator[Edit]:
-    yield add_keyword(code.source, call, "persistent_workers", "True")
+def _kept(code: Code, loader: LoaderCall) -> Iterator[Edit]:
+    """The argument; torch raises where it is true and there are no workers."""
+    workers = loader.argument("num_workers")
+    if not loader.workers and (workers is None or path_of(workers) is None):
+        raise CannotRewrite("no expression at the call says whether there are workers")
+    value = "True" if loader.workers or workers is None else f"{code.text(workers)} > 0"
+    yield add_keyword(code.source, loader.call, "persistent_workers", value)

@@ -17,7 +17,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Loader, Mapping, Object, Sequence, Value
+from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 
 DATA_LOADER = "torch.utils.data.DataLoader"
@@ -117,6 +117,18 @@ class LoaderCall:
         """How many workers it has; None when that is not known."""
         found = self.literal("num_workers", 0)
         return found if type(found) is int else None
+
+    @property
+    def may_have_workers(self) -> bool:
+        """Whether a number above 0 is written that may be its number of workers: a default, or one branch's."""
+        inference = self.facts.inference
+        node = self.argument("num_workers")
+        if node is not None:
+            given = [inference.value(self.scope, node)]
+        else:
+            options = (k.value for k in self.call.keywords if k.arg is None)
+            given = [inference.item(inference.value(self.scope, option), "num_workers") for option in options]
+        return any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given)
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
