@@ -31,6 +31,7 @@ READS = {
     "loss.to('cpu')": "COPY",
     "f'{loss}'": "FORMAT",
     "'%f' % loss": "FORMAT",
+    "('%s' * 2 + '%f' * 3) % (1, 2, *loss)": "FORMAT",
     "print(loss)": "FORMAT",
     "f(1 if loss else 2)": "TRUTH",
     "math.isnan(loss)": "CONVERSION",
@@ -41,6 +42,7 @@ READS = {
     "len(x)": None,
     "x.item()": None,
     "unknown(loss)": None,
+    "(unknown * 2) % loss": None,
     "f'{loss.shape}'": None,
     "loss is None": None,
 }

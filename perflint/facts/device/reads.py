@@ -330,11 +330,21 @@ def _formatted(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield node, value
             case ast.Call(func=ast.Attribute(attr="format", value=ast.Constant()), args=args):
                 yield from ((node, argument) for argument in args)
-            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
+            case ast.BinOp(op=ast.Mod(), left=left, right=right) if _is_text(left):
                 for argument in right.elts if isinstance(right, ast.Tuple) else [right]:
                     inner = argument.value if isinstance(argument, ast.Starred) else argument
                     if inner in flow.order:
                         yield node, inner
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Whether an expression is a literal text, or one that is repeated or added to."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, str)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            return _is_text(left) or _is_text(right)
+    return False
 
 
 def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
