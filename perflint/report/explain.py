@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -152,12 +153,25 @@ def as_json(rule: Rule) -> str:
 
 
 def listing(rules: Iterable[Rule]) -> str:
-    """One line per rule: name, severity, group, whether it has a fix, summary."""
-    rows = [(r.name, r.severity.value, r.category, "fix" if r.fixes else "", r.summary) for r in rules]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    """One line per rule: name, severity, group, what it costs, whether it has a fix, what was measured, summary."""
+    rows = [
+        (
+            *(rule.name, rule.severity.value, rule.category, rule.costs.value if rule.costs is not None else ""),
+            *("fix" if rule.fixes else "", _most_measured(rule), rule.summary),
+        )
+        for rule in rules
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
     return "\n".join(
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
     )
+
+
+def _most_measured(rule: Rule) -> str:
+    """The measured effect that is furthest from none, of all recordings; `-` without one."""
+    found = measured(rule)
+    ratios = [measurement.ratio for measurement in found if measurement.is_measurable]
+    return f"{max(ratios, key=lambda ratio: abs(math.log(ratio))):.2f}x" if ratios else "none" if found else "-"
 
 
 def listing_json(rules: Iterable[Rule]) -> str:
@@ -171,7 +185,9 @@ def _entry(rule: Rule) -> dict[str, object]:
         "category": rule.category,
         "severity": rule.severity.value,
         "default": rule.severity.value != "info",
+        "costs": rule.costs.value if rule.costs is not None else None,
         "fixes": rule.fixes,
+        "effect": _most_measured(rule),
         "summary": rule.summary,
         "options": [{"name": o.name, "default": o.default, "takes": o.takes, "says": o.says} for o in rule.options],
     }
