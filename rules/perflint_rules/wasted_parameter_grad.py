@@ -94,8 +94,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def path(text: bytes) -> str:
-    """A name or an attribute as it is written, without blanks."""
-    return b"".join(text.split()).decode()
+    """A name or an attribute without what stands between its parts."""
+    return b".".join(re.findall(rb"\w+", re.sub(rb"#[^\n]*", b"", text))).decode()
 
 
 def _next(code: Code, call: ast.Call, trained: dict[str, str], method: str) -> str | None:
