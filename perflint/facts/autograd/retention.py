@@ -272,7 +272,9 @@ class _Proof:
             yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns global variables")
         if not constructor:
             for store in flow.stores:
-                if isinstance(store, (ast.Attribute, ast.Subscript)) and not self._stays_inside(scope, flow, store):
+                if not isinstance(store, (ast.Attribute, ast.Subscript)) or self._takes_number(scope, flow, store):
+                    continue
+                if not self._stays_inside(scope, flow, store):
                     yield Obligation(Kind.RETENTION, f"`{scope.name}` assigns `{ast.unparse(store)}`")
         for definition in flow.definitions:
             if definition.kind == "augmented" and self._extends_given(scope, flow, definition):
@@ -342,6 +344,13 @@ class _Proof:
     def _fills_local(self, scope: Scope, func: ast.expr) -> bool:
         """Whether something is put into a container of the function."""
         return isinstance(func, ast.Attribute) and func.attr in _COLLECTING and self._is_local(flow_of(scope), func.value)
+
+    def _takes_number(self, scope: Scope, flow: Flow, store: ast.expr) -> bool:
+        """Whether nothing but a number or a text is put there, which holds no tensor."""
+        stored = [definition.value for definition in flow.definitions_at(store)]
+        return bool(stored) and all(
+            value is not None and self.inference.value(scope, value).must_be(Number, Literal, Text) for value in stored
+        )
 
     def _stays_inside(self, scope: Scope, flow: Flow, store: ast.Attribute | ast.Subscript) -> bool:
         """An item of a local tensor or of a local container."""
