@@ -171,6 +171,12 @@ def _all() -> Iterable[Assumption]:
         "whether they hold a result with its graph when they have run.",
     )
     yield Assumption(
+        Kind.PLAIN_OBJECTS,
+        "operators, items and properties of the program's objects only give values",
+        "Operators, items, lengths and properties of the program's own objects give values and change nothing.",
+        "An item or an operator that writes to a tensor, or prints, does so at another moment, or another number of times.",
+    )
+    yield Assumption(
         Kind.EVALUATION_ROUNDING,
         "the last bits of an evaluation may differ",
         "The results of an evaluation may differ in the last bits: torch picks other kernels without autograd.",

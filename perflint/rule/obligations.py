@@ -40,6 +40,8 @@ class Kind(Enum):
     """Submodules, methods and torch's own functions are those that the source shows: no wrapping, surgery or patching."""
     KNOWN_LAYERS = "known-layers"
     """The layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing."""
+    PLAIN_OBJECTS = "plain-objects"
+    """Operators, items and properties of the program's own objects do nothing but give values."""
     EVALUATION_ROUNDING = "evaluation-rounding"
     """The results of an evaluation may differ in the last bits: torch picks other kernels without autograd."""
     CELL_ORDER = "cell-order"
@@ -93,6 +95,7 @@ _DECLARABLE = frozenset(
         Kind.NO_AUTOCAST,
         Kind.PLAIN_MODULES,
         Kind.KNOWN_LAYERS,
+        Kind.PLAIN_OBJECTS,
         Kind.EVALUATION_ROUNDING,
         Kind.CELL_ORDER,
     )

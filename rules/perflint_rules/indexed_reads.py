@@ -51,10 +51,12 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
             found.setdefault((loop, path), []).append(call)
     for (loop, path), calls in found.items():
-        missing = list(_unproven(code, loop, calls))
+        missing = [*filter(None, _unproven(code, loop, calls))]
         fix = code.fix("read all elements at once", _read_before(code, loop, calls), unless=missing)
-        if code.options.runtime and any(missing) and not any(_open_at_run_time(code, loop, calls)):
-            fix = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls)) or fix
+        left = [*_open_at_run_time(code, loop, calls)]
+        if code.options.runtime and missing and all(obligation.kind.is_declarable for obligation in left):
+            looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
+            fix, missing = looked_up or fix, left
         message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
         yield code.finding(calls[0], message, fix, missing, waits=calls)
 
@@ -112,7 +114,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
         yield Obligation(Kind.VALUE, f"`{name}` is an attribute or an item, which may be another object at each access")
     elif definition is None:
         yield Obligation(Kind.VALUE, f"several definitions of `{name}` reach the loop")
-    elif _writes_in(code, loop, tensors[0]) is not None:
+    elif _writes_in(code, loop, calls) is not None:
         yield untouched(code.facts, code.scope, definition, calls[-1])
         yield unshared(code.facts, code.scope, tensors[0])
     yield from (no_row(value), *code.feared(SPARSE))
@@ -134,24 +136,23 @@ def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator
         yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
     elif not _is_bound(code, loop, tensors[0]):
         yield Obligation(Kind.NAMES, f"`{ast.unparse(tensors[0])}` may not be bound where the loop begins")
-    yield from filter(None, (_writes_in(code, loop, tensors[0]), *_unproven_of_loop(code, loop)))
+    yield from filter(None, (_writes_in(code, loop, calls), *_unproven_of_loop(code, loop)))
 
 
 def _is_bound(code: Code, loop: Loop, tensor: ast.expr) -> bool:
     """Whether a name is bound where a loop begins, which may not look at it once."""
-    return loop.statement is not None and any(
-        d.kind == "parameter" or code.flow.dominates(d.node, loop.statement) for d in code.flow.reaching.get(tensor, ())
-    )
+    before, found = loop.statement, code.flow.reaching.get(tensor, ())
+    return before is not None and any(d.kind == "parameter" or code.flow.dominates(d.node, before) for d in found)
 
 
-def _writes_in(code: Code, loop: Loop, tensor: ast.expr) -> Obligation | None:
-    """What in a loop may write to a tensor, or give its name to something else."""
-    flow = code.flow
+def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | None:
+    """What in a loop may write to a tensor that is read in it, or give its name to something else."""
+    flow, tensor = code.flow, _tensors(calls)[0]
     if isinstance(tensor, ast.Name) and tensor.id in flow.inner_names | flow.outer_names:
         return Obligation(Kind.NAMES, f"`{tensor.id}` is no variable of this function alone")
     if not isinstance(loop.statement, ast.For):
         return Obligation(Kind.CONTROL_FLOW, "the loop is no `for` statement")
-    return loop_without_effect(code.facts, code.scope, loop.statement)
+    return loop_without_effect(code.facts, code.scope, loop.statement, calls)
 
 
 def _unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
@@ -187,8 +188,7 @@ def _looked_up(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit |
 
 def _from_before(code: Code, loop: Loop, calls: list[ast.Call], what: str, made: str) -> Iterator[Edit]:
     """Elements of what is made before a loop, in the place of reads in it."""
-    words = re.findall(r"\w+", path_of(_tensors(calls)[0]) or "")
-    name = free_name(code.scope, "_".join([*words, what]))
+    name = free_name(code.scope, "_".join([*re.findall(r"\w+", path_of(_tensors(calls)[0]) or ""), what]))
     if name is None or not name.isidentifier() or loop.statement is None:
         raise CannotRewrite("there is no name for the numbers")
     if any("#" in code.text(call) for call in calls):

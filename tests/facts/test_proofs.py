@@ -197,8 +197,10 @@ LOOPS = {
     "total += x[i].item()": True,
     "if x[i].item() > 0.5:\n            continue": True,
     "print(i, x[i].item())": True,
-    "best = max(best, round(x[i].item(), 2))": True,
-    "y = torch.sigmoid(x)": True,
+    "best = max(best, round(x[i].item(), 2))": False,  # `max` of what is not known may compare objects of the program
+    "worst = max(0.5, x[i].item())": True,
+    "y = torch.sigmoid(x)": False,
+    "y = torch.sigmoid(torch.ones(2))": True,
     "y = x.sum() * 2": False,  # `x` may be anything that has a method `sum`
     "y = torch.ones(2).sum() * 2": True,
     "y = double(i)": True,
@@ -247,5 +249,40 @@ def test_what_runs_in_a_loop_writes_to_no_tensor(text: str) -> None:
         f"        {text}\n    x  #?\n"
     )
     scope, _ = program.at("x")
-    loop = next(node for node in flow_of(scope).order if isinstance(node, ast.For))
-    assert (loop_without_effect(program.facts, scope, loop) is None) is LOOPS[text]
+    flow = flow_of(scope)
+    loop = next(node for node in flow.order if isinstance(node, ast.For))
+    reads = [call for call in flow.calls if ast.unparse(call) == "x[i].item()"]
+    assert (loop_without_effect(program.facts, scope, loop, reads) is None) is LOOPS[text]
+
+
+OF_UNKNOWN = {
+    "found.append(i > limit)": "__gt__",
+    "found.append(limit + i)": "__add__",
+    "found.append(limit.level)": "level",
+    "found.append(limit.size())": "size",
+    "if limit: continue": "__bool__",
+    "first, second = limit": "__iter__",
+    "found.append(limit[i])": "__getitem__",
+    "found.append(table[limit])": "__hash__",
+    "found.append(len(limit))": "__len__",
+    "print(f'{limit}')": "__format__",
+    "print([limit])": "__repr__",
+    "total += limit": "__radd__",
+    "found.append(i in limit)": "__contains__",
+}
+
+
+@pytest.mark.parametrize("text", OF_UNKNOWN)
+def test_what_is_not_known_runs_methods_that_the_program_has(text: str) -> None:
+    def proof(method: str) -> Kind | None:
+        program = Program(
+            f"import torch\nseen = torch.ones(3)\nclass Own:\n    def {method}(self, *given):\n        seen.add_(1)\n"
+            f"def f(limit):\n    found, table, total = [], {{1: 2}}, 0.0\n    for i in range(3):\n        {text}\n    i  #?\n"
+        )
+        scope, _ = program.at("i")
+        loop = next(node for node in flow_of(scope).order if isinstance(node, ast.For))
+        missing = loop_without_effect(program.facts, scope, loop)
+        return missing.kind if missing is not None else None
+
+    assert proof(OF_UNKNOWN[text]) is Kind.PLAIN_OBJECTS
+    assert proof("unused") is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from perflint.facts.dataflow.displays import is_display
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
+from perflint.facts.proofs.unknown_objects import runs_unknown_objects
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import works_in_place
 from perflint.facts.values.classes import find_method
@@ -51,6 +53,7 @@ _FINDS_ATTRIBUTES = ("__getattr__", "__getattribute__")
 
 def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> Obligation | None:
     """Whether evaluating an expression does nothing but give its value (D6, D12): what is not known may do more."""
+    unknown = None
     for part in ast.walk(node):
         if not isinstance(part, ast.expr):
             continue
@@ -60,7 +63,8 @@ def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -
             return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part.func)}` may do more than give a value")
         if _runs_operator(facts, scope, part):
             return Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(part)}` may run code of the project")
-    return None
+        unknown = unknown or runs_unknown_objects(facts, scope, part)
+    return unknown
 
 
 _COMPUTING_PACKAGES = frozenset(("builtins", "math", "torch", "torch.linalg", "torch.special"))
@@ -70,9 +74,16 @@ _LOOPED = (*_EXECUTED, ast.AugAssign, ast.For, ast.Continue, ast.Break)
 """What a loop may be made of that writes to no memory but its own names, lists and dicts."""
 
 
-def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation | None:
-    """Whether a loop writes to no tensor and no array, whoever holds it: all that runs in it is known (D5, D6)."""
+def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For, reads: Iterable[ast.Call] = ()) -> Obligation | None:
+    """Whether a loop writes to no tensor and no array, whoever holds it: all that runs in it is known (D5, D6).
+
+    reads: calls `t[i].item()` whose tensor somebody else vouches for.
+    """
+    vouched = {part for read in reads for part in (read, read.func, *ast.iter_child_nodes(read.func))}
+    unknown = None
     for part in ast.walk(loop):
+        if part in vouched:
+            continue
         match part:
             case ast.stmt() if not isinstance(part, _LOOPED):
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part).splitlines()[0]}` may write to a tensor")
@@ -90,7 +101,8 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For) -> Obligation
             return Obligation(Kind.MUTATION, f"`{ast.unparse(asked)}` may run code of the project")
         if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may run code of the project")
-    return None
+        unknown = unknown or runs_unknown_objects(facts, scope, part, vouched)
+    return unknown
 
 
 def _asked(part: ast.AST) -> ast.expr | None:
@@ -126,7 +138,7 @@ def _keeps_or_computes(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     row = operations.method(name)
     if row is None or row.writes or name.endswith("_"):
         return False
-    return name == "item" or facts.inference.value(scope, receiver).must_be(Tensor)
+    return facts.inference.value(scope, receiver).must_be(Tensor)
 
 
 def _is_container(facts: Facts, scope: Scope, node: ast.expr) -> bool:

@@ -222,6 +222,19 @@ RUNS_UNCALLED: Final = Fear(
     "the program has code that runs where nothing calls it: descriptors, metaclasses, finalizers, handlers of output",
 )
 
+OWN_CONTAINERS: Final = Fear(
+    Kind.PLAIN_OBJECTS,
+    Unread(rb"def __(?:len|length_hint|getitem|missing|iter|next|contains|reversed)__ \("),
+    "the program has containers of its own, whose methods may do more than give items",
+)
+OWN_OPERATORS: Final = Fear(
+    Kind.PLAIN_OBJECTS,
+    Unread(
+        rb"def __[ri]?(?:add|sub|mul|matmul|(?:true|floor)?div|divmod|mod|pow|[lr]shift|and|x?or|lt|le|eq|ne|g[te]|neg|pos|abs"
+        rb"|invert|bool|int|float|index|complex|round|trunc|floor|ceil|hash|str|repr|format|array\w*)__ \("
+    ),
+    "the program has operators of its own, which may do more than compute",
+)
 RUNS_WITHIN: Final = (HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT, OWN_TENSORS)
 """What may run within a network's own operations, whatever its source says."""
 OTHER_NETWORK: Final = (*RUNS_WITHIN, WRAPPED, COMPUTED_WEIGHTS, LAZY, ASKS_FOR_GRADIENTS)
