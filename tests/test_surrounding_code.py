@@ -103,7 +103,11 @@ REPLACES = {
         "for name in ['ger', 'mm']:\n    setattr(torch, name, lambda *given: print(len(given)))\n",
         "torch.__dict__['ger'] = lambda *given: print(len(given))\n",
     ),
-    "full": ("plain = torch.full\ntorch.full = lambda *given, **named: plain(*given, **named) * 2\n",),
+    "full": (
+        "def twice(library):\n    library.full = lambda *given, **named: plain(*given, **named) * 2\n"
+        "plain = torch.full\nchoose = [twice][0]\nchoose({'torch': torch}['tor' + 'ch'])\n",
+        "plain = torch.full\ntorch.full = lambda *given, **named: plain(*given, **named) * 2\n",
+    ),
     "DataLoader": (
         "plain = DataLoader.__init__\n"
         "DataLoader.__init__ = lambda self, *given, prefetch_factor=None, **named: (\n"

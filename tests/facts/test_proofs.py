@@ -12,6 +12,7 @@ from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.same_value import single_definition
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
+from perflint.facts.proofs.errors import error_is_caught
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
@@ -286,3 +287,19 @@ def test_what_is_not_known_runs_methods_that_the_program_has(text: str) -> None:
 
     assert proof(OF_UNKNOWN[text]) is Kind.PLAIN_OBJECTS
     assert proof("unused") is None
+
+
+CAUGHT = {
+    "f()": None,
+    "try:\n    f()\nexcept ValueError:\n    pass": Kind.CONTROL_FLOW,
+    "try:\n    g()\nexcept ValueError:\n    pass": Kind.CONTROL_FLOW,
+    "use(f)\ntry:\n    g()\nexcept ValueError:\n    pass": Kind.CONTROL_FLOW,
+    "use(f)\ntry:\n    h()\nexcept ValueError:\n    pass": Kind.ERRORS_ARE_BUGS,
+}
+
+
+@pytest.mark.parametrize("text", CAUGHT)
+def test_an_error_is_caught_by_the_worst_of_those_who_run_it(text: str) -> None:
+    program = Program(f"from elsewhere import use\ndef f():\n    1 / x  #?\ndef g():\n    f()\ndef h():\n    pass\n{text}\n")
+    missing = error_is_caught(program.facts, *program.at())
+    assert (missing.kind if missing is not None else None) is CAUGHT[text]

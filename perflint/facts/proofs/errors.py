@@ -27,13 +27,12 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
     if scope.is_module:
         return None
     found = facts.inference.callers.sites(scope)
-    if not found.complete or not depth or not found.sites:
+    missing = [error_is_caught(facts, s.scope, s.node, depth - 1) for s in found.sites] if depth else []
+    if not found.complete or not missing:
         path, project = scope.module.source.path, facts.project
         if project.program_may_hold(path, CATCHES.pattern) or project.program_may_hold(path, _RUNS_APART):
-            return Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")
-    if not depth:
-        return None
-    return next((caught for s in found.sites if (caught := error_is_caught(facts, s.scope, s.node, depth - 1))), None)
+            missing.append(Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught"))
+    return min(filter(None, missing), key=lambda caught: caught.kind.is_declarable, default=None)
 
 
 def _may_end(facts: Facts, scope: Scope, statement: ast.AST | None) -> bool:

@@ -12,7 +12,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import Alternative, External
-from perflint.rule.obligations import Kind, Obligation
+from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -46,49 +46,56 @@ def _found(facts: Facts, file: str, names: frozenset[str]) -> list[Obligation]:
     if module is None:
         return []
     try:
-        for scope in (module.top, *module.functions()):
-            what = _in_scope(facts, scope, names)
-            if what is not None:
-                words = f"`{ast.unparse(what)}` puts something else in the place of a function of torch in {module.name}"
-                return [Obligation(Kind.NAMES, words, file)]
+        found = [
+            kind for scope in (module.top, *module.functions()) for kind in _in_scope(facts, scope, names, module.name, file)
+        ]
     except SyntaxProblem:
         return [Obligation(Kind.UNKNOWN_CODE, f"`{module.name}` cannot be parsed")]
-    return []
+    return one_of_each_kind(found)
 
 
-def _in_scope(facts: Facts, scope: Scope, names: frozenset[str]) -> ast.expr | None:
+def _in_scope(facts: Facts, scope: Scope, names: frozenset[str], module: str, file: str) -> Iterator[Obligation]:
     if not _may_replace(names).search(scope.text):
-        return None
+        return
     flow = flow_of(scope)
-    for store in flow.stores:
-        if _replaces(facts, scope, store, names):
-            return store
-    for call in flow.calls:
-        if _sets(facts, scope, call, names):
-            return call
-    return next((found for inner in flow.inner if (found := _in_scope(facts, flow.inner_scope(inner), names))), None)
+    changed = [(store, _owner_replaced(store, names)) for store in flow.stores]
+    changed += [(call, _owner_set(call, names)) for call in flow.calls]
+    for node, owner in changed:
+        if owner is None:
+            continue
+        value = None if owner is node else facts.inference.value(scope, owner)
+        if value is None or value.may(_is_of_torch):
+            words = f"`{ast.unparse(node)}` puts something else in the place of a function of torch in {module}"
+            yield Obligation(Kind.NAMES, words, file)
+        elif value.open:
+            yield Obligation(Kind.PLAIN_MODULES, f"`{ast.unparse(node)}` in {module} may replace a function of torch", file)
+    for inner in flow.inner:
+        yield from _in_scope(facts, flow.inner_scope(inner), names, module, file)
 
 
-def _replaces(facts: Facts, scope: Scope, store: ast.expr, names: frozenset[str]) -> bool:
+def _owner_replaced(store: ast.expr, names: frozenset[str]) -> ast.expr | None:
+    """Whose attribute of one of these names is set by a statement; the statement itself where the name alone says that."""
     match store:
         case ast.Attribute(value=owner, attr=attribute):
-            owned = attribute in names or (path_of(owner) or "").rpartition(".")[2] in names
-            return owned and facts.inference.value(scope, owner).may(_is_of_torch)
+            return owner if attribute in names or (path_of(owner) or "").rpartition(".")[2] in names else None
         case ast.Subscript(slice=ast.Constant(value=str(name))):
-            return name in names and any(holder in ast.unparse(store.value) for holder in ("__dict__", "vars("))
-    return False
+            return store if name in names and any(h in ast.unparse(store.value) for h in ("__dict__", "vars(")) else None
+    return None
 
 
-def _sets(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str]) -> bool:
-    """Whether a call sets an attribute of torch by its name, or by a name that is not known."""
+def _owner_set(call: ast.Call, names: frozenset[str]) -> ast.expr | None:
+    """Whose attribute a call sets by one of these names, or by a name that is not known; the call itself for `torch`'s own."""
     func = call.func
     if (func.attr if isinstance(func, ast.Attribute) else path_of(func)) not in _SETTERS or not call.args:
-        return False
+        return None
     texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     if texts:
         owner, _, name = texts[0].rpartition(".")
-        return name in names and (owner.startswith("torch") or facts.inference.value(scope, call.args[0]).may(_is_of_torch))
-    return facts.inference.value(scope, call.args[0]).may(_is_of_torch)
+        if name not in names:
+            return None
+        if owner.startswith("torch"):
+            return call
+    return call.args[0]
 
 
 def _is_of_torch(alternative: Alternative) -> bool:
