@@ -77,6 +77,7 @@ from perflint.facts.proofs.fears import (
     feared,
 )
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.meters import may_run_later
 from perflint.facts.proofs.proofs import (
     free_name,
     inspects_itself,
@@ -331,6 +332,7 @@ __all__ = [
     "looks_at_numbers",
     "loop_without_effect",
     "may_record",
+    "may_run_later",
     "may_run_module",
     "measures",
     "move_before",

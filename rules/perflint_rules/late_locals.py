@@ -8,7 +8,6 @@ from perflint.api import (
     CannotRewrite,
     Code,
     Definition,
-    External,
     Loop,
     functions_see,
     inspects_itself,
@@ -17,7 +16,8 @@ from perflint.api import (
     suspends,
 )
 from perflint_rules.kept_locals import means_item
-from perflint_rules.late_takes import Take, Way, take_of
+from perflint_rules.late_meters import is_new_meter
+from perflint_rules.late_takes import Take, Way, only_computes, take_of
 
 
 class LateLocals:
@@ -53,19 +53,19 @@ class LateLocals:
 
     def _takes_of(self, take: Take) -> list[Take]:
         """Everything by which a local takes reads, in the way of `take`."""
-        found = {}
+        found: dict[ast.expr, Take] = {}
         for node in [*self._reads, *(use for d in self.flow.definitions if self._is_late(d) for use in self.flow.uses[d])]:
             other = take_of(self.code, node)
             if other is None or other.name != take.name:
                 continue
             if other.way != take.way:
                 raise CannotRewrite(f"`{take.name}` takes a read in another way, too")
-            found[other.statement] = other
+            found[other.taken] = other
         return sorted(self._connected(take, found), key=lambda t: self.flow.order[t.target])
 
-    def _connected(self, take: Take, found: dict[ast.stmt, Take]) -> list[Take]:
+    def _connected(self, take: Take, found: dict[ast.expr, Take]) -> list[Take]:
         """Those takes that some place may look at together with `take`, or with others of these."""
-        flow, group, rest = self.flow, [found[take.statement]], [t for t in found.values() if t.statement is not take.statement]
+        flow, group, rest = self.flow, [found[take.taken]], [t for t in found.values() if t.taken is not take.taken]
         while True:
             reaching = {d for t in group for d in flow.reaching.get(t.target, frozenset()) if take.way != "item"}
             tracked = reaching | {d for t in group for d in self._own(t)}
@@ -129,6 +129,8 @@ class LateLocals:
                 return way == "list"
             case ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
                 return way == "list" and self.code.means_builtin("list")
+            case ast.Call() as made:
+                return way == "meter" and is_new_meter(self.code, made)
         return False
 
     def _loop_of(self, take: Take) -> Loop | None:
@@ -157,7 +159,7 @@ class LateLocals:
         parent = flow.parent.get(use)
         if isinstance(parent, ast.Attribute) and parent.attr == "append":
             return
-        if self._only_computes(use):
+        if only_computes(self.code, use):
             return
         around = {flow.loop(start.node) for start in starts}
         if len(around) > 1 or not all(flow.dominates(start.node, take.statement) for start in starts[:1] for take in takes):
@@ -169,28 +171,6 @@ class LateLocals:
             last = flow.extent(outermost)[1] if outermost is not None else flow.order[take.target]
             if flow.order[use] <= last:
                 raise CannotRewrite("the list may be kept while it still grows")
-
-    def _only_computes(self, use: ast.expr) -> bool:
-        """Whether a list, or a part of it, goes into a function that keeps nothing of it."""
-        node: ast.AST = use
-        while isinstance(parent := self.flow.parent.get(node), ast.Subscript) and parent.value is node:
-            node = parent
-        call = self.flow.parent.get(node)
-        if not isinstance(call, ast.Call) or node not in call.args:
-            return False
-        name = path_of(call.func) or ""
-        if name in _LOOKING:
-            return self.code.means_builtin(name)
-        value = self.code.value(call.func)
-        return value.must(lambda a: isinstance(a, External) and a.qualname in _COMPUTING)
-
-
-_LOOKING = frozenset(("len", "sum", "min", "max", "any", "all"))
-_COMPUTING = frozenset(
-    f"{module}.{name}"
-    for module in ("numpy", "statistics", "math")
-    for name in ("mean", "average", "sum", "std", "var", "median", "min", "max", "fsum", "nanmean", "concatenate")
-)
 
 
 def _asks_for_main(test: ast.expr) -> bool:

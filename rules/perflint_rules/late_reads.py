@@ -26,10 +26,11 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import means_item
 from perflint_rules.late_locals import LateLocals
+from perflint_rules.late_meters import require_plain_look
 from perflint_rules.late_takes import Take, Way, copied, take_of
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+"}
-_OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "item": "LateItem"}
+_OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem"}
 _LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "item": "item"}
 
 
@@ -68,6 +69,8 @@ class Late(LateLocals):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         if code.scope.is_module:
             yield from code.feared(BUILT_FROM_TEXT)
+        if any(take.way == "meter" for take in takes):
+            yield Obligation(Kind.ERRORS_ARE_BUGS, "what the meter raises would be raised when somebody looks at it")
         for name in self._public:
             yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
         yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
@@ -107,10 +110,11 @@ class Late(LateLocals):
         self._imports[Import("perflint_runtime", _OBJECTS[take.way])] = None
         for start in starts:
             assert start.value is not None
-            given = self.code.text(start.value) if take.way == "sum" else ""
+            given = self.code.text(start.value) if take.way in ("sum", "meter") else ""
             self._replace(start.value, f"{_OBJECTS[take.way]}({given})")
         for other in takes:
-            self._edits[self._taking(other)] = None
+            if other.way != "meter" or other.taken in self._reads:
+                self._edits[self._taking(other)] = None
             if isinstance(other.taken, ast.Name) and other.taken not in self._reads:
                 self._rewrite_named(other.taken)
         looked_at = [use for use in uses if not self._is_taken(use)]
@@ -142,7 +146,8 @@ class Late(LateLocals):
         """The statement that hands over a tensor instead of what the host reads from it."""
         method, given = self._given(take.taken, take.way)
         source = self.code.source
-        if take.way == "item":
+        if take.way in ("item", "meter"):
+            self._imports[Import("perflint_runtime", "LateItem")] = None
             return replace(source, take.taken, f"LateItem({given})")
         factors = [given]
         if take.divisor is not None:
@@ -167,6 +172,8 @@ class Late(LateLocals):
         """Read where somebody looks."""
         flow, source = self.flow, self.code.source
         parent = flow.parent.get(use)
+        if way == "meter":
+            return require_plain_look(self.code, use)
         if isinstance(parent, ast.Delete):
             return
         if way == "list" and isinstance(parent, ast.Attribute) and parent.attr == "append":

@@ -1,4 +1,4 @@
-"""Statements by which a local variable takes a read: into a total, a list or a name: no rule by itself."""
+"""Statements by which a local variable takes a read: into a total, a list, a meter or a name: no rule by itself."""
 
 import ast
 from dataclasses import dataclass
@@ -7,11 +7,14 @@ from typing import Literal
 from perflint.api import (
     CannotRewrite,
     Code,
+    External,
     Tensor,
+    may_run_later,
+    path_of,
 )
 from perflint_rules.kept_totals import is_product
 
-Way = Literal["sum", "list", "item"]
+Way = Literal["sum", "list", "meter", "item"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +38,7 @@ class Take:
 
 
 def take_of(code: Code, taken: ast.expr) -> Take | None:
-    """What takes an expression: a total, a list or a name."""
+    """What takes an expression: a total, a list, a meter or a name."""
     statement = code.flow.statement(taken)
     match statement:
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
@@ -45,6 +48,9 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
             return None if factors is None else Take("sum", statement, target, taken, *factors)
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[given], keywords=[])):
             return Take("list", statement, target, taken) if given is taken else None
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr=method), args=args, keywords=named)):
+            if taken in (*args, *(keyword.value for keyword in named)) and may_run_later(code.facts, code.value(target), method):
+                return Take("meter", statement, target, taken)
         case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
             return Take("item", statement, target, taken)
     return None
@@ -96,3 +102,25 @@ def copied(code: Code, read: ast.expr) -> tuple[str, str]:
     if behind and not isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         text = f"({text})"
     return method, ".".join((text, *reversed(behind)))
+
+
+def only_computes(code: Code, use: ast.expr) -> bool:
+    """Whether a list, or a part of it, goes into a function that keeps nothing of it."""
+    node: ast.AST = use
+    while isinstance(parent := code.flow.parent.get(node), ast.Subscript) and parent.value is node:
+        node = parent
+    call = code.flow.parent.get(node)
+    if not isinstance(call, ast.Call) or node not in call.args:
+        return False
+    name = path_of(call.func) or ""
+    if name in _LOOKING:
+        return code.means_builtin(name)
+    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _COMPUTING)
+
+
+_LOOKING = frozenset(("len", "sum", "min", "max", "any", "all"))
+_COMPUTING = frozenset(
+    f"{module}.{name}"
+    for module in ("numpy", "statistics", "math")
+    for name in ("mean", "average", "sum", "std", "var", "median", "min", "max", "fsum", "nanmean", "concatenate")
+)

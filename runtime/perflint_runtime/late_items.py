@@ -6,7 +6,7 @@ wait, and Python does with the numbers what the plain code would have done, in t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -55,8 +55,20 @@ class LateItem:
             self._number, self._tensor = self._tensor.item(), None
         return self._number
 
+    @property
+    def waits(self) -> bool:
+        """Whether nobody has read the number yet."""
+        return self._tensor is not None
+
     def __repr__(self) -> str:
         return f"LateItem({self.item()!r})"
+
+
+def read_together(items: Iterable[LateItem]) -> None:
+    """Read all numbers that nobody has read yet, with one wait for all of a type and a device."""
+    waiting = [item for item in items if item._tensor is not None]
+    for item, number in zip(waiting, numbers([item._tensor for item in waiting if item._tensor is not None]), strict=True):
+        item._number, item._tensor = number, None
 
 
 def snapshot(value: Any) -> Tensor | None:

@@ -1,0 +1,51 @@
+"""Meters that are given reads, as objects of the runtime that count when somebody looks: no rule by itself."""
+
+import ast
+
+from perflint.api import Alternative, CannotRewrite, ClassRef, Code, External, FunctionRef, Literal, Text, path_of
+
+
+def is_new_meter(code: Code, made: ast.Call) -> bool:
+    """Whether a call makes an object that nobody else holds yet: it calls a class."""
+    return code.value(made.func).must(lambda a: isinstance(a, (ClassRef, External)))
+
+
+def require_plain_look(code: Code, use: ast.expr) -> None:
+    """That whoever looks at a meter asks for attributes of it, calls its methods, or shows it.
+
+    Raises:
+        CannotRewrite: the meter itself is handed on.
+
+    """
+    parent = code.flow.parent.get(use)
+    around = code.flow.parent.get(parent) if parent is not None else None
+    match parent:
+        case ast.Attribute(attr=attr) if not attr.startswith("__") and _is_simple(code, parent):
+            return
+        case ast.FormattedValue() | ast.Delete():
+            return
+        case ast.Call(func=ast.Name(id="print" | "str" | "repr" | "format" as name)) if code.means_builtin(name):
+            return
+        case ast.keyword(arg=str()) if isinstance(around, ast.Call) and _formats(code, around):
+            return
+        case ast.Call() if _formats(code, parent):
+            return
+    raise CannotRewrite(f"`{path_of(use)}` is handed on")
+
+
+def _is_simple(code: Code, attribute: ast.Attribute) -> bool:
+    """Whether an attribute is looked at, written to, or a method that is called at once."""
+    if isinstance(code.flow.parent.get(attribute), ast.Call):
+        return True
+    value = code.value(attribute)
+    return not value.may_be(FunctionRef)
+
+
+def _formats(code: Code, call: ast.Call) -> bool:
+    """`"{meter.avg:.3f}".format(meter=meter)`"""
+    is_format = isinstance(call.func, ast.Attribute) and call.func.attr == "format"
+    return is_format and code.value(call.func.value).must(_is_text)
+
+
+def _is_text(alternative: Alternative) -> bool:
+    return isinstance(alternative, Text) or (isinstance(alternative, Literal) and type(alternative.value) is str)
