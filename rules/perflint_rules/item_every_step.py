@@ -55,7 +55,8 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
 ```
 A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `losses.values()` where somebody
 looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts, for what only the code under
-`if __name__ == "__main__"` can see.
+`if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses = LateMeter(AverageMeter())` is given
+`losses.update(LateItem(loss), len(x))`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard
@@ -78,8 +79,10 @@ The fix for a list that is filled in the loop and read behind it rests on memory
 `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
 numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
 ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096
-numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows. Everything else is
-advice: log less often, or read one step late.
+numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
+
+A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter; that
+an error of it comes later is assumed (`errors-are-bugs`). Everything else is advice: log less often, or read one step late.
 """
 
 import ast

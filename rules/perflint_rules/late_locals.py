@@ -12,7 +12,6 @@ from perflint.api import (
     functions_see,
     inspects_itself,
     is_guard,
-    path_of,
     suspends,
 )
 from perflint_rules.kept_locals import means_item

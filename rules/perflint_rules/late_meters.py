@@ -35,16 +35,18 @@ def require_plain_look(code: Code, use: ast.expr) -> None:
 
 def _is_simple(code: Code, attribute: ast.Attribute) -> bool:
     """Whether an attribute is looked at, written to, or a method that is called at once."""
-    if isinstance(code.flow.parent.get(attribute), ast.Call):
+    parent = code.flow.parent.get(attribute)
+    if isinstance(parent, ast.Call) and parent.func is attribute:
         return True
-    value = code.value(attribute)
-    return not value.may_be(FunctionRef)
+    return not code.value(attribute).may_be(FunctionRef)
 
 
 def _formats(code: Code, call: ast.Call) -> bool:
     """`"{meter.avg:.3f}".format(meter=meter)`"""
-    is_format = isinstance(call.func, ast.Attribute) and call.func.attr == "format"
-    return is_format and code.value(call.func.value).must(_is_text)
+    match call.func:
+        case ast.Attribute(value=text, attr="format"):
+            return code.value(text).must(_is_text)
+    return False
 
 
 def _is_text(alternative: Alternative) -> bool:

@@ -49,7 +49,9 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[given], keywords=[])):
             return Take("list", statement, target, taken) if given is taken else None
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr=method), args=args, keywords=named)):
-            if taken in (*args, *(keyword.value for keyword in named)) and may_run_later(code.facts, code.value(target), method):
+            if taken in (*args, *(keyword.value for keyword in named)) and may_run_later(
+                code.facts, code.value(target), method
+            ):
                 return Take("meter", statement, target, taken)
         case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
             return Take("item", statement, target, taken)

@@ -37,7 +37,7 @@ class LateMeter:
         object.__setattr__(self, "_late_calls", [])
 
     def __getattr__(self, name: str) -> Any:
-        if isinstance(getattr(type(self._late_meter), name, None), FunctionType) and _holds_plain(self._late_meter, name):
+        if isinstance(getattr(type(self._late_meter), name, None), FunctionType):
             return _method(self, name)
         return getattr(_caught_up(self), name)
 
@@ -62,7 +62,8 @@ def _method(late: LateMeter, name: str) -> Callable[..., Any]:
 
     def call(*given: Any, **named: Any) -> Any:
         values = (*given, *named.values())
-        if any(type(value) is LateItem for value in values) and all(map(_stays, values)):
+        is_late = any(type(value) is LateItem for value in values)
+        if is_late and all(map(_stays, values)) and _holds_plain(late._late_meter, name):
             late._late_calls.append((name, given, named))
             if len(late._late_calls) >= MOST_KEPT:
                 _caught_up(late)

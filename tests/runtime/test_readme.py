@@ -27,6 +27,18 @@ def after(block: str) -> str:
     return re.split(r"^# after.*\n", block, flags=re.M)[-1]
 
 
+class AverageMeter:
+    """A meter of the project."""
+
+    def __init__(self) -> None:
+        self.total, self.count, self.avg = 0.0, 0, 0.0
+
+    def update(self, value: float, n: int) -> None:
+        """Count `n` more."""
+        self.total, self.count = self.total + value * n, self.count + n
+        self.avg = self.total / self.count
+
+
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the examples take for granted, in a folder of their own."""
@@ -57,6 +69,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "scalars": perflint_runtime.AsyncScalars(),
         "guard": perflint_runtime.NonFiniteGuard(),
         "optimizer": torch.optim.Adam(model.parameters()),
+        "AverageMeter": AverageMeter,
         "evaluate": lambda: None,
     }
 

@@ -33,13 +33,10 @@ _OF_TENSORS: Final = words("cpu detach item numpy")
 
 
 def may_run_later(facts: Facts, made: Value, method: str) -> bool:
-    """Whether a method of an object that somebody has just made may run later, when it is given nothing but numbers and text."""
+    """Whether a method of an object may run later, when it is given nothing but numbers and text."""
     return bool(made.alternatives) and all(
-        isinstance(a, Object)
-        and f"{a.qualname}.{method}" in _KNOWN
-        or isinstance(a, Instance)
-        and _keeps_to_itself(facts, a.cls)
-        and _only_computes(facts, a.cls, method)
+        (isinstance(a, Object) and f"{a.qualname}.{method}" in _KNOWN)
+        or (isinstance(a, Instance) and _keeps_to_itself(facts, a.cls) and _only_computes(facts, a.cls, method))
         for a in made.alternatives
     )
 
