@@ -18,6 +18,7 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
+from perflint.facts.values.variables import functions_see
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 
 DATA_LOADER = "torch.utils.data.DataLoader"
@@ -225,7 +226,7 @@ class _Batches(Walk[Step]):
         match step.way:
             case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED:
                 return
-            case Way.BOUND if not step.index and not self.scope.is_module:
+            case Way.BOUND if not step.index and (not self.scope.is_module or self._is_of_the_program_alone(step)):
                 yield from step.definitions
             case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) in ("enumerate", "tqdm", "iter"):
                 yield step.node
@@ -233,3 +234,12 @@ class _Batches(Walk[Step]):
                 return
             case _:
                 yield step
+
+    def _is_of_the_program_alone(self, step: Step) -> bool:
+        """Whether a global variable is bound under `if __name__ == "__main__"`, and no function looks at it."""
+        guarded = any(
+            isinstance(a, ast.If) and "__main__" in ast.unparse(a.test)
+            for definition in step.definitions
+            for a in self.flow.ancestors(definition.node)
+        )
+        return guarded and not any(functions_see(self.scope.module, d.name) for d in step.definitions)
