@@ -76,7 +76,7 @@ def check(code: Code) -> Iterator[Finding]:
     yield from _moved(code)
     for call in code.calls("tensor"):
         device = argument(call, None, "device")
-        if device is None or len(call.args) != 1 or not _is_literal_number(call.args[0]):
+        if device is None or len(call.args) != 1 or not _is_literal_number(call.args[0]) or _is_way_out(code, call):
             continue
         if not code.is_external(call.func, "torch.tensor") or not code.is_hot(call):
             continue
@@ -97,7 +97,7 @@ def _moved(code: Code) -> Iterator[Finding]:
         if not {k.arg for k in made.keywords} <= {"dtype"} or not code.is_external(made.func, "torch.tensor"):
             continue
         device = moved_to(code.facts, code.scope, call)
-        if device is None or not code.is_hot(call):
+        if device is None or not code.is_hot(call) or _is_way_out(code, call):
             continue
         missing = [
             _too_large(code, made),
@@ -108,6 +108,17 @@ def _moved(code: Code) -> Iterator[Finding]:
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
         yield code.finding(call, message, fix, missing, waits=[call])
+
+
+def _is_way_out(code: Code, call: ast.Call) -> bool:
+    """Whether the number is what a function returns when there is nothing to compute; other ways return what it computes."""
+    flow = code.flow
+    statement = flow.statement(call)
+    if not isinstance(statement, ast.Return) or statement.value is None:
+        return False
+    given = statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else statement.value
+    others = (n for n in flow.order if isinstance(n, ast.Return) and n is not statement)
+    return given is call and any(isinstance(n.value, ast.expr) and not isinstance(n.value, ast.Constant) for n in others)
 
 
 def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit]:

@@ -11,6 +11,9 @@ from perflint.facts.dataflow.flow import Flow
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _GUARD_NAMES = re.compile(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
+_FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
+"""Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
 _RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
 
 
@@ -92,6 +95,8 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 and isinstance(right, (ast.Constant, ast.List))
             ):
                 return not negated
+            if isinstance(right, ast.Constant) and (type(op), right.value) in (_FULL if negated else _EMPTY):
+                return _is_size(flow, left) or (negated and _counts(flow, left))
             return (_is_rare(test) or _is_seldom(left, op, right)) and not negated
         case ast.Name() | ast.Attribute():
             name = (path_of(test) or "").rpartition(".")[2]
@@ -119,6 +124,20 @@ def _is_seldom(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
 
 def _is_small(value: object) -> bool:
     return isinstance(value, (int, float)) and value <= 0.1
+
+
+def _is_size(flow: Flow, node: ast.expr, depth: int = 2) -> bool:
+    """Whether a number says how many elements there are: `len(x)`, `x.shape[0]`, `x.numel()`, a name for one of these."""
+    match node:
+        case ast.Call(func=ast.Name(id="len")) | ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "size")):
+            return True
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return True
+        case ast.Name() if depth:
+            found = flow.reaching.get(node, frozenset())
+            values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
+            return bool(found) and len(values_of) == len(found) and all(_is_size(flow, v, depth - 1) for v in values_of)
+    return False
 
 
 def _has_modulo(node: ast.expr) -> bool:
