@@ -144,7 +144,7 @@ def check(code: Code) -> Iterator[Finding]:
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
     for call in forwards:
-        if records_nothing(code.facts, scope, call):
+        if records_nothing(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
         if isinstance(code.flow.parent.get(call), ast.Expr) and (not evaluation or code.flow.loop(call) is None):
             continue  # a warm-up call is none of our business

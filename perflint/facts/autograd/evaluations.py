@@ -13,10 +13,11 @@ from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module, may_run_module
 from perflint.facts.values.callers import CallSite
 from perflint.facts.values.names import NETWORK_CALL
-from perflint.facts.values.values import Instance
+from perflint.facts.values.values import Instance, Object
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, words
 
+_GRAD_SWITCH = any_layout(rb"no_grad|inference_mode|set_grad_enabled")
 CALLS_EVAL = any_layout(rb"\. eval \(")
 _MEASURES = "eval|evaluate|evaluation|test|valid|validate|validation|vali|val|score|benchmark"
 _MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
@@ -93,14 +94,32 @@ def computes_with_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
 
 def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether a call runs a function of the project that is no module's and hands a batch to a network."""
-    return bool(call.args) and any(
-        (target.owner is None or not is_neural_module(facts.inference, Instance(target.owner)))
-        and NETWORK_CALL.search(target.text)
+    return (
+        bool(call.args)
+        and not _makes_network(scope, call)
         and any(
-            computes_with_network(facts, target, inner) and facts.grad_mode.is_off(target, inner) is not True
-            for inner in flow_of(target).calls
+            (target.owner is None or not is_neural_module(facts.inference, Instance(target.owner)))
+            and NETWORK_CALL.search(target.text)
+            and any(
+                computes_with_network(facts, target, inner) and facts.grad_mode.is_off(target, inner) is not True
+                for inner in flow_of(target).calls
+            )
+            for target in facts.loops.targets(scope, call)
         )
-        for target in facts.loops.targets(scope, call)
+    )
+
+
+def _makes_network(scope: Scope, call: ast.Call) -> bool:
+    """Whether what a call returns is used like a network: it makes one, or loads it."""
+    flow = flow_of(scope)
+    statement = flow.statement(call)
+    if not isinstance(statement, ast.Assign):
+        return False
+    names = {path_of(target) for target in statement.targets} - {None}
+    return any(
+        isinstance(c.func, ast.Attribute) and path_of(c.func.value) in names
+        for name in ("eval", "train", "load_state_dict", "parameters", "state_dict")
+        for c in flow.calls_named[name]
     )
 
 
@@ -120,9 +139,42 @@ def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if facts.grad_mode.is_off(scope, call) is not False:
         return True
     targets = facts.loops.targets(scope, call)
-    if targets and all(facts.grad_mode.may_be_switched_off(target) for target in targets):
+    if targets and all(facts.grad_mode.may_be_switched_off(t) or _runs_without_autograd(facts, t) for t in targets):
         return True
-    return _is_frozen(facts, scope, call) or _switches_gradients_off(facts, scope, call)
+    return (
+        _has_no_parameters(facts, scope, call) or _is_frozen(facts, scope, call) or _switches_gradients_off(facts, scope, call)
+    )
+
+
+def _runs_without_autograd(facts: Facts, target: Scope) -> bool:
+    """Whether a method that runs networks switches autograd off around each of them."""
+    if not _GRAD_SWITCH.search(target.text):
+        return False
+    forwards = [call for call in flow_of(target).calls if computes_with_network(facts, target, call)]
+    return bool(forwards) and all(facts.grad_mode.is_off(target, call) is True for call in forwards)
+
+
+_WITHOUT_PARAMETERS = words(
+    """
+    Sigmoid Softmax LogSoftmax Softmin Softplus Softsign Tanh ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Hardtanh
+    Hardswish Hardsigmoid LogSigmoid Threshold Dropout Identity Flatten Unflatten Upsample MaxPool1d MaxPool2d MaxPool3d
+    AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveMaxPool2d PixelShuffle Fold Unfold ZeroPad2d
+    CosineSimilarity PairwiseDistance
+    """
+)
+
+
+def _has_no_parameters(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a layer of torch has nothing to train: its graph is that of its input, which another call has recorded."""
+    called = facts.inference.value(scope, call.func)
+    return called.must(
+        lambda a: isinstance(a, Object) and a.qualname.startswith("torch.nn.") and _last(a) in _WITHOUT_PARAMETERS
+    )
+
+
+def _last(layer: Object) -> str:
+    package, _, name = layer.qualname.rpartition(".")
+    return name if package.startswith("torch.nn") else ""
 
 
 def _is_frozen(facts: Facts, scope: Scope, call: ast.Call) -> bool:
