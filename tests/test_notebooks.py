@@ -777,7 +777,7 @@ def test_what_is_no_notebook_about_python_is_not_run(project: Project, data: byt
 
 @pytest.mark.slow
 def test_the_fixes_of_a_notebook_are_verified_and_its_lines_profiled(project: Project) -> None:
-    project.write({"pyproject.toml": ""})
+    project.write({"pyproject.toml": '[tool.perflint]\nselect = ["zero-grad-late"]\n'})
     written(
         project,
         "import torch\nfrom torch import nn\n%matplotlib inline",

@@ -6,7 +6,8 @@ Finds `optimizer.zero_grad()` between the forward pass and the backward pass of 
 ## Why it costs memory
 The gradients of the step before are still allocated while the activations of this step pile up. Cleared before the
 forward pass (or right after the step), they are free by then: the peak is lower by up to one copy of the gradients, 4
-bytes per parameter in float32. The time does not change, and neither do the weights.
+bytes per parameter in float32. The time does not change, and neither do the weights. For a small network that is too little to
+say: the rule runs only when it is selected.
 
 ## Example
 ```python
@@ -73,7 +74,7 @@ from perflint.api import (
 )
 
 
-@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.WARNING, needs=[("zero_grad",), ("backward",)], fixes=True)
+@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.INFO, needs=[("zero_grad",), ("backward",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes after the forward pass."""
     flow = code.flow

@@ -180,14 +180,11 @@ def forward_before(facts: Facts, scope: Scope, call: ast.Call, backward: ast.Cal
     block, end = flow.block[call], flow.order[call]
     passes = [c for c in flow.calls if flow.order[c] < end and flow.within(c, block) and _names_backward(c)]
     since = max((flow.order[c] for c in passes), default=0)
-    networks = [
-        c
-        for c in calls_behind(flow, backward)
-        if since < flow.order[c] < end and flow.within(c, block) and calls_network(facts, scope, c)
-    ]
-    if not networks:
-        return None
-    first: ast.AST = flow.statement(min(networks, key=flow.order.__getitem__))
+    networks = [c for c in calls_behind(flow, backward) if since < flow.order[c] < end and calls_network(facts, scope, c)]
+    earliest = min(networks, key=flow.order.__getitem__, default=None)
+    if earliest is None or not flow.within(earliest, block):
+        return None  # what is left in the block is the loss
+    first: ast.AST = flow.statement(earliest)
     siblings = flow.siblings(flow.statement(call))
     while first not in siblings:
         parent = flow.parent.get(first)
