@@ -46,7 +46,15 @@ from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
 from perflint.facts.device.sinks import IDLE_SINKS, Sink
 from perflint.facts.device.transfers import moved_to, no_device
-from perflint.facts.device.uploads import comes_from_host, is_blocking, is_built_constant, is_read_back, target_of, without_cuda
+from perflint.facts.device.uploads import (
+    comes_from_host,
+    is_blocking,
+    is_built_constant,
+    is_read_back,
+    is_read_in_step,
+    target_of,
+    without_cuda,
+)
 from perflint.facts.device.waiting_places import MASKED
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road
@@ -316,6 +324,7 @@ __all__ = [
     "is_optimizer",
     "is_optimizer_name",
     "is_read_back",
+    "is_read_in_step",
     "is_refuted",
     "is_rnn",
     "is_scaler",

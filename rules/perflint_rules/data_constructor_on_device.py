@@ -26,8 +26,8 @@ for x, y in loader:
 or let the `collate_fn` make the tensor, and the loader pin it.
 
 ## When it stays silent
-For literal numbers (`tensor-const-to-device` has those), tensors that are on the device already, and code that does not run
-each step.
+For literal numbers (`tensor-const-to-device` has those), tensors that are on the device already, code that does not run
+each step, and where the same function reads on the host what comes of it: that wait stays in any case.
 
 ## Fix safety
 With `runtime = true`, `torch.tensor` and `torch.as_tensor` become `uploaded(torch.tensor, data, device=device)`, which makes
@@ -39,7 +39,7 @@ memory is taken from RAM. What the two copies gain was not measured on a GPU.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, Code, Cost, Edit, Finding, Import, Road, Severity, rule, words
+from perflint.api import SIDE_STREAM, Code, Cost, Edit, Finding, Import, Road, Severity, is_read_in_step, rule, words
 
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
 
@@ -56,13 +56,32 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies Python data to the device."""
     for wait in code.waits(Road.UPLOAD, at=_makes_tensor):
         assert isinstance(wait.node, ast.Call)
-        data = ast.unparse(wait.node.args[0])[:40]
-        cure = "make it a tensor in the loader" if b"oader" in code.source.body else "copy less often, or from pinned memory"
-        message = f"the CPU waits while `{data}` is copied to the device; {cure}"
+        if is_read_in_step(code.scope, wait.node):
+            continue
+        message = f"the CPU waits while `{_short(wait.node.args[0])}` is copied to the device; {_cure(code, wait.node)}"
         fix, missing = None, list(code.feared(SIDE_STREAM))
         if code.options.runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
         yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node])
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _cure(code: Code, call: ast.Call) -> str:
+    data = call.args[0]
+    read = [d.value for d in code.flow.reaching.get(data, ()) if d.value is not None]
+    if read and all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr == "item" for v in read):
+        return "it was read from there: keep the tensor"
+    ends = data
+    while isinstance(ends, (ast.List, ast.Tuple)) and len(ends.elts) == 1:
+        ends = ends.elts[0]
+    if ends is not data and not isinstance(ends, (ast.List, ast.Tuple, ast.Starred)):
+        return "fill the number in there with `torch.full`"
+    made = ast.unparse(call.func)
+    return f"make it on the host: `{made}(...).pin_memory().to(device, non_blocking=True)` waits for nothing"
 
 
 def _is_of_torch(code: Code, call: ast.Call) -> bool:

@@ -26,8 +26,8 @@ for x, y in loader:
 A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_static`) waits for nothing.
 
 ## When it stays silent
-For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, and code that
-does not run each step.
+For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
+run each step, and where the same function reads on the host what comes of it: that wait stays in any case.
 
 ## Fix safety
 There is no fix: a sum over a mask adds in another order, and nan outside of the mask gets into gradients.
@@ -36,7 +36,7 @@ There is no fix: a sum over a mask adds in another order, and nan outside of the
 import ast
 from collections.abc import Iterator
 
-from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, rule
+from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, is_read_in_step, rule
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(")
@@ -52,10 +52,20 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each operation whose result has a size that only the device knows."""
+    said: set[tuple[ast.stmt, str]] = set()
     for wait in code.waits(Road.SHAPE, at=_is_selection):
-        what = "this mask selects" if isinstance(wait.node, ast.Subscript) else "elements there are"
-        message = f"the CPU waits to learn how many {what}; keep the size fixed with `where`, `masked_fill` or weights"
-        yield code.finding(wait.node, message, waits=[wait.node])
+        place = (code.flow.statement(wait.node), ast.unparse(wait.node))
+        if place in said or is_read_in_step(code.scope, wait.node):
+            continue
+        said.add(place)
+        yield code.finding(wait.node, f"the CPU waits to learn {_cure(wait.node)}", waits=[wait.node])
+
+
+def _cure(node: ast.expr) -> str:
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("bincount"):
+        return "the largest number; count with `scatter_add_` into zeros of a known size"
+    what = "this mask selects" if isinstance(node, ast.Subscript) else "elements there are"
+    return f"how many {what}; keep the size fixed with `where`, `masked_fill` or weights"
 
 
 def _is_selection(node: ast.expr) -> bool:

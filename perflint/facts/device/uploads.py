@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
-from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
@@ -93,6 +95,30 @@ def is_read_back(scope: Scope, copy: ast.AST) -> bool:
         return False
     returned = [node.value for node in flow.returns if node.value is not None]
     return bool(returned) and all(any(map(_reads, ast.walk(value))) for value in returned)
+
+
+class _Read(Walk[bool]):
+    """Whether the host reads what a value is, or what is computed from it, in the function that has it."""
+
+    def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
+        match step.way:
+            case Way.BOUND:
+                yield from step.definitions
+            case Way.METHOD:
+                yield from [True] if step.name in _READING else [step.node]
+            case Way.ARGUMENT if isinstance(step.node, ast.Call):
+                yield from [True] if path_of(step.node.func) in _CONVERSIONS else [step.node]
+            case Way.OPERAND | Way.ALIAS | Way.ITEM | Way.ATTRIBUTE | Way.COMPARED if step.result is not None:
+                yield step.result
+
+
+_READING = words("item cpu numpy tolist")
+_CONVERSIONS = words("int float bool")
+
+
+def is_read_in_step(scope: Scope, node: ast.AST) -> bool:
+    """Whether the host waits for what is made of a value anyway, in the same function: `.item()`, `.cpu()`, `int(x[0])`."""
+    return any(True for _ in _Read(scope).ends(node))
 
 
 def _reads(node: ast.AST) -> bool:
