@@ -58,7 +58,6 @@ from perflint.api import (
     Kind,
     Obligation,
     Severity,
-    any_layout,
     argument,
     change_call,
     names_behind,
@@ -159,15 +158,17 @@ def _is_shared_file(code: Code, call: ast.Call) -> bool:
     if not call.args or len(code.scope.parameters) < 2:
         return False
     named = [n.id for n in ast.walk(call.args[0]) if isinstance(n, ast.Name)]
-    return code.scope.parameters[1].arg not in names_behind(code.flow, *named) or _is_chunk_lookup(code)
+    return code.scope.parameters[1].arg not in names_behind(code.flow, *named) or _is_chunk_lookup(code, call)
 
 
-_PICKED = any_layout(rb"\. i?loc \[")
-
-
-def _is_chunk_lookup(code: Code) -> bool:
-    """A file that holds many items: the item's row is picked from the frame after the read."""
-    return _PICKED.search(code.scope.text) is not None
+def _is_chunk_lookup(code: Code, call: ast.Call) -> bool:
+    """A file that holds many items: the item's row is picked from the frame that was read."""
+    for node in code.flow.order:
+        if isinstance(node, ast.Attribute) and node.attr in ("loc", "iloc"):
+            read = [d.value for d in code.flow.reaching.get(node.value, ()) if d.value is not None] or [node.value]
+            if any(inner is call for value in read for inner in ast.walk(value)):
+                return True
+    return False
 
 
 def _indexed(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
