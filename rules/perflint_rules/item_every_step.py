@@ -107,7 +107,9 @@ from perflint.api import (
     rule,
     written_out,
 )
+from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import kept
+from perflint_rules.uploaded_batches import upload_behind
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -142,10 +144,14 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if sinks == {Sink.RETURN} and code.heat is None:
             continue
+        if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and code.grad_is_off(read.node):
+            continue  # predictions that are written to a file are what the program is for
+        if read.kind is ReadKind.COPY and upload_behind(code, read.tensor) is not None:
+            continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[Obligation | None] = []
         fix = None
-        cure = _CURES[Sink.RETURN if _is_returned(code, read) else first]
+        cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
         local = kept(code, read)
         if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             continue  # per-parameter-read has a better cure
@@ -157,8 +163,10 @@ def check(code: Code) -> Iterator[Finding]:
             except CannotRewrite as reason:
                 missing.append(Obligation(Kind.REWRITE, str(reason)))
                 cure = _CURES[first]
+                if isinstance(reason, SeenInEachStep):
+                    cure, seen = "show it every N steps, and keep it on the device until then", " that each step looks at"
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
-        message = f"{waited}, and the value is only {_uses(sinks)}; {cure}"
+        message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
 
 

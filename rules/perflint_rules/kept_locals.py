@@ -31,6 +31,13 @@ from perflint.api import (
 )
 
 
+class SeenInEachStep(CannotRewrite):
+    """What takes the reads is looked at in each step: nothing is gained by reading later within it."""
+
+    def __init__(self) -> None:
+        super().__init__("each step looks at it")
+
+
 class Kept:
     """A local that takes a read in each step, and could keep device values until somebody looks at it.
 
@@ -136,7 +143,7 @@ class Kept:
                 if isinstance(first, ast.If) and block.node.orelse == [first]:
                     raise CannotRewrite("there is no place in an `elif`")
                 return first
-        raise CannotRewrite("each step looks at it")
+        raise SeenInEachStep
 
     def source(self) -> str:
         """The text of the tensor, to be followed by a method call."""

@@ -14,7 +14,7 @@ from perflint.api import (
     is_guard,
     suspends,
 )
-from perflint_rules.kept_locals import means_item
+from perflint_rules.kept_locals import SeenInEachStep, means_item
 from perflint_rules.late_meters import is_new_meter
 from perflint_rules.late_takes import Take, Way, only_computes, take_of
 
@@ -150,7 +150,7 @@ class LateLocals:
             loop = self._loop_of(take)
             if loop is not None and self.flow.within(use, loop.block):
                 if not any(is_guard(self.flow, block) for block in self._blocks_in(loop, use)):
-                    raise CannotRewrite("each step looks at it")
+                    raise SeenInEachStep
 
     def _require_complete(self, use: ast.expr, starts: list[Definition], takes: list[Take]) -> None:
         """That whoever gets the list itself gets it when nothing is added any more."""
