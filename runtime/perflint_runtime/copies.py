@@ -25,7 +25,7 @@ def moved(value: Any, *where: Any, **how: Any) -> Any:
 
 def moved_to_cuda(value: Any, *device: Any) -> Any:
     """What `value.cuda(*device)` gives, without a wait where a tensor is in pinned memory; see `moved`."""
-    if is_plain(value, "cpu") and value.is_pinned():
+    if is_plain(value, "cpu") and value.is_pinned() and len(device) < 2:
         return value.cuda(*device, non_blocking=True)
     return value.cuda(*device)
 
@@ -43,7 +43,7 @@ def moved_copy(value: Any, *where: Any, **how: Any) -> Any:
 
 def moved_copy_to_cuda(value: Any, *device: Any) -> Any:
     """What `value.cuda(*device)` gives now, without a wait; see `moved_copy`."""
-    staged: Any = _staged(value) if may_be_staged(value, "cpu") else None
+    staged: Any = _staged(value) if may_be_staged(value, "cpu") and len(device) < 2 else None
     return value.cuda(*device) if staged is None else staged.cuda(*device, non_blocking=True)
 
 

@@ -188,7 +188,6 @@ builtins.str                                text waits:format
 math.*                                      number waits:number@each
 numpy.*                                     array alias waits:copy@each
 numpy.average                               number waits:copy@each
-numpy.log10                                 number waits:copy@each
 numpy.mean                                  number waits:copy@each
 torch.amp.GradScaler.get_scale              float waits:number@nothing
 torch.amp.GradScaler.step                   object writes waits:overflow@nothing

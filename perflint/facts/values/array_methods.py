@@ -7,8 +7,10 @@ what any other name gives is open: `frame.groupby("a")` is no frame, and `frame.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
-from perflint.facts.values.values import UNKNOWN, Number, Object, Value, one
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.values import UNKNOWN, Alternative, External, Literal, Number, Object, Sequence, Value, one
 from perflint.source.words import words
 
 NDARRAY = Object("numpy.ndarray")
@@ -27,6 +29,81 @@ _FRAME_TO_FRAME = words(
     select_dtypes transpose where mask add_prefix add_suffix infer_objects convert_dtypes
     """
 )
+
+
+_MAKES_ARRAYS = words(
+    """
+    array asarray asanyarray ascontiguousarray asfortranarray frombuffer fromiter fromstring copy empty empty_like eye full
+    full_like identity ones ones_like zeros zeros_like arange linspace logspace geomspace tri vander diag concatenate stack
+    vstack hstack dstack column_stack block append tile pad roll expand_dims atleast_2d atleast_3d broadcast_to sort outer kron
+    diff argwhere flatnonzero bincount
+    """
+)
+_ASKS_ITS_ARGUMENT = words(
+    """
+    repeat reshape resize ravel transpose moveaxis swapaxes squeeze flip fliplr flipud rot90 cumsum cumprod argsort tril triu
+    insert delete
+    """
+)
+"""Functions that call the method of this name, if there is one: of a `Series` or a tensor they give another of these."""
+_OF_EACH_ELEMENT = words(
+    """
+    abs absolute add arccos arcsin arctan ceil clip cos cosh deg2rad divide exp exp2 expm1 fabs floor log log10 log1p log2
+    logical_and logical_not logical_or maximum minimum multiply negative power rad2deg rint round sign sin sinh sqrt square
+    subtract tan tanh true_divide float32 float64 int32 int64
+    """
+)
+_NO_ARRAYS = words(
+    """
+    default_rng RandomState Generator SeedSequence dtype finfo iinfo seed shuffle load save savez savetxt shape ndim size
+    array_equal allclose nonzero meshgrid split array_split hsplit vsplit dsplit ix_ histogram where unravel_index
+    """
+)
+
+
+_SIZE_AT = {"choice": 1, "randint": 2, "normal": 2, "uniform": 2, "binomial": 2, "beta": 2, "poisson": 1, "exponential": 1}
+"""Where functions of `numpy.random` take the shape of what they draw: without one it is a single number."""
+
+
+def array_function(qualname: str, node: ast.Call, infer: Callable[[ast.expr], Value]) -> Value:
+    """What a call of a function of NumPy gives; `infer` says what its arguments are."""
+    package, _, name = qualname.rpartition(".")
+    if package == "numpy.random":
+        return one(NDARRAY) if _draws_several(name, node, infer) else UNKNOWN if name in _NO_ARRAYS else _perhaps(NDARRAY)
+    if name in _MAKES_ARRAYS or (name == "where" and len(node.args) == 3):
+        return one(NDARRAY)
+    given = [infer(argument) for argument in node.args]
+    of_array = bool(given) and given[0].must(lambda a: a == NDARRAY)
+    if name in _ASKS_ITS_ARGUMENT and of_array:
+        return one(NDARRAY)
+    if name in _OF_EACH_ELEMENT and given and not node.keywords:
+        if all(value.must(_is_number) for value in given):
+            return one(Number(""))
+        if of_array and all(value.must(lambda a: a == NDARRAY or _is_number(a)) for value in given):
+            return one(NDARRAY)
+    return UNKNOWN if name in _NO_ARRAYS else _perhaps(NDARRAY)
+
+
+def _draws_several(name: str, node: ast.Call, infer: Callable[[ast.expr], Value]) -> bool:
+    if name in ("rand", "randn"):
+        return bool(node.args)
+    if name in _SIZE_AT:
+        size = argument(node, _SIZE_AT[name], "size")
+        is_least = isinstance(size, ast.Call) and infer(size.func).single in (
+            External("builtins.min"),
+            External("builtins.max"),
+        )
+        return size is not None and (is_least or infer(size).must(lambda a: _is_number(a) or isinstance(a, Sequence)))
+    return name == "permutation"
+
+
+def _is_number(alternative: Alternative) -> bool:
+    match alternative:
+        case Number():
+            return True
+        case Literal(value):
+            return isinstance(value, (int, float))
+    return False
 
 
 _READERS = words("read_csv read_table read_fwf read_parquet read_feather read_excel")

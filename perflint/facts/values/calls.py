@@ -18,7 +18,7 @@ from perflint.facts.operations.api_tables import (
 )
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
-from perflint.facts.values.array_methods import NDARRAY, frame_from
+from perflint.facts.values.array_methods import array_function, frame_from
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
@@ -64,10 +64,12 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
         return _builtin(inference, last, node, frame)
     if package.startswith("torch") or package.startswith("torchvision.models") or package == "timm":
         return _torch(inference, qualname, package, last, node, frame)
-    if package.startswith("numpy"):
+    if package.split(".")[0] == "numpy":
         row = operations.function(qualname)
         whole = row is not None and row.result is Result.NUMBER and not _has_dimension_keyword(node)
-        return one(Number("")) if whole else one(NDARRAY)
+        if whole:
+            return one(Number(""))
+        return array_function(qualname, node, lambda part: inference.infer(part, frame))
     if package == "math":
         return one(Number(_MATH_KINDS.get(last, "float"))) if last not in ("modf", "frexp") else UNKNOWN
     if package.startswith("pandas"):
