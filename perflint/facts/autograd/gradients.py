@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from perflint.facts.autograd.networks import Network
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.displays import is_display
@@ -15,6 +16,7 @@ from perflint.facts.proofs.fears import RUNS_UNCALLED, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, stands_for_layers
 from perflint.facts.values.classes import find_method
+from perflint.facts.values.layer_containers import origin
 from perflint.facts.values.values import (
     Alternative,
     Batch,
@@ -31,7 +33,7 @@ from perflint.facts.values.values import (
     Text,
 )
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout, words
 
 _HELD = rb"(?:\b(?!autograd\b)\w+|[\])'\"]) \. _?grad\b|['\"]_?grad['\"]|clip_grad|grad_norm"
@@ -52,6 +54,8 @@ _PACKAGES = (
     "collections.",
     "itertools.",
     "os.",
+    "librosa.",
+    "scipy.",
 )
 _SEES = words("builtins.eval builtins.exec builtins.vars builtins.dir builtins.globals builtins.locals builtins.setattr")
 _CONTAINERS = words(
@@ -115,13 +119,20 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
             return None
         if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
             return _worst([found, *(_of_module(facts, a, depth) for a in owner.alternatives)])
-    callee = inference.value(scope, call.func)
+    callee = inference.value(scope, call.func).without(_cannot_be_called)
     if callee.may(lambda a: isinstance(a, External) and not _sees_no_gradients(facts, scope, call, a.qualname)):
         return Kind.GRADIENT
     found = _worst([found, *(_of_module(facts, a, depth) for a in callee.alternatives)])
     if (callee.open or not targets) and not callee.must_be(External, Object):
+        if not callee.alternatives and (container := origin(inference, scope, flow_of(scope), call.func)) is not None:
+            return _worst([found, _of_held(facts, *container, depth)])
         return Kind.KNOWN_LAYERS if found is not Kind.GRADIENT and stands_for_layers(inference, callee) else Kind.GRADIENT
     return found
+
+
+def _cannot_be_called(alternative: Alternative) -> bool:
+    """Whether a call of it raises: `None` where a layer is left out, a tensor that a name was taken for."""
+    return isinstance(alternative, Tensor) or (isinstance(alternative, Literal) and alternative.value is None)
 
 
 _OF_CONTAINERS = words("append insert pop clear copy keys values items reverse")
@@ -154,8 +165,10 @@ def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | Non
         return reaches_gradients(facts, forward, depth) if forward is not None else None
     if not isinstance(alternative, Object) or alternative.qualname not in _CONTAINERS:
         return None
-    if not isinstance(alternative.site, tuple) or depth == 0:
+    if depth == 0:
         return Kind.GRADIENT
+    if not isinstance(alternative.site, tuple):
+        return Kind.KNOWN_LAYERS
     scope, call = alternative.site
     held = [facts.inference.value(scope, argument) for argument in (*call.args, *(k.value for k in call.keywords))]
     kinds = [_of_module(facts, a, depth - 1) for value in held for a in value.alternatives if isinstance(a, (Instance, Object))]
@@ -164,12 +177,20 @@ def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | Non
     return _worst(kinds)
 
 
+def _of_held(facts: Facts, scope: Scope, container: ast.expr, depth: int) -> Kind | None:
+    """What is open about the forward passes of the layers that a container holds."""
+    network = Network(facts, ast.unparse(container), set(), records=False)
+    kinds = [obligation.kind for obligation in network.kinds(network.held(scope, container, 6))]
+    reached = [Instance(cls) for cls in network.seen if isinstance(cls, Class)]
+    return _worst([*kinds, *(_of_module(facts, instance, depth - 1) for instance in reached)])
+
+
 def _sees_no_gradients(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> bool:
     """Whether a function of a package reads, writes or uses no gradients, whatever it is given."""
     if qualname in ("builtins.getattr", "builtins.hasattr"):
         name = facts.inference.value(scope, call.args[1]).literal if len(call.args) > 1 else None
         return isinstance(name, str) and "grad" not in name
-    if qualname.startswith(("builtins.", *_PACKAGES)) or _differentiates_apart(External(qualname)):
+    if qualname in _MANAGERS or qualname.startswith(("builtins.", *_PACKAGES)) or _differentiates_apart(External(qualname)):
         return qualname not in _SEES
     return is_known_function(qualname) or not any(
         facts.inference.value(scope, given).may(lambda a: not isinstance(a, (Number, Literal, Text)))

@@ -15,7 +15,7 @@ from perflint.source.syntax import Class, Scope
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
 _LOADED = (ast.Name, ast.Attribute, ast.Subscript)
 _LOADS = frozenset(("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "__call__"))
-_ASKS_FOR_TYPES = frozenset(("isinstance", "issubclass"))
+_ASKS_FOR_TYPES = frozenset(("isinstance", "issubclass", "super"))
 _MAKES = ("__init__", "__new__", "__post_init__")
 _BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
 
