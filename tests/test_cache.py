@@ -77,6 +77,11 @@ TRAINER = {
 }
 """A project in which the loop of one file makes the function of another one hot; `plots.py` has nothing to do with them."""
 
+NOTEBOOK = """
+    {"cells": [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": null, "source": ["print(1)"]}],
+     "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+"""
+
 
 @dataclass
 class Seen:
@@ -170,6 +175,30 @@ def test_a_file_with_the_same_text_is_remembered_whatever_its_times(project, che
     assert (touched.checked, touched.remembered) == (0, 5)
     assert set(touched.read) == {path.name for path in tmp_path.glob("*.py")}
     assert check().read == ["plots.py", "steps.py"]
+
+
+def test_a_fresh_checkout_uses_what_is_remembered(project, check, tmp_path: Path) -> None:
+    project.write({**TRAINER, "pyproject.toml": "", "look.ipynb": NOTEBOOK})
+    before = check()
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            text = path.read_bytes()
+            path.unlink()
+            path.write_bytes(text)
+            os.utime(path, ns=(0, 0))
+    again = check()
+    assert (again.checked, again.report) == (0, before.report)
+    edit(tmp_path / "look.ipynb", "print(1)", "train_step(1)")  # a notebook may call what nobody else does
+    assert check().checked > 1
+
+
+def test_a_cache_of_another_checkout_is_not_believed(project, check, tmp_path: Path) -> None:
+    project.write({f"one/{name}": text for name, text in {**TRAINER, "pyproject.toml": ""}.items()})
+    check()
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    edit(tmp_path / "two" / "train.py", "train_step(net, optimizer, x, y)", "x")
+    shutil.rmtree(tmp_path / "one")
+    assert check().report == check(cached=False).report
 
 
 def test_a_file_that_has_just_changed_is_not_trusted_by_its_times(project, check, tmp_path: Path, monkeypatch) -> None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
-from perflint.project.files import read_file, requirement_files
+from perflint.project.files import read_file, requirement_files, text_digest
 from perflint.project.texts import Texts
 from perflint.source.cells import SUFFIX
+from perflint.source.vocabulary import words_in
 
 _INSTALLABLE = re.compile(rb"^[ \t]*\[(?:project|build-system|tool\.poetry|tool\.flit\.metadata|metadata|options)\]", re.M)
 
@@ -178,18 +179,15 @@ class Imports(Texts):
 
     @cached_property
     def _words_of_notebooks(self) -> frozenset[bytes]:
-        return frozenset(word for path, *_ in self._notebooks for word in re.findall(rb"\w+", read_file(path) or b""))
+        return frozenset[bytes]().union(*(words_in(read_file(path) or b"") for path, _ in self._notebooks))
 
     @cached_property
-    def _notebooks(self) -> list[tuple[str, int, int]]:
-        """The notebooks in the folders of the project's Python files, with their sizes and times of modification."""
-        found = []
+    def _notebooks(self) -> list[tuple[str, str]]:
+        """The notebooks in the folders of the project's Python files, with digests: their times differ in each checkout."""
+        found: list[tuple[str, str]] = []
         for folder in sorted({self.root, *(os.path.dirname(file) for file in self.files if not file.endswith(SUFFIX))}):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.endswith(SUFFIX):
-                        about = entry.stat()
-                        found.append((entry.path, about.st_size, about.st_mtime_ns))
+                found += [(entry.path, text_digest(read_file(entry.path))) for entry in entries if entry.name.endswith(SUFFIX)]
         return sorted(found)
 
     def is_offered(self, path: str) -> bool:
