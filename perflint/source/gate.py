@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 
+from perflint.source.vocabulary import may_hold, vocabulary
 from perflint.source.words import BETWEEN
 
 Word = str | re.Pattern[bytes]
@@ -20,7 +21,11 @@ Word = str | re.Pattern[bytes]
 
 _Needle = bytes | re.Pattern[bytes]
 
+LOOKS_WITHOUT_WORDS = 16
+"""How many needles a text is searched for before its words are listed, which takes as long as about so many searches."""
+
 _WHITE_SPACE = b" \t\n\r\f\\"
+_WORD = re.compile(rb"\w+")
 _LITERAL = re.compile(rb"(?:\w|[ ,=:@'\"]|\\[^\w\s])+(?![*?{])")
 
 
@@ -122,14 +127,39 @@ class Gate:
         return all(any(_holds(text, needle) for needle in group) for group in self.in_turn())
 
 
+@cache
+def _longest_word(needle: bytes) -> bytes:
+    """The longest part of a needle that white space cannot divide."""
+    return max(_WORD.findall(needle), key=len, default=b"")
+
+
+class _Words:
+    """The words of a file's text, listed once many were looked for: most texts that no rule wants lack one of the first."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._looks = 0
+
+    def may_hold(self, needle: bytes) -> bool:
+        """Whether the text may hold a needle, as far as its words tell."""
+        self._looks += 1
+        return self._looks <= LOOKS_WITHOUT_WORDS or _longest_word(needle) in self.listed
+
+    @cached_property
+    def listed(self) -> bytes:
+        """The words, as `vocabulary` gives them."""
+        return vocabulary(self._text)
+
+
 class _Text:
     """A file's text, as it stands or without its white space, and where words stand in it.
 
     Part 0 is what stands outside of the functions, part i the i-th outermost function.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, words: _Words) -> None:
         self.text = text
+        self._words = words
         self.spans: list[tuple[int, int]] = []
         self._starts: list[int] = []
         self._first: dict[bytes, int] = {}
@@ -144,7 +174,7 @@ class _Text:
         """Where a word stands first, or -1."""
         at = self._first.get(word)
         if at is None:
-            at = self._first[word] = self.text.find(word)
+            at = self._first[word] = self.text.find(word) if self._words.may_hold(word) else -1
         return at
 
     def holding(self, word: bytes) -> int:
@@ -180,8 +210,9 @@ class Needles:
     """
 
     def __init__(self, body: bytes) -> None:
-        self._body = _Text(body)
-        self._squeezed = _Text(squeezed(body))
+        self._words = _Words(body)
+        self._body = _Text(body, self._words)
+        self._squeezed = _Text(squeezed(body), self._words)
         self._matches: dict[int, bool] = {}
         self._opened: dict[int, bool] = {}
         """By the identity of needles and groups, which live as long as the rules do."""
@@ -234,7 +265,8 @@ class Needles:
         if known is None:
             literal = beginning(needle)
             first = self._squeezed.position(literal) if literal else 0  # not behind the place in the text with white space
-            known = first >= 0 and (not literal or needle.search(self._body.text, first) is not None)
+            known = first >= 0 and may_hold(self._words.listed, needle)
+            known = known and (not literal or needle.search(self._body.text, first) is not None)
             self._matches[id(needle)] = known
         return known
 

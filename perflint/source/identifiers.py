@@ -10,6 +10,8 @@ from perflint.source.words import any_layout
 
 _ATTRIBUTE = any_layout(rb"\. (\w+)")
 
+_OPENS = any_layout(rb" \(")
+
 _FORMATTED = re.compile(rb"[fFtT]")
 
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
@@ -65,6 +67,25 @@ def occurrences(word: bytes, text: bytes) -> Iterator[int]:
         if text[at - 1 : at] not in _WORD_BYTES and text[end : end + 1] not in _WORD_BYTES:
             yield at
         at = text.find(word, end)
+
+
+def calls_of(name: str, text: bytes) -> Iterator[int]:
+    """Where a text calls a function or method by a name, whatever stands before the parenthesis.
+
+    As `call_pattern` finds them, without a pattern for each name.
+    """
+    word = name.encode()
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        if text[at - 1 : at] not in _WORD_BYTES and _OPENS.match(text, end):
+            yield at
+        at = text.find(word, end)
+
+
+def is_called(name: str, text: bytes) -> bool:
+    """Whether a text calls a function or method by a name."""
+    return next(calls_of(name, text), None) is not None
 
 
 def may_assign(text: bytes, name: bytes) -> bool:

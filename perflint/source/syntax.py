@@ -21,11 +21,14 @@ from perflint.source.bindings import Binding, bindings
 from perflint.source.chunks import Chunk, split
 from perflint.source.identifiers import may_assign, occurrences, stands_in
 from perflint.source.source import Source
+from perflint.source.words import any_layout
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 _APART = re.compile(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
 _WORD = re.compile(rb"\w+")
+_CALLED_MEMBER = any_layout(rb"\. ([\w\x80-\xff]+) \(")
+_STAR = re.compile(rb"import[\s\\]*\*")
 
 SEARCHES_WITHOUT_INDEX = 64
 """How often a file is searched for identifiers before all its words are indexed, which takes as long as about so many
@@ -160,6 +163,11 @@ class Scope:
     def attributes_apart(self) -> frozenset[bytes]:
         """What the scope's text has behind dots and white space: mostly words of comments, now and then attributes."""
         return frozenset(_APART.findall(self.text))
+
+    @cached_property
+    def called_members(self) -> frozenset[bytes]:
+        """The names of the methods and other attributes that the scope's text calls."""
+        return frozenset(_CALLED_MEMBER.findall(self.text))
 
     @property
     def may_hold_functions(self) -> bool:
@@ -384,6 +392,8 @@ class Module:
     @cached_property
     def star_imports(self) -> list[tuple[str, int]]:
         """What the file imports with `*`, as (dotted name, level)."""
+        if _STAR.search(self.top_text) is None:
+            return []
         return [
             (node.module or "", node.level)
             for node in ast.walk(self.tree)

@@ -91,12 +91,25 @@ def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:
     if not any(word in text for word in (b"sys", b"addsitedir")) or _CHANGED_PATH.search(text) is None:
         return frozenset()
     found: set[tuple[str, frozenset[str]]] = set()
-    for node in _nodes_of(text):
+    for node in _statements_of(text):
         if isinstance(node, ast.Import):
             found |= {(alias.name, frozenset()) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             found.add((node.module or "", frozenset(alias.name for alias in node.names)))
     return frozenset(found)
+
+
+def _statements_of(text: bytes) -> list[ast.stmt]:
+    """The statements of a text, without a look at their expressions."""
+    try:
+        found = list(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    for statement in found:
+        for field in ("body", "handlers", "cases", "orelse", "finalbody"):
+            for inner in getattr(statement, field, ()):
+                found += [inner] if isinstance(inner, ast.stmt) else inner.body
+    return found
 
 
 def _nodes_of(text: bytes) -> list[ast.AST]:

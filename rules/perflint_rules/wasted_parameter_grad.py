@@ -54,6 +54,7 @@ There is no fix: who else reads these gradients is not known.
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
 
@@ -73,7 +74,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each network that a backward pass goes through and whose gradients are cleared before its optimizer steps."""
     if _SWITCHES.search(code.scope.text):
         return
-    trained = {path(found[1]): path(found[2]) for found in _OPTIMIZES.finditer(code.source.body)}
+    trained = _trained(code.source.body)
     if len(trained) < 2:
         return
     for call in code.calls("backward"):
@@ -91,6 +92,14 @@ def check(code: Code) -> Iterator[Finding]:
                 )
                 yield code.finding(reached[network], message + "switch them off, or detach what it gave")
                 break
+
+
+@lru_cache(maxsize=1)
+def _trained(body: bytes) -> dict[str, str]:
+    """The networks of a file's optimizers, by these."""
+    if body.count(b"parameters") < 2:  # cheaper than the pattern, which looks at every word
+        return {}
+    return {path(found[1]): path(found[2]) for found in _OPTIMIZES.finditer(body)}
 
 
 def path(text: bytes) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from perflint.source import gate as gate_module
 from perflint.source.gate import Gate, Needles, Word, beginning
 from perflint.source.words import call_pattern
 
@@ -18,7 +20,22 @@ PATTERNS: list[Word] = [
 ]
 WORDS: st.SearchStrategy[Word] = st.one_of(st.text("abcde(", min_size=1, max_size=3), st.sampled_from(PATTERNS))
 GATES = st.lists(st.lists(WORDS, max_size=3), max_size=3).map(Gate.of)
-TEXTS = st.lists(st.text("abcde( \n", max_size=12).map(str.encode), min_size=1, max_size=5)
+
+
+def undivided(text: bytes) -> bytes:
+    """A text in which no white space stands inside of what may be looked for as one word: Python has no such words."""
+    return re.sub(rb"(?<=\w)\s+(?=\w)", b"(", text)
+
+
+TEXTS = st.lists(st.text("abcde( \n", max_size=12).map(str.encode).map(undivided), min_size=1, max_size=5)
+
+
+@pytest.fixture(autouse=True, params=[0, gate_module.LOOKS_WITHOUT_WORDS], scope="module")
+def looks_without_words(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Words are listed at the first look, or after some."""
+    before, gate_module.LOOKS_WITHOUT_WORDS = gate_module.LOOKS_WITHOUT_WORDS, request.param
+    yield
+    gate_module.LOOKS_WITHOUT_WORDS = before
 
 
 def cut(texts: list[bytes]) -> tuple[bytes, list[tuple[int, int]]]:
@@ -58,7 +75,7 @@ def gate_of_one(needle: bytes | re.Pattern[bytes]) -> Gate:
 
 
 @settings(max_examples=200)
-@given(text=TEXTS.map(b"".join), gate=GATES)
+@given(text=TEXTS.map(b"".join).map(undivided), gate=GATES)
 def test_a_file_opens_what_its_text_passes(text: bytes, gate: Gate) -> None:
     opens = Needles(text).opens(gate)
     assert opens >= gate.passes(text)

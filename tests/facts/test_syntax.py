@@ -11,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.source.chunks import split
-from perflint.source.identifiers import stands_in_code
+from perflint.source.identifiers import calls_of, is_called, stands_in_code
 from perflint.source.source import Source
 from perflint.source.syntax import SEARCHES_WITHOUT_INDEX, Module, SyntaxProblem, TooDeep, parse
+from perflint.source.words import call_pattern
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPOUND = (ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.ExceptHandler, ast.Match)
@@ -346,7 +347,7 @@ def test_which_scopes_may_hold_functions() -> None:
     assert [scope.name for scope in module.functions() if scope.may_hold_functions] == ["nested", "short"]
 
 
-def test_only_what_is_asked_for_is_parsed() -> None:
+def test_only_what_is_asked_for_is_module_of() -> None:
     module = module_of("x = 1\n" + "def f():\n    pass\n    pass\n" * 50)
     _ = module.tree
     parsed = module.parsed_lines
@@ -440,3 +441,28 @@ def test_functions_that_cannot_be_cut_out_keep_their_place() -> None:
     text = "def a(): return word\nif 1: \n  def b(): word\n\ndef c():\n    word\n\nword = 1; d = lambda: word\n"
     module = Module(Source("m.py", text.encode()), "m")
     assert [scope.qualname for scope in module.scopes_with("word")] == ["", "a", "b", "c"]
+
+
+@settings(max_examples=300)
+@given(text=st.lists(st.sampled_from(("step", "self", "_", "é", ".", "(", ")", " ", "\n", "\\\n", "#(\n", "x")), max_size=14))
+def test_calls_are_found_without_a_pattern_for_each_name(text: list[str]) -> None:
+    code = "".join(text).encode()
+    for name in ("step", "x", "éx"):
+        places = [found.start() for found in call_pattern(name).finditer(code)]
+        assert list(calls_of(name, code)) == places
+        assert is_called(name, code) == bool(places)
+
+
+@pytest.mark.parametrize(
+    ("text", "called"),
+    [("self.a(x).b (y)", {"a", "b"}), ("c(x.d)", set()), ("x.\\\n e\n(f.é())", {"e", "é"}), ("x. # why\n g()", {"g"})],
+)
+def test_which_members_a_function_calls(text: str, called: set[str]) -> None:
+    scope = module_of(f"def f(x):\n    return ({text})\n").scopes["f"]
+    assert scope.called_members == {name.encode() for name in called}
+
+
+@pytest.mark.parametrize("text", ["from a import *", "from a import\\\n  *", "from .b import*"])
+def test_a_star_import_is_found_in_any_layout(text: str) -> None:
+    assert len(module_of(text + "\n").star_imports) == 1
+    assert not module_of("from a import b\nx = 3 * 4\n").star_imports

@@ -25,7 +25,7 @@ from perflint.facts.values.values import UNKNOWN, Batch, FunctionRef, Instance, 
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
 from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import any_layout, call_pattern, words
+from perflint.source.words import any_layout, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
@@ -370,8 +370,8 @@ class Loops:
             return True
         if depth == 0 or scope.name.startswith("__"):
             return False
-        called = call_pattern(f".{scope.name}")
-        callers = [m for m in scope.owner.methods.values() if m is not scope and called.search(m.text)]
+        name = scope.name.encode()
+        callers = [m for m in scope.owner.methods.values() if m is not scope and name in m.called_members]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
 
 

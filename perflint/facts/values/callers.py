@@ -41,9 +41,9 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.cells import SUFFIX
-from perflint.source.identifiers import is_renamed, stands_in_code
+from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
-from perflint.source.words import NO_MEMBER, any_layout, call_pattern
+from perflint.source.words import NO_MEMBER, any_layout
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
@@ -60,6 +60,7 @@ _MAY_BE_FOUND = any_layout(
 )
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
 _FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
+_CALLED_ON_SELF = any_layout(rb"self(?<!\wself) \. ([\w\x80-\xff]+) \(")
 _GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
 
 
@@ -220,7 +221,6 @@ class Callers:
             return [scope.parent], True
         project = self._inference.project
         path = scope.module.source.path
-        called = call_pattern(name)
         calling: list[Scope] = []
         complete = True
         importers = project.importers(path)
@@ -232,13 +232,13 @@ class Callers:
             if file == path:
                 text = scope.module.source.body
                 complete = complete and not is_renamed(name, text, scope.module.occurrences(name))
-            elif data is None or name.encode() not in data or not (complete or called.search(data)):
+            elif data is None or name.encode() not in data or not (complete or is_called(name, data)):
                 continue
             elif is_renamed(name, data):
                 complete = False
             module = scope.module if file == path else project.module(file)
             for caller in _scopes_with(module, name) if module is not None else ():
-                if called.search(caller.text):
+                if is_called(name, caller.text):
                     if self._may_be_meant(scope, caller, name, constructed):
                         calling.append(caller)
                 elif complete:
@@ -261,7 +261,8 @@ class Callers:
         """Whether a method that is only called on `self` is called in a related class."""
         if scope.owner is None or constructed or caller.owner is scope.owner:
             return True
-        if len(call_pattern(name).findall(caller.text)) > len(call_pattern(f"self.{name}").findall(caller.text)):
+        on_self = sum(found == name.encode() for found in _CALLED_ON_SELF.findall(caller.text))
+        if sum(1 for _ in calls_of(name, caller.text)) > on_self:
             return True
         if caller.owner is None:
             return False

@@ -106,7 +106,9 @@ class Inference:
         """What `node` may evaluate to in `frame`."""
         if isinstance(node, ast.Constant):
             return one(Literal(node.value))
-        return self.solve((node, frame), lambda: self._infer(node, frame))
+        key = (node, frame)
+        value: Value | None = self.solver.recall(key)
+        return value if value is not None else self.solve(key, lambda: self._infer(node, frame))
 
     def known(self, node: ast.expr, frame: Frame) -> Value:
         """Like `infer`, but a cycle counts as not known: for operands of an operation that changes the value."""

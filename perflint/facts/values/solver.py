@@ -45,6 +45,15 @@ class Solver:
         self.asked = 0
         """How many questions the file in hand has cost."""
 
+    def recall(self, key: object) -> Any:
+        """The answer that is remembered under `key` for good; None without one."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        self.asked += 1
+        self._trace.asked |= known[1]
+        return known[0]
+
     def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer) -> Answer:
         """`compute()`, remembered under `key`; `bottom` where the question asks itself.
 
