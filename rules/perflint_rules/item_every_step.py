@@ -101,6 +101,7 @@ from perflint.api import (
     ReadKind,
     Severity,
     Sink,
+    backward_in,
     implied,
     is_seldom,
     rate_of,
@@ -144,7 +145,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if sinks == {Sink.RETURN} and code.heat is None:
             continue
-        if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and code.grad_is_off(read.node):
+        if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope):
             continue  # predictions that are written to a file are what the program is for
         if read.kind is ReadKind.COPY and upload_behind(code, read.tensor) is not None:
             continue  # host-roundtrip has a better cure
