@@ -13,6 +13,7 @@ from perflint.facts.autograd.evaluations import (
     hands_to_network,
     is_for_caller,
     is_test,
+    is_tried_out,
     measures,
     records_nothing,
 )
@@ -331,6 +332,7 @@ __all__ = [
     "is_seldom",
     "is_sized_by_tensor",
     "is_test",
+    "is_tried_out",
     "is_used_as_tensor",
     "is_where",
     "is_zero_state",

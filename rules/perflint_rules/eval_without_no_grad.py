@@ -92,6 +92,7 @@ from perflint.api import (
     is_for_caller,
     is_neural_module,
     is_test,
+    is_tried_out,
     keyword,
     records_nothing,
     rule,
@@ -135,6 +136,8 @@ def check(code: Code) -> Iterator[Finding]:
     trains = backward_in(code.facts, scope)
     evaluation = not scope.is_module and not trains and (unnamed or evaluates(scope))
     if not evaluation and not trains and not scope.is_module:
+        return
+    if not trains and not scope.is_module and is_tried_out(code.facts, scope):
         return
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):

@@ -54,7 +54,7 @@ def calls_eval(scope: Scope) -> bool:
 
 def is_test(scope: Scope) -> bool:
     """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
-    name = os.path.basename(scope.module.source.path)
+    name = os.path.basename(scope.module.source.path).lower()
     named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
     return named or scope.module.holds(_TESTS)
 
@@ -65,6 +65,12 @@ def called_in_evaluation(facts: Facts, scope: Scope) -> bool:
         return False
     found = facts.inference.callers.sites(scope)
     return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
+
+
+def is_tried_out(facts: Facts, scope: Scope) -> bool:
+    """Whether a function without a loop is called at the top of a script or a notebook alone, outside of any loop."""
+    sites = facts.inference.callers.sites(scope).sites if not flow_of(scope).loops else ()
+    return bool(sites) and all(site.scope.is_module and flow_of(site.scope).loop(site.node) is None for site in sites)
 
 
 def _after_eval(site: CallSite) -> bool:

@@ -36,6 +36,8 @@ class GradMode:
             if switched is not False:
                 return switched
         if scope.parent is not None:
+            if self._inference.callers.sites(scope).complete and self._by_callers(scope, depth) is True:
+                return True
             return self.is_off(scope.parent, scope.node, depth) if scope.node in flow_of(scope.parent).block else None
         return self._by_callers(scope, depth)
 
