@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from perflint.facts.autograd.evaluations import is_test
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.training.loops import EVALUATION, never_runs_each_step
 from perflint.facts.values.solver import TooExpensive
@@ -188,7 +189,7 @@ class _Wanted:
         if chunk is not None:
             index = self._index[chunk.start]
             rules = [rule for rule in self._rules if self._texts[rule.name] >> index & 1]
-            if any(rule.steps for rule in rules) and never_runs_each_step(scope):
+            if any(rule.steps for rule in rules) and (never_runs_each_step(scope) or is_test(scope)):
                 rules = [rule for rule in rules if not rule.steps]
             return rules
         needles = Needles(scope.text)

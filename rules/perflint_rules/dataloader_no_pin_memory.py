@@ -60,6 +60,7 @@ from perflint.api import (
     argument,
     called_from,
     find_method,
+    is_test,
     place_of,
     rule,
 )
@@ -83,6 +84,8 @@ _NO_WORKERS = (
 @rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, calls=[DATA_LOADER], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
+    if is_test(code.scope):
+        return
     for loader in code.loaders():
         call = loader.call
         if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):

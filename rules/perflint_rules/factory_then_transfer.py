@@ -56,6 +56,7 @@ from perflint.api import (
     add_keyword,
     any_layout,
     argument,
+    comes_from_host,
     dtype_of,
     feeds_rnn,
     moved_to,
@@ -99,6 +100,8 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
         device = moved_to(code.facts, code.scope, call)
+        if _stays(code, device):
+            continue
         if device is None:
             yield from _like_another(code, call, factory)
             continue
@@ -141,10 +144,17 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     factories = factories_behind(code, call.func.value)
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
-    if _likens(code, call) or moved_to(code.facts, code.scope, call) is not None:
+    device = moved_to(code.facts, code.scope, call)
+    if (_likens(code, call) or device is not None) and not _stays(code, device):
         name = ast.unparse(factories[0].func)
         message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
         yield code.finding(call, f"{message}; pass `device=` to `{name}`, or keep the result", waits=[call])
+
+
+def _stays(code: Code, device: ast.expr | None) -> bool:
+    """Whether the device is that of a batch on the host."""
+    batch = device.value if isinstance(device, ast.Attribute) and device.attr == "device" else None
+    return batch is not None and comes_from_host(code.facts.inference, code.facts.loops, code.scope, batch)
 
 
 def _likens(code: Code, call: ast.Call) -> bool:

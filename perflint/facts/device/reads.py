@@ -218,6 +218,8 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
     if isinstance(func, ast.Attribute):
         if func.attr == "item" and not call.args and not call.keywords:
             tensor = _source(func.value)
+            if _counts_steps(tensor):
+                return None
             if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
                 return HostRead(call, tensor, ReadKind.ITEM)
             return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
@@ -246,6 +248,11 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
                 return HostRead(argument, argument, ReadKind.FORMAT)
     return None
+
+
+def _counts_steps(tensor: ast.expr) -> bool:
+    """`state["step"]`: optimizers keep on the host how many steps they have made."""
+    return isinstance(tensor, ast.Subscript) and isinstance(tensor.slice, ast.Constant) and tensor.slice.value == "step"
 
 
 def _is_builtin(inference: Inference, scope: Scope, func: ast.Name) -> bool:
