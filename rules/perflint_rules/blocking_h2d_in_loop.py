@@ -67,6 +67,7 @@ from perflint.api import (
     is_built_constant,
     is_read_back,
     keyword,
+    path_of,
     place_of,
     replace,
     rule,
@@ -132,8 +133,18 @@ def check(code: Code) -> Iterator[Finding]:
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
         if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
             hint = " (it is not pinned, so the driver may still wait: better made in the loader, which pins)"
+        if _is_one_of_many(code, call):
+            cure, hint = "stack them on the host and copy once", ""
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
         yield code.finding(call, message, fix, missing, waits=[call])
+
+
+def _is_one_of_many(code: Code, call: ast.Call) -> bool:
+    """`torch.stack([row.to(device) for row in rows])`: a copy for each."""
+    rows = code.flow.parent.get(call)
+    stacked = code.flow.parent.get(rows) if isinstance(rows, (ast.ListComp, ast.GeneratorExp)) else None
+    name = path_of(stacked.func) if isinstance(stacked, ast.Call) else None
+    return name is not None and name.rpartition(".")[2] in ("stack", "cat", "concat", "vstack", "hstack")
 
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:

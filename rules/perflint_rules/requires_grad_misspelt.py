@@ -20,7 +20,8 @@ for parameter in model.parameters():
 ```
 
 ## When it stays silent
-For `self.require_grad`: a class may have an attribute of that name.
+For `self.require_grad`: a class may have an attribute of that name. For `False` and a tensor that is no parameter: it asks
+for no gradients in any case.
 
 ## Fix safety
 Unsafe: the program then trains something else.
@@ -29,7 +30,7 @@ Unsafe: the program then trains something else.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, any_layout, replace, rule
+from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, Tensor, any_layout, replace, rule
 
 _WRITTEN = any_layout(rb"\. require_grad =")
 _TRAINS = Obligation(Kind.NUMBERS, "what is trained is something else then")
@@ -43,8 +44,17 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if isinstance(store.value, ast.Name) and store.value.id == "self":
             continue
+        if _is_not_trained(code, store):
+            continue
         fix = code.fix("write `requires_grad`", _spelt(code, store), unless=[_TRAINS])
         yield code.finding(store, "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`", fix, [_TRAINS])
+
+
+def _is_not_trained(code: Code, store: ast.Attribute) -> bool:
+    """Whether a tensor that is no parameter is told not to ask for gradients: it does not, whatever the name."""
+    statement = code.flow.statement(store)
+    switched_off = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant) and not statement.value.value
+    return switched_off and code.value(store.value).must(lambda a: isinstance(a, Tensor) and not a.parameter)
 
 
 def _spelt(code: Code, store: ast.Attribute) -> Iterator[Edit]:
