@@ -109,7 +109,7 @@ from perflint.api import (
     written_out,
 )
 from perflint_rules.kept_locals import SeenInEachStep
-from perflint_rules.kept_reads import kept
+from perflint_rules.kept_reads import kept, kept_over_parameters
 from perflint_rules.uploaded_batches import upload_behind
 
 _CURES = {
@@ -153,6 +153,8 @@ def check(code: Code) -> Iterator[Finding]:
         missing: list[Obligation | None] = []
         fix = None
         cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
+        if kept_over_parameters(code, read) is not None:
+            continue
         local = kept(code, read)
         if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             continue  # per-parameter-read has a better cure

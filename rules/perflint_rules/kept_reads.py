@@ -1,6 +1,6 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
-from perflint.api import CannotRewrite, Code, HostRead, is_refuted
+from perflint.api import CannotRewrite, Code, HostRead, Loop, goes_over_parameters, is_refuted
 from perflint_rules.kept_lists import Listed
 from perflint_rules.kept_locals import Kept, means_item
 from perflint_rules.kept_names import Named
@@ -11,18 +11,35 @@ from perflint_rules.late_reads import Late
 def kept(code: Code, read: HostRead) -> "Kept | Late | None":
     """The local that takes the read, where it is one that can keep device values, in the form of which most is proved."""
     loop = code.step_loop(read.node)
-    if loop is None or loop.statement is None:
+    if loop is None:  # a loop within a function that runs in each step: one wait instead of many
+        return _writable(_late(code, read, code.flow.loop(read.node)))
+    if loop.statement is None:
         return None
     plain: Kept | None = None
     if means_item(code, read):
         plain = (
             Total.find(code, read, loop, read.node) or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
         )
-    late = Late.find(code, read, loop) if code.options.runtime else None
+    late = _late(code, read, loop)
     if plain is None or late is None:
         return plain or late
     forms: list[Kept | Late] = [plain, late]
     return min(forms, key=_what_is_open)
+
+
+def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
+    """The local that takes the read in a loop over parameters, where it can be read behind that loop."""
+    loop = code.flow.loop(read.node)
+    return _writable(_late(code, read, loop)) if loop is not None and goes_over_parameters(loop) else None
+
+
+def _late(code: Code, read: HostRead, loop: Loop | None) -> Late | None:
+    """What takes the read, as an object of the runtime."""
+    return Late.find(code, read, loop) if code.options.runtime and loop is not None and loop.statement is not None else None
+
+
+def _writable(late: Late | None) -> Late | None:
+    return late if late is not None and _what_is_open(late) < 3 else None
 
 
 def _what_is_open(form: "Kept | Late") -> int:

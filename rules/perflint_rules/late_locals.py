@@ -10,6 +10,7 @@ from perflint.api import (
     Definition,
     Loop,
     functions_see,
+    goes_over_parameters,
     inspects_itself,
     is_guard,
     suspends,
@@ -133,7 +134,10 @@ class LateLocals:
         return False
 
     def _loop_of(self, take: Take) -> Loop | None:
-        return self.code.step_loop(take.statement) or self.flow.loop(take.statement)
+        inner = self.flow.loop(take.statement)
+        if inner is not None and goes_over_parameters(inner):
+            return inner
+        return self.code.step_loop(take.statement) or inner
 
     def _blocks_in(self, loop: Loop, node: ast.AST) -> Iterator[Block]:
         for block in self.flow.block[node].ancestry():

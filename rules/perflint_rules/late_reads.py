@@ -29,7 +29,7 @@ from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_meters import require_plain_look
 from perflint_rules.late_takes import Take, Way, copied, take_of
 
-_OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+"}
+_OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
 _OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem"}
 _LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "item": "item"}
 
@@ -78,7 +78,7 @@ class Late(LateLocals):
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         for take in takes:
-            for factor in filter(None, (take.weight, take.divisor)):
+            for factor in filter(None, (take.weight, take.divisor, take.power)):
                 yield without_effect(code.facts, code.scope, factor)
             read = self._reads.get(take.taken)
             if read is not None and read.kind is ReadKind.CONVERSION:
@@ -154,6 +154,8 @@ class Late(LateLocals):
             factors += [self.code.text(take.weight) if take.weight is not None else "1", self.code.text(take.divisor)]
         elif take.weight is not None:
             factors.append(self.code.text(take.weight))
+        elif take.power is not None:
+            factors.append(f"power={self.code.text(take.power)}")
         return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(factors)})")
 
     def _given(self, taken: ast.expr, way: Way) -> tuple[str, str]:

@@ -22,7 +22,7 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total.
+    and divided by on its way into a total, power: what it is raised to.
     """
 
     way: Way
@@ -31,6 +31,7 @@ class Take:
     taken: ast.expr
     weight: ast.expr | None = None
     divisor: ast.expr | None = None
+    power: ast.expr | None = None
 
     @property
     def name(self) -> str:
@@ -43,6 +44,10 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
     match statement:
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
             return Take("list", statement, target, taken)
+        case ast.AugAssign(
+            target=ast.Name() as target, op=ast.Add(), value=ast.BinOp(left=left, op=ast.Pow(), right=power)
+        ) if left is taken:
+            return Take("sum", statement, target, taken, power=power)
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=value):
             factors = _factors(code, value, taken)
             return None if factors is None else Take("sum", statement, target, taken, *factors)

@@ -32,10 +32,11 @@ for step, (x, y) in enumerate(loader):
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint, and for reads that
-only feed a total, which item-every-step reports and mends.
+only feed a total of many steps, which item-every-step reports and mends.
 
 ## Fix safety
-There is no fix: norms that are joined are rounded in another order.
+Norms that are joined are rounded in another order: that is for you. Where fixes may import the runtime (`runtime = true`), a total or a list of what is read becomes an `ItemSum` or a `HostList`, as `item-every-step` writes them: the numbers are the
+same, to the last bit, and the CPU waits for them once, where somebody looks.
 """
 
 import ast
@@ -55,7 +56,7 @@ from perflint.api import (
     rate_of,
     rule,
 )
-from perflint_rules.kept_reads import kept
+from perflint_rules.kept_reads import kept, kept_over_parameters
 
 
 @rule(
@@ -68,6 +69,7 @@ from perflint_rules.kept_reads import kept
         ("if", "assert", ".item(", ".cpu(", ".numpy(", ".tolist("),
     ],
     steps=True,
+    fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""
@@ -77,7 +79,16 @@ def check(code: Code) -> Iterator[Finding]:
     saves = any(code.calls_to("torch.save"))
     for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
         loop = code.flow.loop(read.node)
-        if loop is None or loop.node in seen or not code.is_hot(read.node) or _is_told_elsewhere(code, read):
+        if loop is None or not code.is_hot(read.node):
+            continue
+        late = kept_over_parameters(code, read) if read.kind is not ReadKind.TRUTH else None
+        if late is not None:
+            missing = [*late.missing()]
+            cure = "read them behind the loop, with one wait"
+            message = f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; {cure}"
+            yield code.finding(read.node, message, code.fix(cure, late.parts(), unless=missing), missing, waits=[read.node])
+            continue
+        if loop.node in seen or _is_told_elsewhere(code, read):
             continue
         if saves and read.kind is ReadKind.COPY:
             continue  # the file holds each of them

@@ -6,6 +6,7 @@ loss = train_step(x, y)
 total.add(loss)             # total += loss.item()
 total.add(loss, len(x))     # total += loss.item() * len(x)
 total.add(loss, 1, 8)       # total += loss.item() / 8
+total.add(norm, power=2)    # total += norm.item() ** 2
 print(total.value() / len(loader))
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from perflint_runtime.late_items import MOST_KEPT, numbers, snapshot
@@ -22,7 +24,7 @@ _EXACT = 2**53
 
 
 class ItemSum:
-    """What `total += value.item() * weight / divisor` makes of a Python number, to the last bit and with the same errors.
+    """What `total += value.item() ** power * weight / divisor` makes of a Python number: the same bits, the same errors.
 
     Copies of plain tensors of one element wait on their device, on CUDA and on the CPU, and are added up in Python when
     somebody looks, or when there are 4,096. Whatever else comes (a number, several elements, a complex number, a tensor
@@ -35,30 +37,30 @@ class ItemSum:
     def __init__(self, start: Any = 0) -> None:
         """Begin with a number, of the type that an empty total shall have."""
         self._value: Any = start
-        self._kept: list[tuple[Tensor, Any, Any]] = []
+        self._kept: list[tuple[Tensor, Any, Any, Any]] = []
 
-    def add(self, value: Any, weight: Any = 1, divisor: Any = 1) -> None:
-        """Do `total += value.item() * weight / divisor`, without product and quotient where they are by the integer 1.
+    def add(self, value: Any, weight: Any = 1, divisor: Any = 1, power: Any = ...) -> None:
+        """Do `total += value.item() ** power * weight / divisor`, without the power where there is none.
 
-        As a rule, waits for nothing.
+        There is no product and no quotient by the integer 1. As a rule, waits for nothing.
         """
         if _may_grow(self._value) and _is_ordinary(weight) and _is_ordinary(divisor) and divisor != 0:
             kept = snapshot(value)
-            if kept is not None:
-                self._kept.append((kept, weight, divisor))
+            if kept is not None and (power is ... or _is_small(power, kept)):
+                self._kept.append((kept, weight, divisor, power))
                 if len(self._kept) >= MOST_KEPT:
                     self.value()
                 return
         total = self.value()
-        total += _scaled(value.item(), weight, divisor)  # in place where the total is an array by now
+        total += _scaled(value.item(), weight, divisor, power)  # in place where the total is an array by now
         self._value = total
 
     def value(self) -> Any:
         """The total as the Python number that the plain code would hold. Waits for the device."""
         if self._kept:
             kept, self._kept = self._kept, []
-            for number, (_, weight, divisor) in zip(numbers([tensor for tensor, _, _ in kept]), kept, strict=True):
-                self._value += _scaled(number, weight, divisor)
+            for number, (_, weight, divisor, power) in zip(numbers([tensor for tensor, *_ in kept]), kept, strict=True):
+                self._value += _scaled(number, weight, divisor, power)
         return self._value
 
     def __repr__(self) -> str:
@@ -75,7 +77,14 @@ def _is_ordinary(number: Any) -> bool:
     return type(number) is float or (type(number) is int and abs(number) <= _EXACT)
 
 
-def _scaled(number: Any, weight: Any, divisor: Any) -> Any:
+def _is_small(power: Any, kept: Tensor) -> bool:
+    """Whether no number of a type can be too large for a float when it is raised to a power."""
+    return type(power) in (int, float) and 1 <= power <= 4 and kept.dtype is not torch.float64
+
+
+def _scaled(number: Any, weight: Any, divisor: Any, power: Any) -> Any:
+    if power is not ...:
+        number = number**power
     if not (type(weight) is int and weight == 1):
         number = number * weight
     return number if type(divisor) is int and divisor == 1 else number / divisor

@@ -115,6 +115,30 @@ def test_any_sequence_gives_what_python_gives(seed: int) -> None:
         assert same(total.value(), plain), (total.value(), plain)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_powers_are_those_of_python(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(40):
+        start = draw.choice([0, 0.0, 3, -0.0])
+        plain, total = start, ItemSum(start)
+        for _ in range(draw.randint(0, 8)):
+            value = draw.choice([_float, _float, _integer, _odd])(draw)
+            power = draw.choice([2, 2.0, 1.0, 3, 0.5, -1, 1.5, 7, 40, math.inf, math.nan, True, None, torch.tensor(2.0)])
+
+            def plainly(plain: Any = plain, value: Any = value, power: Any = power) -> Any:
+                plain += value.item() ** power
+                return plain
+
+            expected = outcome(plainly)
+            raised = outcome(lambda total=total, value=value, power=power: total.add(value, power=power))
+            if isinstance(expected, tuple):
+                assert raised == expected
+                break
+            assert raised is None
+            plain = expected
+        assert same(total.value(), plain), (total.value(), plain)
+
+
 def test_nothing_waits_before_somebody_looks() -> None:
     losses = [torch.tensor(0.5 * step) for step in range(20)]
     counts = [torch.tensor(step) for step in range(20)]
