@@ -35,7 +35,8 @@ Under a guard such as `step % 100 == 0`, once per epoch, for copies in a functio
 only feed a total of many steps, which item-every-step reports and mends.
 
 ## Fix safety
-Norms that are joined are rounded in another order: that is for you. Where fixes may import the runtime (`runtime = true`), a total or a list of what is read becomes an `ItemSum` or a `HostList`, as `item-every-step` writes them: the numbers are the
+Norms that are joined are rounded in another order: that is for you. Where fixes may import the runtime (`runtime = true`), a
+total or a list of what is read becomes an `ItemSum` or a `HostList`, as `item-every-step` writes them: the numbers are the
 same, to the last bit, and the CPU waits for them once, where somebody looks.
 """
 
