@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,7 @@ class Imports(Texts):
     _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
+    _changing: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @cached_property
     def _components(self) -> set[str]:
@@ -53,13 +55,48 @@ class Imports(Texts):
         if key not in self._resolved:
             bases = [directory[1:]] if directory.startswith(".") else self._search_path(directory)
             found = (self._file_of(base, dotted) for base in bases)
-            self._resolved[key] = next((path for path in found if path is not None), None)
+            path = next((path for path in found if path is not None), None)
+            if path is None and not directory.startswith("."):
+                path = self._on_changed_path(directory, dotted)
+            self._resolved[key] = path
         return self._resolved[key]
+
+    def _on_changed_path(self, directory: str, dotted: str) -> str | None:
+        """The file that an import means where a program puts further folders on `sys.path`.
+
+        A folder above the file that imports; any folder, if a file beside it changes the path and only one has such a module.
+        """
+        first, _, _rest = dotted.partition(".")
+        if first in sys.stdlib_module_names or first not in self._components:
+            return None
+        above = directory
+        while above.startswith(f"{self.root}{os.sep}"):
+            above = os.path.dirname(above)
+            if (path := self._file_of(above, dotted)) is not None:
+                return path
+        ending = os.sep + dotted.replace(".", os.sep)
+        stems = [stem for stem in self._stems_ending.get(dotted.rpartition(".")[2], ()) if stem.endswith(ending)]
+        return self._by_stem[stems[0]] if len(stems) == 1 and self._changes_path(directory) else None
+
+    @cached_property
+    def _stems_ending(self) -> dict[str, list[str]]:
+        """The paths of `_by_stem` by what stands last in them."""
+        ending: dict[str, list[str]] = {}
+        for stem in self._by_stem:
+            ending.setdefault(os.path.basename(stem), []).append(stem)
+        return ending
+
+    def _changes_path(self, directory: str) -> bool:
+        """Whether a file of a folder changes where modules are looked for."""
+        if directory not in self._changing:
+            files = (file for file in self.files if os.path.dirname(file) == directory)
+            self._changing[directory] = any(self._said(file).elsewhere for file in sorted(files))
+        return self._changing[directory]
 
     def _search_path(self, directory: str) -> Iterator[str]:
         yield directory  # a script's own directory is the first entry of sys.path
         top = directory
-        while f"{top}{os.sep}__init__.py" in self.files and top != self.root:
+        while f"{top}{os.sep}__init__.py" in self.files:  # the root, too, may be a package
             top = os.path.dirname(top)
         yield top
         yield self.root
@@ -203,6 +240,8 @@ class Imports(Texts):
     def changed(self, path: str) -> None:
         """Forget what was known of one file, its imports, too."""
         super().changed(path)
+        if self._changing.pop(os.path.dirname(path), None) is not None:
+            self._resolved.clear()
         imported = self._imports.pop(path, None)
         if imported is not None and imported != self._find_imports(path):
             self._forget_importers()

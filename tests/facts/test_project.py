@@ -37,6 +37,47 @@ def test_resolve(dotted: str, importer: str, level: int, target: str | None) -> 
     assert found == (target and f"{ROOT}/{target}")
 
 
+CHANGING = {
+    "train.py": "import _init_paths\nimport nets.unet\n",
+    "_init_paths.py": "import sys\nsys.path.insert(0, 'lib')\n",
+    "lib/nets/unet.py": "from losses.dice import dice\nimport logging\n",
+    "lib/losses/dice.py": "",
+    "lib/logging.py": "",
+    "lib/twice.py": "",
+    "other/twice.py": "",
+    "tools/test.py": "import nets.unet\n",
+}
+"""A program that puts a folder on `sys.path`, and one that does not."""
+
+
+@pytest.mark.parametrize(
+    ("dotted", "importer", "target"),
+    [
+        ("nets.unet", "train.py", "lib/nets/unet.py"), ("losses.dice", "lib/nets/unet.py", "lib/losses/dice.py"),
+        ("twice", "train.py", None), ("nets.unet", "tools/test.py", None), ("logging", "lib/nets/unet.py", None),
+        ("nets.vnet", "train.py", None),
+    ],
+)  # fmt: skip
+def test_resolve_where_the_path_is_changed(dotted: str, importer: str, target: str | None) -> None:
+    found = Program("", CHANGING).project.resolve(dotted, f"{ROOT}/{importer}")
+    assert found == (target and f"{ROOT}/{target}")
+
+
+def test_a_path_that_is_no_longer_changed() -> None:
+    files = {f"{ROOT}/{name}": text.encode() for name, text in CHANGING.items()}
+    project = Project(ROOT, list(files), files.get)
+    assert project.resolve("nets.unet", f"{ROOT}/train.py") == f"{ROOT}/lib/nets/unet.py"
+    files[f"{ROOT}/_init_paths.py"] = b""
+    project.changed(f"{ROOT}/_init_paths.py")
+    assert project.resolve("nets.unet", f"{ROOT}/train.py") is None
+
+
+def test_a_root_that_is_a_package() -> None:
+    files = {f"{ROOT}/__init__.py": b"", f"{ROOT}/nets/__init__.py": b"", f"{ROOT}/nets/unet.py": b""}
+    project = Project(ROOT, list(files), files.get)
+    assert project.resolve("project.nets.unet", f"{ROOT}/__init__.py") == f"{ROOT}/nets/unet.py"
+
+
 def test_importers_go_through_packages() -> None:
     found = Program("", FILES).project.importers(f"{ROOT}/pkg/a.py")
     assert found == {f"{ROOT}/{name}" for name in ("pkg/__init__.py", "pkg/sub/b.py", "user.py")}
