@@ -28,7 +28,7 @@ from perflint.facts.autograd.gradflow import (
     stored_for_training,
     tensor_ends,
 )
-from perflint.facts.autograd.gradients import READS_GRADIENTS, gradients_untouched, leaves_gradients_alone
+from perflint.facts.autograd.gradients import READS_GRADIENTS, clears_gradients, gradients_untouched, leaves_gradients_alone
 from perflint.facts.autograd.graph_free import function_without_graph, statement_without_graph
 from perflint.facts.autograd.graphless import may_record
 from perflint.facts.autograd.inference_escapes import creates_module, inference_escapes
@@ -279,6 +279,7 @@ __all__ = [
     "calls_eval",
     "calls_network",
     "change_call",
+    "clears_gradients",
     "comes_from_host",
     "computes_with_network",
     "creates_module",

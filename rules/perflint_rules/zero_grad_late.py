@@ -58,6 +58,7 @@ from perflint.api import (
     Object,
     Obligation,
     Severity,
+    clears_gradients,
     error_is_survived,
     find_method,
     forward_before,
@@ -74,11 +75,11 @@ from perflint.api import (
 )
 
 
-@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.INFO, needs=[("zero_grad",), ("backward",)], fixes=True)
+@rule(category="optimizer", costs=Cost.MEMORY, severity=Severity.INFO, needs=[("_grad",), ("backward",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each `zero_grad` that comes after the forward pass."""
     flow = code.flow
-    for zero in code.calls("zero_grad"):
+    for zero in [call for call in flow.calls if clears_gradients(code.facts, code.scope, call)]:
         statement = flow.statement(zero)
         if not isinstance(statement, ast.Expr) or statement.value is not zero or not isinstance(zero.func, ast.Attribute):
             continue
@@ -90,7 +91,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         missing = [*_missing(code, zero, forward)]
         siblings = flow.siblings(statement)
-        target = next((s for s in siblings if s is forward), None)
+        target = next((s for s in siblings if s is forward and zero.func.attr == "zero_grad"), None)
         fix = None
         receiver = path_of(zero.func.value)
         if target is not None and not (receiver and _is_assigned(code, receiver, forward, zero)):

@@ -174,24 +174,34 @@ def calls_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     return callee.may(lambda a: is_neural_module(inference, a))
 
 
+def runs_network(facts: Facts, scope: Scope, call: ast.Call, depth: int = 2) -> bool:
+    """Whether a call may run a network, itself or by the functions of the project that it calls."""
+    if calls_network(facts, scope, call) or facts.loops.is_forward(scope, call):
+        return True
+    return (
+        depth > 0
+        and may_run_module(call)
+        and any(
+            any(runs_network(facts, target, inner, depth - 1) for inner in flow_of(target).calls)
+            for target in facts.loops.targets(scope, call)
+        )
+    )
+
+
 def forward_before(facts: Facts, scope: Scope, call: ast.Call, backward: ast.Call) -> ast.stmt | None:
     """The first statement of the forward pass that a backward pass belongs to, if it stands before a call in its block."""
     flow = flow_of(scope)
     block, end = flow.block[call], flow.order[call]
     passes = [c for c in flow.calls if flow.order[c] < end and flow.within(c, block) and _names_backward(c)]
     since = max((flow.order[c] for c in passes), default=0)
-    networks = [c for c in calls_behind(flow, backward) if since < flow.order[c] < end and calls_network(facts, scope, c)]
+    behind = [c for c in calls_behind(flow, backward) if since < flow.order[c] < end]
+    networks = [c for c in behind if runs_network(facts, scope, c)]
     earliest = min(networks, key=flow.order.__getitem__, default=None)
     if earliest is None or not flow.within(earliest, block):
         return None  # what is left in the block is the loss
-    first: ast.AST = flow.statement(earliest)
-    siblings = flow.siblings(flow.statement(call))
-    while first not in siblings:
-        parent = flow.parent.get(first)
-        if parent is None:
-            return None
-        first = parent
-    return first if isinstance(first, ast.stmt) else None
+    if any(facts.loops.training_acts(scope, c)[0] for c in networks):
+        return None  # it adds to the gradients that it makes itself
+    return flow.top(earliest, block)
 
 
 def _names_backward(call: ast.Call) -> bool:

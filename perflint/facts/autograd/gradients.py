@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from perflint.facts.autograd.networks import Network
@@ -210,3 +211,15 @@ def leaves_gradients_alone(facts: Facts, scope: Scope, manager: ast.expr) -> boo
         return True
     callee = facts.inference.value(scope, manager.func if isinstance(manager, ast.Call) else manager)
     return callee.must(lambda a: isinstance(a, External) and a.qualname in _MANAGERS)
+
+
+_CLEARS = re.compile(r"(?:reset|clear|zero)_*(?:all_*)?grad", re.I)
+
+
+def clears_gradients(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a call is `zero_grad`, or that of a method that calls it and is named like it: `self.reset_grad()`."""
+    if not isinstance(call.func, ast.Attribute) or not _CLEARS.search(call.func.attr):
+        return False
+    return call.func.attr == "zero_grad" or any(
+        "zero_grad" in flow_of(target).calls_named for target in facts.loops.targets(scope, call)
+    )

@@ -124,7 +124,7 @@ class Loops:
             innermost = _outside_displays(_statement_loop(flow, call), kinds)
             if innermost is None or innermost in kinds or innermost in ruled_out or _runs_one_of(flow, innermost, call):
                 continue
-            if self._is_forward(scope, call) or self._hands_on_model(scope, call):
+            if self.is_forward(scope, call) or self._hands_on_model(scope, call):
                 if self._holds_step_loop(scope, innermost.block):
                     ruled_out.add(innermost)
                 else:
@@ -171,7 +171,7 @@ class Loops:
         element = self._inference.element(value)
         return _holds_batch(element)
 
-    def _is_forward(self, scope: Scope, call: ast.Call) -> bool:
+    def is_forward(self, scope: Scope, call: ast.Call) -> bool:
         """Whether a call runs a module that is no criterion."""
         callee = call.func
         if not may_run_module(call):
@@ -198,7 +198,7 @@ class Loops:
         with contextlib.suppress(SyntaxProblem):
             flow = flow_of(scope)
             once = [call for call in flow.calls if _statement_loop(flow, call) is None]
-            return any(self._is_forward(scope, call) or self._hands_on_model(scope, call, depth - 1) for call in once)
+            return any(self.is_forward(scope, call) or self._hands_on_model(scope, call, depth - 1) for call in once)
         return False
 
     def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:

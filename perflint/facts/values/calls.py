@@ -265,6 +265,10 @@ def _arithmetic(inference: Inferring, name: str, node: ast.Call, frame: Frame) -
     return UNKNOWN
 
 
+_ASKS = ("is_", "are_", "get_", "set_", "use_")
+"""How functions of torch begin that look at torch's own state or change it: `torch.is_autocast_enabled`."""
+
+
 def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
     if package in TORCH_PACKAGES:
         if last in LEGACY_TENSOR_CLASSES:
@@ -293,6 +297,8 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
         if package == "torch.cuda" and last in ("current_stream", "default_stream"):
             return one(Object("torch.cuda.Stream", site=(frame.scope, node)))
         if package == "torch.cuda" or last in ("manual_seed", "save", "set_grad_enabled", "compile", "load", "Generator"):
+            return UNKNOWN
+        if row is None and (last.startswith(_ASKS) or not (node.args or node.keywords)):
             return UNKNOWN
         return _function(inference, row or unknown_operation(last), node, frame)
     if package.startswith("torch.nn.utils"):

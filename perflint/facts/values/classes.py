@@ -137,6 +137,13 @@ def construct(inference: Inferring, cls: Class, node: ast.Call, frame: Frame) ->
     return one(Instance(cls))
 
 
+def item(inference: Inferring, owner: Instance, depth: int) -> Value:
+    """What `owner[key]` gives, by its class: a dataset's sample, say."""
+    method = find_method(inference, owner.cls, "__getitem__")
+    frame = inference.bound(method, owner, depth - 1) if method is not None else None
+    return inference.returned(frame) if frame is not None else UNKNOWN
+
+
 def attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth: int) -> Value:
     """`instance.name`: a method, a property, or the join of everything that the class's methods assign to it."""
     return inference.solve(("attribute", base, name, depth), lambda: _attribute(inference, base, name, depth))

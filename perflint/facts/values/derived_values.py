@@ -61,6 +61,18 @@ def combined(operands: list[Value], dtype: str) -> Value:
     return UNKNOWN
 
 
+def is_mask(value: Value) -> bool:
+    """Whether all that is known of a value are tensors of bools."""
+    return bool(value.alternatives) and all(isinstance(a, Tensor) and a.dtype == "bool" for a in value.alternatives)
+
+
+def is_one_index(value: Value) -> bool:
+    """Whether a key takes one item of a dimension: an integer."""
+    return value.must(
+        lambda a: (isinstance(a, Number) and a.kind != "bool") or (isinstance(a, Literal) and type(a.value) is int)
+    )
+
+
 def quotient(alternative: Alternative) -> Value:
     """What `/` makes of the number that other arithmetic would give."""
     return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)

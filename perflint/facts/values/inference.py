@@ -23,6 +23,8 @@ from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.derived_values import (
     combined,
     entered,
+    is_mask,
+    is_one_index,
     item_of,
     negated,
     opaque,
@@ -32,7 +34,7 @@ from perflint.facts.values.derived_values import (
     with_hint,
 )
 from perflint.facts.values.frames import MAX_DEPTH, Frame
-from perflint.facts.values.names import canonical, hinted_call
+from perflint.facts.values.names import canonical, hinted_call, name_of_item
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import (
     FALSE,
@@ -123,8 +125,8 @@ class Inference:
                 return with_hint(variables.local_name(self, node, name, frame), name)
             case ast.Attribute(attr=name):
                 return with_hint(self.attribute(node, frame), name)
-            case ast.Subscript():
-                return self.subscript(node, frame)
+            case ast.Subscript(value=base, slice=key):
+                return with_hint(self.subscript(node, frame), name_of_item(path_of(base) or "", key))
             case ast.Call():
                 value = self.call(node, frame)
                 return value if value.alternatives or not value.open else hinted_call(path_of(node.func) or "")
@@ -196,8 +198,14 @@ class Inference:
             known = text.value if isinstance(text, Literal) else text.prefix
             if isinstance(known, str):
                 return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
-        result = self._elementwise([node.left, node.right], frame, "")
+        result = self._elementwise([node.left, node.right], frame, self._type_of_bits(node, frame))
         return result.map(quotient) if isinstance(node.op, ast.Div) else result
+
+    def _type_of_bits(self, node: ast.BinOp, frame: Frame) -> str:
+        """What `&`, `|` and `^` of masks give: a mask."""
+        bitwise = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+        masks = bitwise and all(is_mask(self.infer(side, frame)) for side in (node.left, node.right))
+        return "bool" if masks else ""
 
     def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
         values = [self.infer(o, frame) for o in operands]
@@ -307,7 +315,7 @@ class Inference:
         base = self.known(node.value, frame)
         if isinstance(node.slice, ast.Slice):
             return base.map(sliced)
-        key = self.infer(node.slice, frame).literal
+        key = (index := self.infer(node.slice, frame)).literal
         if base.must(lambda a: a == FRAME) and selects_rows_or_columns(node.slice):
             return base
         if isinstance(node.slice, ast.Tuple):
@@ -316,7 +324,9 @@ class Inference:
             stored = [d for d in flow.definitions if d.name == f"{path}[{key!r}]"]
             if stored and base.must_be(Mapping):
                 return join((self.item(base, key), *(self.definition(d, frame, flow) for d in stored)))
-        return self.item(base, key)
+        if not is_one_index(index):  # a mask, a new dimension, or as many indices as there are
+            base = base.map(lambda a: one(replace(a, ndim=None)) if isinstance(a, Tensor) else one(a))
+        return base.map(lambda a: classes.item(self, a, frame.depth) if isinstance(a, Instance) else item_of(a, key))
 
     def item(self, value: Value, key: object) -> Value:
         """`value[key]` for a constant key; `...` or None for one that is not known."""

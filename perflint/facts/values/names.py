@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import lru_cache
 
@@ -85,6 +86,15 @@ def _meant(name: str) -> Value:
         if pattern.search(name) and (alternative == _DEVICE or not _ABOUT.search(name)):
             return Value(frozenset((alternative,)), open=True)
     return UNKNOWN
+
+
+def name_of_item(path: str, key: ast.expr) -> str:
+    """What `models["encoder"]` would be called; nothing where the container's name does not say it."""
+    several = _SEVERAL.search(path) if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+    return several[1] if several is not None else ""
+
+
+_SEVERAL = re.compile(r"(?:^|[._])(model|net|network|generator|discriminator|optimi[sz]er|loader|dataloader)s$")
 
 
 _CREATES = "get|build|make|create|load|setup|prepare|configure|instantiate"
