@@ -27,7 +27,8 @@ for step, (x, y) in enumerate(loader):
     if step % 100 == 0 and torch.isnan(loss):
         raise FloatingPointError("the loss is not finite")
 ```
-A `GradScaler` skips steps with infinite or NaN gradients without a branch.
+A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a forward pass, a weight of 0 does what a branch
+around an empty selection does.
 
 ## When it stays silent
 On host tensors and Python numbers, and under a guard such as `step % 100 == 0`.
@@ -39,7 +40,7 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, ReadKind, Severity, Sink, keyword, rule
+from perflint.api import Code, Cost, Finding, Heat, ReadKind, Severity, Sink, keyword, rule
 
 
 @rule(
@@ -48,7 +49,7 @@ from perflint.api import Code, Cost, Finding, ReadKind, Severity, Sink, keyword,
     severity=Severity.INFO,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert")),
-        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf"),
+        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward("),
     ],
     steps=True,
 )
@@ -58,8 +59,9 @@ def check(code: Code) -> Iterator[Finding]:
         if not code.is_hot(read.node):
             continue
         if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):
-            yield code.finding(
-                read.node,
-                f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds; "
-                "check every N steps, or let GradScaler skip bad steps",
-            )
+            waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
+            if code.heat is Heat.FORWARD:
+                message = f"{waited}; compute both ways and choose with `where` or weights, or decide on the host"
+                yield code.finding(read.node, message)
+            else:
+                yield code.finding(read.node, f"{waited}; check every N steps, or let GradScaler skip bad steps")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
+from perflint.facts.values.values import Tensor
+
 HEAD = "import torch\nfrom torch import nn\nimport numpy as np\n"
 CUDA, HOST = "tensor on cuda", "tensor on host"
 GPU, CPU = "torch.zeros(2, device='cuda')", "torch.zeros(2)"
@@ -192,3 +194,46 @@ ACROSS = {
 def test_across_files(name: str) -> None:
     text, expected = ACROSS[name]
     assert Program(text, FILES).said() == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "dtype", "ndim"),
+    [
+        ("(x > 0) & (x < 1)", "bool", None), ("(x > 0) | ~(x < 1)", "bool", None), ("(x > 0) & x.long()", "", None),
+        ("x.view(-1)[0]", "float32", 0), ("x.view(-1)[len(names)]", "float32", 0), ("x.view(-1)[x > 0]", "float32", None),
+        ("x.view(-1)[None]", "float32", None), ("x.view(-1)[[1]]", "float32", None), ("x.view(-1)[unknown]", "float32", None),
+    ],
+)  # fmt: skip
+def test_what_keys_and_bits_make_of_a_tensor(expression: str, dtype: str, ndim: int | None) -> None:
+    value = Program(
+        f"import torch\ndef f(names, unknown):\n    x = torch.zeros(3, 3, dtype=torch.float32)\n    {expression}  #?\n"
+    ).value()
+    (found,) = value.alternatives
+    assert isinstance(found, Tensor)
+    assert (found.dtype, found.ndim) == (dtype, ndim)
+
+
+def test_an_item_of_an_object_is_what_its_class_gives() -> None:
+    program = Program(
+        """
+        import torch
+        class Items:
+            def __getitem__(self, index):
+                return torch.zeros(3), str(index)
+        def f():
+            items = Items()
+            items[3][0]  #?
+        """
+    )
+    assert program.said() == "tensor on host"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("torch.is_autocast_enabled()", "?"), ("torch.get_num_threads()", "?"), ("torch.are_any_enabled()", "?"),
+        ("torch.somewhat_new(x)", "tensor on host"), ("torch.zeros(3)", "tensor on host"),
+    ],
+)  # fmt: skip
+def test_functions_of_torch_that_give_no_tensor(call: str, expected: str) -> None:
+    assert Program(f"import torch\ndef f():\n    x = torch.ones(3)\n    {call}  #?\n").said() == expected

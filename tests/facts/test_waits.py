@@ -48,15 +48,19 @@ KEYS = {
     "x[k]": False,
     "x[count]": False,
     "table[keep]": False,
-    "given[keep]": False,
-    "given.part[keep]": False,
+    "given[keep]": True,
+    "given.part[keep]": True,
+    "x[(y > 0) & keep]": True,
+    "x[y + 1]": False,
+    "x[given]": False,
+    "x[mask_of_parts]": True,
 }
 """Whether a mask may stand in the brackets, as far as the function shows."""
 
 FUNCTION = """
 import torch
 class Net(torch.nn.Module):
-    def forward(self, given, options):
+    def forward(self, given, options, mask_of_parts):
         x, y = self.parts()
         keep = y > 0
         count = 0

@@ -92,9 +92,9 @@ def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRea
 def find_truths(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
     """The conditions that read a device value, where `find_reads` looks, in evaluation order."""
     counts = _counts(inference, loops, scope)
-    if counts is None or loops.is_part_of_forward(scope):
+    if counts is None:
         return []
-    return list(_truth_reads(inference, scope, flow_of(scope), counts))
+    return list(_truth_reads(inference, scope, counts, compared=not loops.is_part_of_forward(scope)))
 
 
 def _counts(inference: Inference, loops: Loops, scope: Scope) -> Callable[[ast.AST], bool] | None:
@@ -354,12 +354,14 @@ def _is_text(node: ast.expr) -> bool:
     return False
 
 
-def _truth_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
+def _truth_reads(inference: Inference, scope: Scope, counts: Callable[[ast.AST], bool], compared: bool) -> Iterator[HostRead]:
+    """compared: with those of which the host gets a bool, which are waits like others in a forward pass."""
+    flow = flow_of(scope)
     for node in list(flow.order):
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
             for operand in _operands(node.test):
                 if operand in flow.order and (
-                    _strictly_device(inference, scope, operand) or _compares_on_device(inference, scope, operand)
+                    _strictly_device(inference, scope, operand) or (compared and _compares_on_device(inference, scope, operand))
                 ):
                     yield HostRead(operand, operand, ReadKind.TRUTH)
 

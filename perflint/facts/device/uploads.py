@@ -15,6 +15,7 @@ from perflint.facts.values.arguments import argument, transfer_target
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
 from perflint.source.words import words
 
 
@@ -154,7 +155,7 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
         root = root.value
     statements = [loop.statement for loop in loops.kinds(scope)]
     for definition in flow_of(scope).reaching.get(root, frozenset()):
-        if definition.kind != "for" and not (definition.value is not None and _DRAWS.search(_callee(definition.value))):
+        if definition.kind != "for" and not (definition.value is not None and _draws(definition.value)):
             return False
         loop = definition.block.loop
         while loop is not None:
@@ -164,6 +165,17 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
     return False
 
 
+def _draws(node: ast.expr) -> bool:
+    """Whether an expression draws a batch, or takes a sample out of a dataset."""
+    match node:
+        case ast.Call(func=func):
+            return _DRAWS.search(last_name(func)) is not None
+        case ast.Subscript(value=base, slice=ast.Name()):
+            return _DATASET.search(last_name(base)) is not None
+    return False
+
+
+_DATASET = re.compile(r"(?:^|_)(?:data_?set|ds|(?:train|val|valid|test|eval)_?(?:set|data))$", re.I)
 _DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
 _SAME_DATA = words(
     """
@@ -171,7 +183,3 @@ _SAME_DATA = words(
     """
 )
 """Methods that hand on a batch as it is, but for shape and type."""
-
-
-def _callee(node: ast.expr) -> str:
-    return (path_of(node.func) or "").rpartition(".")[2] if isinstance(node, ast.Call) else ""

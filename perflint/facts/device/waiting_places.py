@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Final
@@ -107,6 +108,8 @@ def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
         case ast.Compare(left=left, ops=ops, comparators=others):
             plain = not any(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in ops)
             return plain and not any(isinstance(o, ast.Constant) and isinstance(o.value, str) for o in (left, *others))
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor(), right=right):
+            return _may_be_mask(flow, left, depth - 1) and _may_be_mask(flow, right, depth - 1)
         case ast.IfExp(body=body, orelse=orelse):
             return _may_be_mask(flow, body, depth - 1) and _may_be_mask(flow, orelse, depth - 1)
         case ast.BoolOp(values=values):
@@ -125,13 +128,15 @@ def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
+MASK: Final = re.compile(r"mask", re.I)
+"""What a forward pass is given by such a name selects."""
 _TYPES_OF_MASKS = frozenset(("bool", "same", "widest", ""))
 
 
 def _may_bind_mask(flow: Flow, definition: Definition, depth: int) -> bool:
     match definition.kind, definition.value:
         case "parameter", _:
-            return not _is_open_parameter(flow, definition)
+            return flow.scope.name != "forward" or MASK.search(definition.name) is not None
         case "assign" | "walrus", ast.expr() as value:
             return bool(definition.index) or _may_be_mask(flow, value, depth)
         case "for", ast.Call(func=ast.Name(id="range") | ast.Attribute(attr="keys")):
@@ -142,13 +147,8 @@ def _may_bind_mask(flow: Flow, definition: Definition, depth: int) -> bool:
 
 
 def _may_be_tensor(flow: Flow, node: ast.expr) -> bool:
-    """Whether it may be seen that an expression is a tensor, whichever way the program came there.
-
-    What a forward pass is given is anything, and so are its parts.
-    """
-    while not (bound := flow.reaching.get(node)) and isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return not any(_is_open_parameter(flow, d) or _binds_container(d) for d in bound or ())
+    """Whether it may be seen that an expression is a tensor, whichever way the program came there."""
+    return not any(map(_binds_container, flow.reaching.get(node, ())))
 
 
 def _binds_container(definition: Definition) -> bool:
@@ -158,14 +158,6 @@ def _binds_container(definition: Definition) -> bool:
 
 
 _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.SetComp, ast.JoinedStr, ast.Constant)
-
-
-def _is_open_parameter(flow: Flow, definition: Definition) -> bool:
-    return definition.kind == "parameter" and flow.scope.name == "forward" and not _is_receiver(flow, definition)
-
-
-def _is_receiver(flow: Flow, definition: Definition) -> bool:
-    return flow.scope.owner is not None and definition.node is flow.scope.parameters[0]
 
 
 def _without_sign(node: ast.expr) -> ast.expr:

@@ -10,7 +10,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, ReadKind, device_value, value_on_device
 from perflint.facts.device.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
-from perflint.facts.device.waiting_places import bounds_of, keys_of, places
+from perflint.facts.device.waiting_places import MASK, bounds_of, keys_of, places
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road, Wait
 from perflint.facts.training.loops import Loops
@@ -34,7 +34,6 @@ from perflint.facts.values.values import (
     Tensor,
     Value,
     device_place,
-    place_of,
 )
 from perflint.project.trace import Memo
 from perflint.source.syntax import Scope
@@ -304,7 +303,7 @@ class _Finder:
             return any(self._is_number_on_device(bound) for bound in bounds_of(key))
         if isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch, Elements, Sequence):
             return True
-        return self._is_array_or_list(key) or self._is_compared(key)
+        return self._is_array_or_list(key) or self._is_compared(key) or self._is_mask(key)
 
     def _index_form(self, key: ast.expr) -> str | None:
         if isinstance(key, ast.Slice):
@@ -338,15 +337,17 @@ class _Finder:
         )
 
     def _is_mask(self, key: ast.expr) -> bool:
-        value = self._value(key)
-        known = value.must_be(Tensor) or self._is_compared(key)
-        return known and all(_is_bools(a) for a in value.alternatives) and self._is_tensor(key)
+        known = [a for a in self._value(key).alternatives if not _is_guess(a)]
+        if not self._is_tensor(key):
+            return False
+        named = all(isinstance(a, Output) for a in known) and MASK.search(last_name(key)) is not None
+        return named or all(map(_is_bools, known))
 
     def _is_compared(self, key: ast.expr) -> bool:
         """Whether an expression is a comparison with a tensor, or a name for one: whatever stands on the other side."""
         if isinstance(key, ast.Compare):
             sides = (key.left, *key.comparators)
-            return len(key.ops) == 1 and any(self._value(side).must_be(Tensor) for side in sides)
+            return len(key.ops) == 1 and any(self._value(side).must_be_if_known(Tensor, Output) for side in sides)
         bound = self._flow.reaching.get(key, frozenset())
         compared = [d.value for d in bound if d.kind == "assign" and not d.index and isinstance(d.value, ast.Compare)]
         return bool(bound) and len(compared) == len(bound) and all(map(self._is_compared, compared))
@@ -368,7 +369,10 @@ class _Finder:
         held = self._value(node)
         if held.must_be(Tensor, Batch, Output):
             return value_on_device(self._inference, self._scope, held)
-        return held.must_be_if_known(Tensor, Output) and all(place_of(a).may_be_device for a in held.alternatives)
+        known = [a for a in held.alternatives if not _is_guess(a)]
+        if not known or not all(isinstance(a, (Tensor, Output)) and a.place is not Place.HOST for a in known):
+            return False
+        return value_on_device(self._inference, self._scope, held)
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
         return device_value(self._inference, self._scope, node)
@@ -412,6 +416,10 @@ def _indexes_from_host(alternative: Alternative) -> bool:
         case Elements(element=element, kind="list") | Sequence(items=(element, *_), mutable=True):
             return element.must_be(Number, Literal)
     return False
+
+
+def _is_guess(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.guessed
 
 
 def _is_bools(alternative: Alternative) -> bool:
