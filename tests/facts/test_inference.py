@@ -237,3 +237,9 @@ def test_an_item_of_an_object_is_what_its_class_gives() -> None:
 )  # fmt: skip
 def test_functions_of_torch_that_give_no_tensor(call: str, expected: str) -> None:
     assert Program(f"import torch\ndef f():\n    x = torch.ones(3)\n    {call}  #?\n").said() == expected
+
+
+def test_arithmetic_with_what_is_only_guessed_to_be_a_tensor_is_a_guess() -> None:
+    value = Program("import torch\ndef f(unknown):\n    unknown.sum() / 2  #?\n").value()
+    assert all(isinstance(found, Tensor) and found.guessed for found in value.alternatives)
+    assert value.alternatives

@@ -45,7 +45,8 @@ def combined(operands: list[Value], dtype: str) -> Value:
             dtype = "" if any(isinstance(o.literal, complex) for o in operands) else "float"
         outside = len(exact) == len(tensors) and all(t.grad is False or t.dtype in ("int64", "bool") for t in exact)
         grad = None if opened else False if outside else any(t.grad for t in exact) or None
-        result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad))
+        guessed = len(exact) == len(tensors) and all(t.guessed for t in exact)
+        result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad, guessed=guessed))
         every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)
         some = any(o.must_be(Tensor, Batch, Output) for o in operands)
         return result if every and some else Value(result.alternatives, open=True)
