@@ -83,10 +83,8 @@ def check(code: Code) -> Iterator[Finding]:
         statement = flow.statement(zero)
         if not isinstance(statement, ast.Expr) or statement.value is not zero or not isinstance(zero.func, ast.Attribute):
             continue
-        backward = _backward_after(code, zero)
-        if backward is None or not _repeats(code, zero):
-            continue
-        forward = forward_before(code.facts, code.scope, zero, backward)
+        backward = _backward_after(code, zero) if _repeats(code, zero) else None
+        forward = forward_before(code.facts, code.scope, zero, backward) if backward is not None else None
         if forward is None:
             continue
         missing = [*_missing(code, zero, forward)]
