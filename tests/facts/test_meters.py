@@ -8,6 +8,9 @@ from ask import Program
 from perflint.facts.proofs.meters import may_run_later
 
 PLAIN = """
+import torch
+
+
 class Meter:
     def __init__(self):
         self.reset()
@@ -46,6 +49,7 @@ def may_wait(body: str = "self.sum += value", more: str = "", text: str = PLAIN)
         "s = self.sum; s += value; self.sum = s",
         "self.sum += value.item() if isinstance(value, torch.Tensor) else value",
         "assert n > 0; self.sum = -value",
+        "self.sum += value if isinstance(value, (int, float)) else 0",
     ],
 )
 def test_what_computes_may_wait(body: str) -> None:
@@ -72,6 +76,8 @@ def test_what_computes_may_wait(body: str) -> None:
         "value += n; others = [value]",
         "self.sum = lambda: value",
         "self.sum = f'{value}'",
+        "self.sum = isinstance(value, Meter)",
+        "self.sum = isinstance(value, (int, kind()))",
     ],
 )
 def test_what_may_do_more_may_not(body: str) -> None:

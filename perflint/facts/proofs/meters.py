@@ -93,7 +93,19 @@ def _only_computes(facts: Facts, cls: Class, name: str, depth: int = 2) -> bool:
     defaults = [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
     if arguments.vararg or arguments.kwarg or not all(isinstance(default, ast.Constant) for default in defaults):
         return False
-    return all(_computes(facts, cls, scope, node, depth) for node in _parts(scope.body))
+    asked = {part for node in _parts(scope.body) for part in _asked_for(facts, scope, node)}
+    return all(node in asked or _computes(facts, cls, scope, node, depth) for node in _parts(scope.body))
+
+
+def _asked_for(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[ast.AST]:
+    """What `isinstance` looks for: classes from outside of the project."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, ast.Tuple() as kinds]):
+            if all(facts.inference.value(scope, kind).must_be(External) for kind in kinds.elts):
+                yield from ast.walk(kinds)
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
+            if facts.inference.value(scope, kind).must_be(External):
+                yield from ast.walk(kind)
 
 
 def _parts(body: list[ast.stmt]) -> Iterator[ast.AST]:
@@ -118,10 +130,8 @@ def _computes(facts: Facts, cls: Class, scope: Scope, node: ast.AST, depth: int)
             return False
         case ast.Name(id=name):
             is_called = isinstance(parent, ast.Call) and parent.func is node
-            return is_called or _is_local(flow, name) or _is_class(flow, node)
+            return is_called or _is_local(flow, name)
         case ast.Attribute(value=owner, attr=name):
-            if _is_class(flow, node):
-                return True
             if not isinstance(owner, ast.Name):
                 return False
             if isinstance(parent, ast.Call) and parent.func is node:
@@ -133,14 +143,6 @@ def _computes(facts: Facts, cls: Class, scope: Scope, node: ast.AST, depth: int)
 def _is_local(flow: Flow, name: str) -> bool:
     """Whether a name is a parameter or a variable of the function."""
     return bool(flow.definitions_of(name)) and name not in flow.outer_names
-
-
-def _is_class(flow: Flow, node: ast.AST) -> bool:
-    """Whether an expression says what `isinstance` looks for: `torch.Tensor`."""
-    parent = flow.parent.get(node)
-    while isinstance(parent, ast.Attribute):
-        node, parent = parent, flow.parent.get(parent)
-    return isinstance(parent, ast.Call) and path_of(parent.func) == "isinstance" and parent.args[1:] == [node]
 
 
 def _is_own(facts: Facts, cls: Class, name: str) -> bool:
