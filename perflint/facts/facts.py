@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from perflint.source.syntax import Scope
 if TYPE_CHECKING:
     from packaging.version import Version
 
+Fill = tuple[tuple[str, int, int], Scope, ast.expr]
+"""Where a container of layers is made, and an expression that some scope puts into it."""
+
 
 class Facts:
     """The facts layer over a project."""
@@ -39,6 +43,8 @@ class Facts:
         self._target_versions = target_versions or {}
         self.surgery: Memo[tuple[str, bool], list[Obligation]] = Memo(project.trace)
         """What each file does to networks from outside, as `surgery` finds it; with whether networks are changed anyhow."""
+        self.fills: Memo[str, list[Fill]] = Memo(project.trace)
+        """What each file puts into containers of layers that are made, as `fills` finds it."""
         self.replaced: Memo[tuple[str, frozenset[str]], list[Obligation]] = Memo(project.trace)
         """What each file puts in the place of functions of torch by some names."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from perflint.facts.autograd.fills import fills
 from perflint.facts.autograd.networks import Network
 from perflint.facts.autograd.without_graph import is_known_function
 from perflint.facts.dataflow.definitions import path_of
@@ -18,6 +19,7 @@ from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, stands_for_layers
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.layer_containers import origin
+from perflint.facts.values.object_methods import is_module_name
 from perflint.facts.values.values import (
     Alternative,
     Batch,
@@ -163,7 +165,10 @@ def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | Non
     """What is open about the forward pass of a module, through modules of the project that it holds."""
     if isinstance(alternative, Instance):
         forward = find_method(facts.inference, alternative.cls, "forward")
-        return reaches_gradients(facts, forward, depth) if forward is not None else None
+        if forward is not None:
+            return reaches_gradients(facts, forward, depth)
+        network = Network(facts, alternative.cls.name, set(), records=False)
+        return _of_network(facts, network, network.cls(alternative.cls), depth)
     if not isinstance(alternative, Object) or alternative.qualname not in _CONTAINERS:
         return None
     if depth == 0:
@@ -171,19 +176,31 @@ def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | Non
     if not isinstance(alternative.site, tuple):
         return Kind.KNOWN_LAYERS
     scope, call = alternative.site
-    held = [facts.inference.value(scope, argument) for argument in (*call.args, *(k.value for k in call.keywords))]
-    kinds = [_of_module(facts, a, depth - 1) for value in held for a in value.alternatives if isinstance(a, (Instance, Object))]
-    if alternative.qualname != "torch.nn.Module" and any(value.open for value in held):
-        kinds.append(Kind.KNOWN_LAYERS)
-    return _worst(kinds)
+    given = [(scope, part) for part in (*call.args, *(k.value for k in call.keywords))]
+    return _worst(_of_held(facts, *part, depth) for part in (*given, *fills(facts, scope, call)))
 
 
-def _of_held(facts: Facts, scope: Scope, container: ast.expr, depth: int) -> Kind | None:
-    """What is open about the forward passes of the layers that a container holds."""
-    network = Network(facts, ast.unparse(container), set(), records=False)
-    kinds = [obligation.kind for obligation in network.kinds(network.held(scope, container, 6))]
-    reached = [Instance(cls) for cls in network.seen if isinstance(cls, Class)]
-    return _worst([*kinds, *(_of_module(facts, instance, depth - 1) for instance in reached)])
+def _of_held(facts: Facts, scope: Scope, held: ast.expr, depth: int) -> Kind | None:
+    """What is open about the forward passes of the layers that a container holds, or that stand in what it is filled with."""
+    value = facts.inference.value(scope, held)
+    if value.must(_is_part):
+        return _worst(_of_module(facts, a, depth - 1) for a in value.alternatives)
+    network = Network(facts, ast.unparse(held), set(), records=False)
+    return _of_network(facts, network, network.held(scope, held, 6), depth)
+
+
+def _is_part(alternative: Alternative) -> bool:
+    """Whether a part of a container is a layer, its name or its place, and nothing that holds layers in its turn."""
+    is_layer = isinstance(alternative, Object) and is_module_name(alternative.qualname)
+    return is_layer or isinstance(alternative, (Instance, Literal, Number, Text))
+
+
+def _of_network(facts: Facts, network: Network, found: Iterator[Obligation], depth: int) -> Kind | None:
+    """What is open about a network with what was found about it, and about the forward pass of each class that it has."""
+    kinds = [obligation.kind for obligation in network.kinds(found)]
+    forwards = [find_method(facts.inference, cls, "forward") for cls in network.seen if isinstance(cls, Class)]
+    reached = (reaches_gradients(facts, f, depth - 1) for f in dict.fromkeys(forwards) if f is not None)
+    return _worst([*kinds, *reached])
 
 
 def _sees_no_gradients(facts: Facts, scope: Scope, call: ast.Call, qualname: str) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from perflint.facts.autograd.fills import FILLING, fills
 from perflint.facts.autograd.graphless import differs_without_graph, may_record
 from perflint.facts.autograd.without_graph import (
     BUILTINS,
@@ -62,7 +63,6 @@ LOOKS_AT_GRAPH: Final = re.compile(rb"requires_grad|grad_fn|is_leaf|needs_input_
 """What looks at whether a tensor belongs to a graph, in a text."""
 MAX_REACHED = 80
 """A network of more classes and functions than this is not looked through."""
-_FILLING = words("append extend insert add_module register_module update setdefault")
 _SPECIAL = words("__init__ __len__ __repr__ __str__ __getitem__ __iter__ __enter__ __exit__ __contains__")
 """Special methods whose calls are seen, or that only give a text."""
 
@@ -121,12 +121,14 @@ class Network:
         return Obligation(Kind.EVALUATION_ROUNDING, f"`{shown}` rounds differently without autograd")
 
     def built(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
-        """The layers that a container is built with."""
+        """The layers that a container is built with, and those that it gets later."""
         if call in self.seen:
             return
         self.seen.add(call)
         for given in (*call.args, *(k.value for k in call.keywords)):
             yield from self.held(scope, given, 6)
+        for where, given in fills(self.facts, scope, call):
+            yield from self.held(where, given, 6)
 
     def held(self, scope: Scope, node: ast.expr, depth: int) -> Iterator[Obligation]:
         """The layers of an expression that a container is filled with: a layer, or lists, pairs and dicts of layers."""
@@ -264,7 +266,7 @@ class Network:
         value = self.inference.value(scope, func)
         if isinstance(func, ast.Attribute):
             receiver = self.inference.value(scope, func.value)
-            if func.attr in _FILLING and receiver.may(is_container):
+            if func.attr in FILLING and receiver.may(self.is_container):
                 for given in (*call.args, *(k.value for k in call.keywords)):
                     yield from self.held(scope, given, 6)
                 return
@@ -319,6 +321,12 @@ class Network:
         elif any(a in _CONTAINER_BASES for a in classes.ancestors(self.inference, owner)):
             for given in (*call.args, *(k.value for k in call.keywords)):
                 yield from self.held(scope, given, 6)
+
+    def is_container(self, alternative: Alternative) -> bool:
+        """Whether a value is a container of torch, or of a class of the project that inherits from one."""
+        if isinstance(alternative, Instance):
+            return any(a in _CONTAINER_BASES for a in classes.ancestors(self.inference, alternative.cls))
+        return is_container(alternative)
 
     def function_of(self, cls: Class, name: str) -> Iterator[Obligation]:
         """A method of a class that is no network."""

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from perflint.facts.autograd.fills import FILLING
 from perflint.facts.autograd.without_graph import SAME_WITHOUT_GRAPH, is_known_function
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
@@ -57,7 +58,6 @@ _METHODS: Final = words(
     """
 )
 """Methods of a module that leave its layers and methods as they are."""
-_FILLING: Final = words("append extend insert add_module register_module update setdefault __setitem__")
 _PARTS: Final = words("modules named_modules children named_children values items")
 _COLLECTING: Final = words("append extend insert add update setdefault put appendleft")
 _DATA: Final = words("data grad requires_grad")
@@ -155,7 +155,7 @@ class _Scan:
             return
         given = [*call.args, *(k.value for k in call.keywords)]
         may_get = [g for g in given if isinstance(g, _MAY_BE_NETWORK)]
-        filling = isinstance(func, ast.Attribute) and func.attr in (*_FILLING, "apply")
+        filling = isinstance(func, ast.Attribute) and func.attr in (*FILLING, "apply")
         leaves = not may_get or self.leaves_as_is(scope, flow, call)
         if leaves and may_get and not filling and self.inference.value(scope, func).may_be(FunctionRef):
             return  # looked at where it stands, whatever its receiver is
@@ -172,7 +172,7 @@ class _Scan:
         self, scope: Scope, flow: Flow, call: ast.Call, func: ast.Attribute, given: list[ast.expr]
     ) -> Iterator[Obligation]:
         """A method of a network that is none of those that are known."""
-        if func.attr in _FILLING:
+        if func.attr in FILLING:
             if not all(self.is_plain_layer(scope, g) for g in given):
                 yield self.changed(scope, func)
             return
@@ -335,7 +335,7 @@ _NO_PART: Final = words(
 def _is_of_tensors(method: str) -> bool:
     """Whether nothing but tensors has a method of a name: it is none of a network, and gets none."""
     row = operations.method(method)
-    return row is not None and row.telling and method not in _METHODS | _FILLING | _COLLECTING
+    return row is not None and row.telling and method not in _METHODS | FILLING | _COLLECTING
 
 
 def _has_no_layers(alternative: Alternative) -> bool:
