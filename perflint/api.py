@@ -17,7 +17,7 @@ from perflint.facts.autograd.evaluations import (
     measures,
     records_nothing,
 )
-from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph
+from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph, runs_network
 from perflint.facts.autograd.frozen_forward import FrozenForward, frozen_forward
 from perflint.facts.autograd.gradflow import (
     GradEnd,
@@ -366,6 +366,7 @@ __all__ = [
     "replaced_lines",
     "rnn_calls",
     "rule",
+    "runs_network",
     "runs_per_item",
     "same_for_all_items",
     "shown_target",

@@ -63,6 +63,7 @@ from perflint.api import (
     path_of,
     replace,
     rule,
+    runs_network,
     stays_inside,
 )
 
@@ -140,7 +141,7 @@ def _is_forward(code: Code, call: ast.Call) -> bool:
     name = (path_of(call.func) or "").rpartition(".")[2]
     if re.search(r"crit(?!ic)|loss", name, re.I):
         return False
-    return code.value(call.func).may(lambda a: is_neural_module(inference, a))
+    return runs_network(code.facts, code.scope, call)
 
 
 def _is_evaluation(code: Code, calls: list[ast.Call], whole: bool) -> bool:

@@ -64,6 +64,8 @@ _ARITHMETIC_CALLS = words(
 )
 
 
+_CONTAINERS = words("dict OrderedDict Munch EasyDict AttrDict SimpleNamespace Namespace Box")
+"""What only holds the values that it is given by name."""
 _CRITERION = re.compile(r"crit(?!ic)|loss(?:_f|$)", re.I)
 """A loss on the host gives a host value."""
 
@@ -175,6 +177,8 @@ class _Fate(Walk[Sink]):
             return Sink.LOG if name not in ("format", "str", "repr") else None
         if name in _ARITHMETIC_CALLS:
             return None
+        if name in _CONTAINERS:
+            return None
         if name[:1].isupper():
             return Sink.NEEDED
         if _CRITERION.search(name):
@@ -184,7 +188,7 @@ class _Fate(Walk[Sink]):
             return Sink.LOG
         if re.search(r"meter|metric", receiver or "", re.I) or _METRIC.search(name):
             return Sink.METRIC
-        if re.search(r"log|print", name, re.I):
+        if re.search(r"log|print|^(?:vis|viz|plot)_", name, re.I):
             return Sink.LOG
         return Sink.NEEDED
 

@@ -6,9 +6,10 @@ All answers are three-valued: an argument that may be hidden in `**kwargs` is ne
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from perflint.facts.dataflow.definitions import Definition, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -20,6 +21,7 @@ from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
 from perflint.facts.values.variables import functions_see
 from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import any_layout
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 
@@ -129,7 +131,17 @@ class LoaderCall:
         else:
             options = (k.value for k in self.call.keywords if k.arg is None)
             given = [inference.item(inference.value(self.scope, option), "num_workers") for option in options]
-        return any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given)
+        if any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given):
+            return True
+        return node is not None and not given[0].may_be(Literal) and self._is_option_above_0(node)
+
+    def _is_option_above_0(self, node: ast.expr) -> bool:
+        """Whether an attribute of an unknown object is called like an option of a command line that is above 0 by default."""
+        if isinstance(node, ast.Call) and path_of(node.func) == "int" and len(node.args) == 1:
+            node = node.args[0]
+        if not isinstance(node, ast.Attribute) or (isinstance(node.value, ast.Name) and node.value.id == "self"):
+            return False
+        return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(node.attr))
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
@@ -212,6 +224,13 @@ class LoaderCall:
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
+
+
+@cache
+def _option_above_0(name: str) -> re.Pattern[bytes]:
+    """What declares an option of a command line with a number above 0 as its default."""
+    spelt = name.encode().replace(b"_", b"[-_]")
+    return any_layout(rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--" + spelt + rb"['\"][^)]*\bdefault = [1-9]")
 
 
 def _is_wrapper(qualname: str) -> bool:
