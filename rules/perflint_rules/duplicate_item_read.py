@@ -113,7 +113,7 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
         if not definitions:
             yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
         for definition in definitions:
-            yield untouched(code.facts, code.scope, definition, reads[-1].node)
+            yield untouched(code.facts, code.scope, definition, reads[-1].node, first=reads[0].node)
         backwarded = all(
             any(
                 isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"

@@ -114,5 +114,5 @@ def _changed(code: Code, reads: list[HostRead]) -> bool:
     definitions = step_definitions(code.flow, *(read.tensor for read in reads))
     if not definitions:
         return True
-    missing = [untouched(code.facts, code.scope, definition, reads[-1].node) for definition in definitions]
+    missing = [untouched(code.facts, code.scope, d, reads[-1].node, first=reads[0].node) for d in definitions]
     return any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)

@@ -55,11 +55,43 @@ def test_untouched(text: str) -> None:
     assert (untouched(program.facts, scope, definition, node) is None) is UNTOUCHED[text]
 
 
+BEFORE_THE_FIRST_READ = {
+    "y += 1": (True, "augmented"),
+    "y.mul_(2)": (True, "assign"),
+    "z = y.detach(); y += 1; later = z.mul_(2)": (True, "augmented"),
+    "z = y.mul_(2); later = lambda: z": (False, "assign"),
+    "buffer.y = y; y += 1": (False, "augmented"),
+}
+BETWEEN_THE_READS = {"z = y.detach(); y += 1": "z.mul_(2)", "z = y.mul_(2)": "z.mul_(3)", "y += 1": "y += 1"}
+
+
+@pytest.mark.parametrize("text", BEFORE_THE_FIRST_READ)
+def test_what_is_written_before_the_first_read_is_read(text: str) -> None:
+    program = Program(f"{HEAD}    {text}\n    y.item()\n    y.item()  #?\n")
+    untouched_, kind = BEFORE_THE_FIRST_READ[text]
+    scope, last = program.at("y.item()")
+    flow = flow_of(scope)
+    first = min((call for call in flow.calls_named["item"]), key=lambda call: call.lineno)
+    definition = next(d for d in flow.definitions_of("y") if d.kind == kind)
+    assert (untouched(program.facts, scope, definition, last, first=first) is None) is untouched_
+
+
+@pytest.mark.parametrize("text", BETWEEN_THE_READS)
+def test_other_names_of_what_is_added_to_are_followed(text: str) -> None:
+    program = Program(f"{HEAD}    {text}\n    y.item()\n    {BETWEEN_THE_READS[text]}\n    y.item()  #?\n")
+    scope, last = program.at("y.item()")
+    flow = flow_of(scope)
+    first = min((call for call in flow.calls_named["item"]), key=lambda call: call.lineno)
+    reached = flow.reaching[next(n for n in ast.walk(first) if isinstance(n, ast.Name))]
+    assert any(untouched(program.facts, scope, definition, last, first=first) is not None for definition in reached)
+
+
 @pytest.mark.parametrize(
     ("text", "own"),
     [
         ("y = x * 2", True), ("y = buffer", False), ("y = x.view(-1)", False), ("y = torch.ones(2); buffer.y = y", True),
         ("y = buffer[0]", False), ("y = torch.ones(2) if x else buffer", False),
+        ("y = torch.ones(2); y += x", True), ("y = buffer; y += x", False), ("y = x.view(-1); y += x", False),
     ],
 )  # fmt: skip
 def test_unshared(text: str, own: bool) -> None:

@@ -41,7 +41,7 @@ def step_definitions(flow: Flow, *uses: ast.expr) -> list[Definition]:
     (definitions,) = found
     first = min(uses, key=flow.order.__getitem__)
     low = flow.order[first]
-    if not definitions or not all(d.kind == "assign" and d.order < low for d in definitions):
+    if not definitions or not all(d.kind in ("assign", "augmented") and d.order < low for d in definitions):
         return []
     targets = {id(d.node) for d in definitions}
     for block in flow.block[first].ancestry():
@@ -54,6 +54,17 @@ def step_definitions(flow: Flow, *uses: ast.expr) -> list[Definition]:
         if block.kind in ("loop", "loop-else"):
             return []  # what is bound further out is older than the iteration
     return []
+
+
+def first_definitions(flow: Flow, *definitions: Definition) -> list[Definition]:
+    """Some definitions, and those whose objects they may bind again: `a += b` leaves `a` the object that it was."""
+    found = [*definitions]
+    for definition in found:
+        if definition.kind == "augmented":
+            assert isinstance(definition.node, ast.expr)
+            earlier = flow.reaching.get(definition.node, frozenset())
+            found += sorted((d for d in earlier if d not in found), key=lambda d: d.order)
+    return found
 
 
 def names_behind(flow: Flow, *names: str) -> set[str]:
@@ -75,6 +86,9 @@ def _binds(flow: Flow, statements: list[ast.stmt], targets: set[int]) -> bool:
         match statement:
             case ast.Assign(targets=assigned):
                 if any(id(part) in targets for target in assigned for part in ast.walk(target)):
+                    return True
+            case ast.AugAssign(target=target):
+                if id(target) in targets:
                     return True
             case ast.With(body=body) if Flow.always(flow.block[body[0]]) is Flow.always(flow.block[statement]):
                 if _binds(flow, body, targets):

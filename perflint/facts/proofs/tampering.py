@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.same_value import first_definitions
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
@@ -50,9 +51,14 @@ _HARMLESS_OBJECTS = {
 _CONTAINERS = frozenset(("Module", "Sequential", "ModuleList", "DataParallel", "DistributedDataParallel"))
 
 
-def untouched(facts: Facts, scope: Scope, definition: Definition, last: ast.AST | None = None) -> Obligation | None:
-    """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6), or for good: every use is harmless."""
-    return _Writes(facts, scope, last).of(definition)
+def untouched(
+    facts: Facts, scope: Scope, definition: Definition, last: ast.AST | None = None, *, first: ast.AST | None = None
+) -> Obligation | None:
+    """Whether what a definition binds keeps its numbers until `last` (D2, D5, D6), or for good: every use is harmless.
+
+    first: from where on they matter; by default from the definition on.
+    """
+    return _Writes(facts, scope, last, first=first).of(definition)
 
 
 def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> Obligation | None:
@@ -60,8 +66,11 @@ def unshared(facts: Facts, scope: Scope, tensor: ast.expr) -> Obligation | None:
     shared = Obligation(Kind.ALIASING, f"`{ast.unparse(tensor)}` may share memory with a tensor that lives longer")
     if not facts.inference.value(scope, tensor).must(lambda a: isinstance(a, Tensor) and a.fresh):
         return shared
-    definitions = flow_of(scope).reaching.get(tensor, frozenset())
-    return None if definitions and all(_is_new(facts, scope, d.value, 2) for d in definitions) else shared
+    flow = flow_of(scope)
+    made = [d for d in first_definitions(flow, *flow.reaching.get(tensor, ())) if d.kind != "augmented"]
+    return (
+        None if made and all(isinstance(d.value, ast.Constant) or _is_new(facts, scope, d.value, 2) for d in made) else shared
+    )
 
 
 def _is_new(facts: Facts, scope: Scope, value: ast.expr | None, depth: int) -> bool:
@@ -102,19 +111,24 @@ def _returns_new(facts: Facts, scope: Scope, depth: int) -> bool:
 
 
 class _Writes(Walk[Obligation]):
-    """Which uses may write to a tensor, to a view of it or to an alias; `last` is where its numbers no longer matter."""
+    """Which uses may write to a tensor, a view of it or an alias: between `first` and `last` its numbers matter."""
 
-    def __init__(self, facts: Facts, scope: Scope, last: ast.AST | None = None, depth: int = 2) -> None:
+    def __init__(
+        self, facts: Facts, scope: Scope, last: ast.AST | None = None, depth: int = 2, *, first: ast.AST | None = None
+    ) -> None:
         super().__init__(scope)
-        self.facts, self.last, self.depth = facts, last, depth
+        self.facts, self.last, self.depth, self.first = facts, last, depth, first
         self.tensor: Definition | None = None
         """What is followed; the other definitions are its aliases and views."""
 
     def of(self, definition: Definition) -> Obligation | None:
         """Why what a definition binds may be written to, under any of its names."""
         self.tensor = self.tensor or definition
-        whole = definition.value if definition.kind in ("assign", "walrus") and not definition.index else None
-        return next(self.ends(definition, *filter(None, [whole])), None)
+        if definition.kind == "augmented":
+            self.first = self.first or definition.node  # what stands before is done, but for other names of the same tensor
+        bound = first_definitions(self.flow, definition)
+        wholes = [d.value for d in bound if d.kind in ("assign", "walrus") and not d.index and d.value is not None]
+        return next(self.ends(*bound, *wholes), None)
 
     def uses(self, definition: Definition) -> list[ast.expr]:
         """The uses before `last`, and those that run again after it: an alias holds the same tensor in the next iteration."""
@@ -123,16 +137,33 @@ class _Writes(Walk[Obligation]):
     def _counts(self, use: ast.expr) -> bool:
         if self.last is None or self.tensor is None:
             return True
-        if self.flow.order[use] < self.flow.order[self.last]:
-            return True
+        return self.flow.order[use] < self.flow.order[self.last] or self._runs_again(use, self.last)
+
+    def _runs_again(self, node: ast.AST, place: ast.AST) -> bool:
+        """Whether a loop within the iteration that binds the tensor holds both: each runs before and after the other."""
+        assert self.tensor is not None
         own = self.tensor.block.loop
         around = {id(loop) for loop in own.ancestry()} if own is not None else set()
-        last_loop = self.flow.loop(self.last)
-        return last_loop is not None and any(
-            id(loop) not in around and self.flow.within(use, loop.block) for loop in last_loop.ancestry()
+        loop_of_place = self.flow.loop(place)
+        return loop_of_place is not None and any(
+            id(loop) not in around and self.flow.within(node, loop.block) for loop in loop_of_place.ancestry()
         )
 
+    def _is_over(self, node: ast.AST) -> bool:
+        """Whether something has run for the last time when the numbers begin to matter."""
+        if self.first is None or self.flow.order.get(node, self.flow.order[self.first]) >= self.flow.order[self.first]:
+            return False
+        return not self._runs_again(node, self.first)
+
     def judge(self, step: Step) -> Iterator[Obligation | ast.AST | Definition]:
+        for found in self._harm(step):
+            if isinstance(found, Obligation) and found.kind is Kind.WRITE and self._is_over(step.node):
+                yield from step.definitions
+                yield from filter(None, [step.result])  # what works in place gives its receiver
+            else:
+                yield found
+
+    def _harm(self, step: Step) -> Iterator[Obligation | ast.AST | Definition]:
         match step.way:
             case Way.TESTED | Way.FORMATTED | Way.RETURNED | Way.DELETED | Way.DROPPED:
                 return

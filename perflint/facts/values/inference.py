@@ -240,7 +240,8 @@ class Inference:
                 value = self.known(definition.value, frame).map(entered)
             case "augmented" if isinstance(definition.node, ast.expr) and definition.value is not None:
                 old = self.infer(definition.node, frame)
-                return combined([old if old != NOTHING else UNKNOWN, self.known(definition.value, frame)], "")
+                result = combined([old if old != NOTHING else UNKNOWN, self.known(definition.value, frame)], "")
+                return result if old == NOTHING or old.must(_is_new_or_number) else result.map(_perhaps_shared)
             case "import":
                 return variables.imported(self, definition.node, flow.parent[definition.node], frame.scope.module)
             case "function":
@@ -494,3 +495,12 @@ class Inference:
 
 def _is_loss(cls: Class) -> bool:
     return "loss" in cls.name.lower() or "criterion" in cls.name.lower()
+
+
+def _is_new_or_number(alternative: Alternative) -> bool:
+    return isinstance(alternative, (Number, Literal)) or (isinstance(alternative, Tensor) and alternative.fresh)
+
+
+def _perhaps_shared(alternative: Alternative) -> Value:
+    """A tensor that may be what it was made from, as by `+=`."""
+    return one(replace(alternative, fresh=False)) if isinstance(alternative, Tensor) else one(alternative)
