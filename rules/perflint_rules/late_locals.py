@@ -67,7 +67,7 @@ class LateLocals:
         """Those takes that some place may look at together with `take`, or with others of these."""
         flow, group, rest = self.flow, [found[take.taken]], [t for t in found.values() if t.taken is not take.taken]
         while True:
-            reaching = {d for t in group for d in flow.reaching.get(t.target, frozenset()) if take.way != "item"}
+            reaching = {d for t in group for d in flow.reaching.get(t.use, frozenset()) if take.way != "item"}
             tracked = reaching | {d for t in group for d in self._own(t)}
             reached = {
                 d for tracked_one in tracked for use in flow.uses[tracked_one] for d in flow.reaching.get(use, frozenset())
@@ -75,7 +75,7 @@ class LateLocals:
             more = [
                 t
                 for t in rest
-                if self._own(t) & reached or (take.way != "item" and flow.reaching.get(t.target, frozenset()) & tracked)
+                if self._own(t) & reached or (take.way != "item" and flow.reaching.get(t.use, frozenset()) & tracked)
             ]
             if not more:
                 return group
@@ -97,12 +97,12 @@ class LateLocals:
     def _starts_and_uses(self, way: Way, takes: list[Take]) -> tuple[list[Definition], list[ast.expr]]:
         """What makes the local, and where it is looked at. All that reaches a place is the object, or nothing is."""
         flow, name = self.flow, takes[0].name
-        targets = {take.target for take in takes}
+        targets = {take.use for take in takes}
         own = {d for take in takes for d in self._own(take)}
         if way == "item":
             starts: set[Definition] = set()
         else:
-            starts = {d for take in takes for d in flow.reaching.get(take.target, frozenset())} - own
+            starts = {d for take in takes for d in flow.reaching.get(take.use, frozenset())} - own
             if not starts:
                 raise CannotRewrite(f"`{name}` has no start")
         for start in starts:

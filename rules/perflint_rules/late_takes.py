@@ -2,19 +2,21 @@
 
 import ast
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal as OneOf
 
 from perflint.api import (
     CannotRewrite,
     Code,
     External,
+    Literal,
+    Number,
     Tensor,
     may_run_later,
     path_of,
 )
 from perflint_rules.kept_totals import is_product
 
-Way = Literal["sum", "list", "meter", "item"]
+Way = OneOf["sum", "list", "meter", "item"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,7 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total, power: what it is raised to.
+    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`.
     """
 
     way: Way
@@ -32,6 +34,12 @@ class Take:
     weight: ast.expr | None = None
     divisor: ast.expr | None = None
     power: ast.expr | None = None
+    before: ast.Name | None = None
+
+    @property
+    def use(self) -> ast.Name:
+        """Where the statement looks at what the local holds."""
+        return self.target if self.before is None else self.before
 
     @property
     def name(self) -> str:
@@ -44,13 +52,10 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
     match statement:
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
             return Take("list", statement, target, taken)
-        case ast.AugAssign(
-            target=ast.Name() as target, op=ast.Add(), value=ast.BinOp(left=left, op=ast.Pow(), right=power)
-        ) if left is taken:
-            return Take("sum", statement, target, taken, power=power)
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=value):
-            factors = _factors(code, value, taken)
-            return None if factors is None else Take("sum", statement, target, taken, *factors)
+            return _sum(code, statement, target, taken, value)
+        case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name() as before, op=ast.Add(), right=value)):
+            return _sum(code, statement, target, taken, value, before) if before.id == target.id else None
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[given], keywords=[])):
             return Take("list", statement, target, taken) if given is taken else None
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr=method), args=args, keywords=named)):
@@ -61,6 +66,21 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
         case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
             return Take("item", statement, target, taken)
     return None
+
+
+def _sum(
+    code: Code, statement: ast.stmt, target: ast.Name, taken: ast.expr, value: ast.expr, before: ast.Name | None = None
+) -> Take | None:
+    """How a statement adds a number to a total, perhaps times a weight, divided, or raised to a power."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Pow) and value.left is taken:
+        take = Take("sum", statement, target, taken, power=value.right, before=before)
+    elif (factors := _factors(code, value, taken)) is not None:
+        take = Take("sum", statement, target, taken, *factors, before=before)
+    else:
+        return None
+    # an array would grow in place by `total += value`, and not by `total = total + value`
+    given = filter(None, (take.weight, take.divisor, take.power) if before is not None else ())
+    return take if all(code.value(factor).must_be(Number, Literal) for factor in given) else None
 
 
 def _factors(code: Code, value: ast.expr, taken: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:

@@ -131,14 +131,15 @@ class _Fate(Walk[Sink]):
         return self._sinks.inference.value(self.scope, node)
 
     def _added(self, step: Step) -> Iterator[Sink | ast.AST]:
-        if not isinstance(step.node, ast.AugAssign):
+        target = _grown(self.flow, step)
+        if target is None:
             yield from filter(None, [step.result])
         elif self._value(step.value).must_be(Elements, Sequence):
             yield Sink.COLLECT
         else:
             yield Sink.ACCUMULATE
-            if isinstance(step.node.target, ast.Name):
-                yield from self._decides(step.node.target)
+            if isinstance(target, ast.Name):
+                yield from self._decides(target)
 
     def _decides(self, target: ast.Name) -> Iterator[Sink]:
         """A running total that a condition inside the same step loop looks at."""
@@ -205,6 +206,16 @@ class _Fate(Walk[Sink]):
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():
             yield from _Fate(self._sinks, call.scope, self._depth - 1, self.seen).ends(call.node)
+
+
+def _grown(flow: Flow, step: Step) -> ast.expr | None:
+    """What a value is added to: by `total += value`, or by `total = total + value`."""
+    match step.node, flow.parent.get(step.node):
+        case ast.AugAssign(target=target), _:
+            return target
+        case ast.BinOp(left=ast.Name(id=before), op=ast.Add(), right=added), ast.Assign(targets=[ast.Name(id=name) as target]):
+            return target if added is step.value and before == name else None
+    return None
 
 
 def _is_key(step: Step) -> bool:
