@@ -208,6 +208,39 @@ def test_the_budget_does_not_depend_on_the_rules_or_on_suppressions(project: Pro
     assert budget(project, line + "  # perflint: ignore").startswith("3 waits per step")
 
 
+STEP_ELSEWHERE = """\
+import torch
+from engine import one_step
+device = torch.device("cuda")
+model = torch.nn.Linear(4, 1).to(device)
+optimizer = torch.optim.Adam(model.parameters())
+x, y = torch.ones(8, 4).to(device), torch.ones(8, 1).to(device)
+for epoch in range(100):
+    one_step(model, optimizer, x, y)
+"""
+ENGINE = """\
+def one_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = (model(x) - y).abs().mean()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_a_loop_counts_whose_step_is_a_function_of_another_file(project: Project) -> None:
+    project.write({"main.py": STEP_ELSEWHERE, "engine.py": ENGINE})
+    assert "main.py:7 module loop: 1 wait per step -> 1" in project.run("check", "--output-format", "full").stdout
+
+
+def test_what_a_batch_is_told_about_itself_is_on_the_host(project: Project) -> None:
+    loop = LOOP.replace("(x, y) in", "data in").replace("x = x.to", "x = data[0].to").replace("y = y.to", "y = data[1].to")
+    line = "total += torch.full((x.size(0),), 1, dtype=x.dtype, device=device).sum()"
+    project.write({"train.py": loop.replace("{}", line)})
+    assert "sync budget" not in project.run("check", "--output-format", "full").stdout
+    assert "per step" not in project.run("check", "--output-format", "full").stdout
+
+
 def test_fixes_leave_the_other_waits(project: Project) -> None:
     both = "total += x[x > 1].sum() + torch.tensor(0.5, device=device)"
     assert budget(project, both) == "2 waits per step -> 1"

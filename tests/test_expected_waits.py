@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,21 @@ LOOP = Loop("train.py", 10, 20, "train", WAITS, at_least=False, now_and_then=0, 
 
 
 def counted(rounds: int, **rows: list[tuple[str, int, int]]) -> Run:
-    """A run that waited at some lines; its loop got `rounds` batches."""
+    """A run that waited at some lines; its loop got `rounds` batches. The loop calls what is in net.py in row 14."""
     named = {
-        kind: [{"file": f"/run/{file}", "line": line, "what": "blocking to", "count": count} for file, line, count in found]
+        kind: [
+            {
+                "file": f"/run/{file}",
+                "line": line,
+                "what": "blocking to",
+                "count": count,
+                "callers": [["/run/train.py", 40], *([["/run/train.py", 14]] if file == "net.py" else [])],
+            }
+            for file, line, count in found
+        ]
         for kind, found in rows.items()
     }
-    data: dict[str, Any] = {"batches_at": [{"file": "/run/train.py", "line": 10, "what": "batch", "count": rounds}], **named}
+    data: dict[str, Any] = {"batches_at": [{"file": "/run/train.py", "line": 10, "count": rounds}], **named}
     return Run("original", "count", data, "", {})
 
 
@@ -54,9 +64,17 @@ def test_lines_that_wait_more_or_less_often_are_named() -> None:
     assert differing(found) == {("train.py", 12): (1, 3.0), ("train.py", 15): (0, 1.0), ("net.py", 3): (1, 0.0)}
 
 
-def test_what_others_ask_for_is_no_difference() -> None:
-    found = counted(8, reads=[("train.py", 12, 8)], transfers=[("net.py", 3, 20)])
+def test_what_others_ask_for_is_not_the_loops() -> None:
+    found = counted(8, reads=[("train.py", 12, 8)], transfers=[("net.py", 3, 8)])
+    found.data["transfers"].append({**found.data["transfers"][0], "count": 12, "callers": [["/run/train.py", 40]]})
     assert differing(found) == {}
+
+
+def test_what_the_loop_calls_is_named_if_the_code_does_not_show_it() -> None:
+    found = counted(8, reads=[("train.py", 12, 8), ("net.py", 7, 16)], transfers=[("net.py", 3, 8)])
+    assert differing(found) == {("net.py", 7): (0, 2.0)}
+    now_and_then = replace(LOOP, under_conditions={("train.py", 14)})
+    assert differing(found, now_and_then) == {}
 
 
 def test_a_loop_that_does_not_run_is_left_out() -> None:

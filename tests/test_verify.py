@@ -132,6 +132,37 @@ def test_waits_are_counted_by_line() -> None:
     assert run_in_fork(NAIVE, "count").roots == run_in_fork(NAIVE).roots
 
 
+ON_DEVICE = """
+import torch
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 2).to(device)
+def scale(values):
+    return (values / values.abs().max()).to(device)
+for _ in range(3):
+    x = torch.ones(3, 4)
+    weight = torch.tensor([1.0, 2.0], device=device)
+    start = torch.zeros(2, device=device)
+    loss = (model(x.to(device)) * weight + start + model(scale(x))).sum()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    on_host = loss.detach().cpu()
+    on_host.numpy(), on_host.view(1)[0].item()
+    loss.to("cpu").item()
+    x.sum().item(), torch.zeros(2, device="cpu").sum().item()
+    start.sum().item()
+"""
+
+
+def test_copies_are_told_from_what_they_are_copied_from() -> None:
+    counted = run_in_fork(ON_DEVICE, "count").data
+    reads = {(row["line"], row["what"]): row["count"] for row in counted["reads"]}
+    assert reads == {(14, "cpu"): 3, (16, "to"): 3, (18, "aten._local_scalar_dense.default"): 3}
+    copies = {(row["line"], row["what"]): row["count"] for row in counted["transfers"]}
+    assert copies == {(4, "blocking to"): 2, (6, "blocking to"): 3, (9, "blocking tensor"): 3, (11, "blocking to"): 3}
+    (within,) = [row for row in counted["transfers"] if row["line"] == 6]
+    assert within["callers"][-1][1] == 11
+
+
 def timed_run(seconds: list[float]) -> Run:
     return Run("x", "time", {"step_s": seconds}, "", {})
 

@@ -29,6 +29,7 @@ from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout
 
 _STEP = any_layout(rb"steps? \(")
+_CALLED = any_layout(rb"\b(\w+) \(")
 _LOOPS = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 
 CALL_DEPTH = 2
@@ -45,7 +46,7 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
     result: list[Budget] = []
     reported = _Reported(module.source, findings)
     for scope in [module.top, *module.functions()]:
-        if not any(word in scope.text for word in (b"backward", b"zero_grad")) and not _STEP.search(scope.text):
+        if not _may_hold_steps(facts, scope):
             continue
         try:
             for loop, kind in facts.loops.kinds(scope).items():
@@ -54,6 +55,15 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
         except SyntaxProblem:
             continue
     return sorted(result, key=lambda budget: budget.row)
+
+
+def _may_hold_steps(facts: Facts, scope: Scope) -> bool:
+    """Whether a scope's text shows a step, or a loop and the name of a function that runs a backward pass somewhere."""
+    if any(word in scope.text for word in (b"backward", b"zero_grad")) or _STEP.search(scope.text):
+        return True
+    if _LOOPS.search(scope.text) is None:
+        return False
+    return bool(facts.project.backward_helpers(name.decode() for name in _CALLED.findall(scope.text)))
 
 
 class _Reported:

@@ -7,11 +7,12 @@ that waited more or less often, and one that waited and is not in it.
 from __future__ import annotations
 
 import ast
+import math
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from perflint.run.run import Run as Check
 from perflint.source.cells import SUFFIX
 from perflint.verify.runs import Run
 
-_MOVES = re.compile(rb"\.\s*(?:to|cuda|type)\s*\(")
+_MOVES = re.compile(rb"\.\s*(?:to|cuda|type)\s*\(|\b(?:as_)?(?:tensor|array)\s*\(")
 
 Line = tuple[str, int]
 """A file below the project, and a row."""
@@ -38,7 +39,8 @@ _ON_DEVICES_ONLY = frozenset((Road.OVERFLOW.value, Road.DEVICE.value))
 class Loop:
     """A training loop and its budget. waits: how often each round waits at a line, and by which roads. end: its last row.
 
-    under_conditions: lines that not each round gets to. constructors: lines that copy by no `to` or `cuda`.
+    entries: for such a line, the rows of the loop that lead to it. under_conditions: lines that not each round gets to.
+    constructors: lines where something is copied in a way that no run on a CPU shows.
     """
 
     file: str
@@ -50,10 +52,20 @@ class Loop:
     now_and_then: int
     under_conditions: Container[Line]
     constructors: Container[Line]
+    entries: Mapping[Line, Collection[int]] = field(default_factory=dict)
 
     def holds(self, line: Line) -> bool:
         """Whether a line stands in the loop."""
         return line[0] == self.file and self.row <= line[1] <= self.end
+
+    def entry(self, path: Sequence[Line]) -> Line | None:
+        """Of lines that led to each other, from the outside in, the last one in the loop."""
+        return next((line for line in reversed(path) if self.holds(line)), None)
+
+    def is_sure(self, line: Line) -> bool:
+        """Whether each round gets to a line where it is said to wait, as far as conditions in the loop go."""
+        rows = self.entries.get(line, ())
+        return line not in self.under_conditions and not any((self.file, row) in self.under_conditions for row in rows)
 
     def times(self, line: Line, on_gpu: bool) -> int:
         """How often each round waits at a line, as far as it does on the machine."""
@@ -103,12 +115,15 @@ def _loop(
     file: str, budget: Budget, ends: Mapping[int, int], under_conditions: Container[Line], constructors: Container[Line]
 ) -> Loop:
     waits: dict[Line, Counter[str]] = {}
+    entries: dict[Line, set[int]] = {}
     for wait in budget.timeline:
         at = os.path.normpath(os.path.join(os.path.dirname(file), wait.file)) if wait.file else file
-        waits.setdefault((at, wait.line or wait.row), Counter())[wait.how] += wait.times
+        line = at, wait.line or wait.row
+        waits.setdefault(line, Counter())[wait.how] += wait.times
+        entries.setdefault(line, set()).add(wait.row)
     end = ends.get(budget.row, budget.row)
     counts = budget.at_least, budget.now_and_then
-    return Loop(file, budget.row, end, budget.function, waits, *counts, under_conditions, constructors)
+    return Loop(file, budget.row, end, budget.function, waits, *counts, under_conditions, constructors, entries)
 
 
 def beside(loops: Sequence[Loop], counted: Run, below: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -118,42 +133,52 @@ def beside(loops: Sequence[Loop], counted: Run, below: Mapping[str, str]) -> lis
     """
     data = counted.data
     on_gpu = data.get("device") not in (None, "cpu")
-    seen: Counter[Line] = Counter()
-    for row in (*data.get("reads", ()), *data.get("waits", ())):
-        if row["file"] in below:
-            seen[below[row["file"]], row["line"]] += row["count"]
-    if not on_gpu:
-        for line, count in _blocking(data, below).items():
-            if not any(line in loop.constructors for loop in loops):  # what torch itself does there
-                seen[line] += count
-    rounds = {
-        kind: {(below[row["file"]], row["line"]): row["count"] for row in data.get(kind, ()) if row["file"] in below}
-        for kind in ("batches_at", "steps_at")
-    }
-    return [made for loop in loops if (made := _beside(loop, seen, rounds, on_gpu)) is not None]
+    waited = [*data.get("reads", ()), *data.get("waits", ())]
+    if not on_gpu:  # there are no copies that wait: those that would
+        waited += [row for row in data.get("transfers", ()) if row["what"].startswith("blocking")]
+    seen = [(_path(row, below), row["count"]) for row in waited if row["file"] in below]
+    rounds: dict[str, Counter[Line]] = {}
+    for kind in ("batches_at", "steps_at", "backwards_at"):
+        rounds[kind] = Counter()
+        for row in data.get(kind, ()):
+            if row["file"] in below:  # the same line for each optimizer: the busiest
+                line = below[row["file"]], row["line"]
+                rounds[kind][line] = max(rounds[kind][line], row["count"])
+    is_cut = bool(data.get("is_stopped"))
+    return [made for loop in loops if (made := _beside(loop, seen, rounds, on_gpu, is_cut)) is not None]
 
 
-def _blocking(data: Mapping[str, Any], below: Mapping[str, str]) -> Counter[Line]:
-    """Copies that would wait for a GPU: without one they are none."""
-    found: Counter[Line] = Counter()
-    for row in data.get("transfers", ()):
-        if row["what"].startswith("blocking") and row["file"] in below:
-            found[below[row["file"]], row["line"]] += row["count"]
-    return found
+def _path(row: Mapping[str, Any], below: Mapping[str, str]) -> list[Line]:
+    """The lines of the project that led to a wait, and its own."""
+    called = ((file, line) for file, line in row.get("callers", ()))
+    return [(below[file], line) for file, line in (*called, (row["file"], row["line"])) if file in below]
 
 
 def _beside(
-    loop: Loop, seen: Mapping[Line, int], rounds: Mapping[str, Mapping[Line, int]], on_gpu: bool
+    loop: Loop, seen: Sequence[tuple[Sequence[Line], int]], rounds: Mapping[str, Counter[Line]], on_gpu: bool, is_cut: bool
 ) -> dict[str, Any] | None:
     number = _rounds(loop, rounds)
     if not number:
         return None  # it did not run
+    whole = number - is_cut  # of the last round, nobody knows how much ran
     expected = {line: loop.times(line, on_gpu) for line in loop.waits}
-    waited = {line: count / number for line, count in seen.items() if line in loop.waits or loop.holds(line)}
+    waited: Counter[Line] = Counter()
+    regularly: Counter[Line] = Counter()
+    for path, count in seen:
+        entry = loop.entry(path)
+        if entry is not None:
+            waited[path[-1]] += count
+            regularly[path[-1]] += 0 if entry != path[-1] and entry in loop.under_conditions else count
     differs = [
-        {"file": line[0], "line": line[1], "expected": expected.get(line, 0), "counted": waited.get(line, 0.0)}
+        {"file": line[0], "line": line[1], "expected": expected.get(line, 0), "counted": waited[line] / number}
         for line in sorted({*expected, *waited})
-        if _differs(loop, line, expected.get(line, 0), waited.get(line, 0.0))
+        if _differs(
+            loop,
+            line,
+            expected.get(line, 0),
+            (waited[line] / number, waited[line] / whole if whole else math.inf),
+            regularly[line] / number,
+        )
     ]
     return {
         "file": loop.file,
@@ -162,22 +187,32 @@ def _beside(
         "rounds": number,
         "expected": sum(expected.values()),
         "at_least": loop.at_least,
-        "counted": sum(waited.values()),
+        "counted": waited.total() / number,
         "differs": differs,
     }
 
 
-def _rounds(loop: Loop, rounds: Mapping[str, Mapping[Line, int]]) -> int:
-    """How often a loop went round: it was given so many batches, or stepped an optimizer so often."""
-    given = rounds["batches_at"].get((loop.file, loop.row), 0)
-    steps = (count for (file, row), count in rounds["steps_at"].items() if file == loop.file and loop.row < row <= loop.end)
-    return given or max(steps, default=0)
+def _rounds(loop: Loop, rounds: Mapping[str, Counter[Line]]) -> int:
+    """How often a loop went round: how many batches it was given, else steps of an optimizer, else backward passes."""
+    given = rounds["batches_at"][loop.file, loop.row]
+    if given:
+        return given
+    for kind in ("steps_at", "backwards_at"):
+        counts = (count for (file, row), count in rounds[kind].items() if file == loop.file and loop.row < row <= loop.end)
+        if found := max(counts, default=0):
+            return found
+    return 0
 
 
-def _differs(loop: Loop, line: Line, expected: int, counted: float) -> bool:
-    if counted < expected - _TOLERANCE:
-        return line not in loop.under_conditions
-    if counted <= expected + _TOLERANCE or not loop.holds(line):
-        return False  # what another function does, others may ask it for, too
-    seldom = loop.now_and_then > 0 and counted < 1 and not expected
+def _differs(loop: Loop, line: Line, expected: int, counted: tuple[float, float], regularly: float) -> bool:
+    """Whether the code is wrong about a line.
+
+    counted: how often each round waited there, at least and at most. regularly: so often without a condition of the loop.
+    """
+    least, most = counted
+    if most < expected - _TOLERANCE:
+        return loop.is_sure(line)
+    if regularly <= expected + _TOLERANCE:
+        return False
+    seldom = not expected and line in loop.under_conditions and (least < 1 or least <= loop.now_and_then)
     return not seldom and not (loop.at_least and expected)

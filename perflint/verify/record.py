@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
@@ -112,8 +113,9 @@ def _version(timed: Sequence[Run], counted: Run | None, loops: Sequence[Loop]) -
 
 def names_below(run: Run) -> dict[str, str]:
     """The project's files by the names that the run has for them."""
-    rows = [row for kind in ("reads", "waits", "transfers", "steps_at", "batches_at") for row in run.data.get(kind, ())]
-    files = {row["file"] for row in rows}
+    kinds = ("reads", "waits", "transfers", "steps_at", "backwards_at", "batches_at")
+    rows = [row for kind in kinds for row in run.data.get(kind, ())]
+    files = {row["file"] for row in rows} | {file for row in rows for file, _ in row.get("callers", ())}
     return {file: found for file in files if (found := _below(file, run)) is not None}
 
 
@@ -125,15 +127,15 @@ def _below(file: str, run: Run) -> str | None:
 
 
 def _below_place(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
-    """Rows with file names relative to the project, where they are in it."""
-    named = []
+    """Rows by line, with file names relative to the project, where they are in it."""
+    counts: Counter[tuple[str, int, str]] = Counter()
     for row in rows:
         file, line = _below(row["file"], run) or without_folders(row["file"]), row["line"]
         if run.notebook is not None and file == run.notebook.path:
             at = run.notebook.place(line)
             file, line = f"{file}:cell {at.cell}", at.row
-        named.append({**row, "file": file, "line": line})
-    return named
+        counts[file, line, row["what"]] += row["count"]
+    return [{"file": file, "line": line, "what": what, "count": count} for (file, line, what), count in counts.most_common()]
 
 
 def _equality(comparison: Comparison) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from perflint_probe.clocks import HERE, Clocks, Place, is_of_program
-from perflint_probe.counters import TORCH, asked_from
+from perflint_probe.frames import TORCH, asked_from
 
 PLAIN = (Tensor, torch.nn.Parameter, torch.nn.parameter.UninitializedParameter, torch.nn.parameter.UninitializedBuffer)
 CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)

@@ -15,7 +15,8 @@ Place = tuple[str, int]
 
 def is_of_program(file: str) -> bool:
     """Whether a source file is neither an installed package's nor Python's own."""
-    return "site-packages" not in file and not file.startswith((STANDARD_LIBRARY, HERE, "<"))
+    is_installed = any(folder in file for folder in ("site-packages", "dist-packages", "perflint_runtime"))
+    return not is_installed and not file.startswith((STANDARD_LIBRARY, HERE, "<"))
 
 
 class Clocks:

@@ -7,11 +7,10 @@ reads count of values that were computed from a module's parameters, or that wer
 truth.
 """
 
-import sys
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,19 +20,22 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from perflint_probe.clocks import HERE
+from perflint_probe.frames import Asked, Line, asked_from, is_asked_by, line_asking_torch, lines_of_program, names_host
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from perflint_probe.assumptions import Assumptions
 
-TORCH = str(Path(torch.__file__).parent)
 aten = torch.ops.aten
 CONVERSIONS = {Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__repr__, Tensor.cpu}
 """Reads that reach no operation when the tensor is on the CPU."""
 TRANSFERS = {Tensor.to, Tensor.cuda}
+UPLOADS = {torch.tensor, torch.as_tensor, torch.asarray}
+"""What copies to the device that `device=` names."""
+MADE_THERE = {*UPLOADS, torch.zeros, torch.ones, torch.empty, torch.full, torch.rand, torch.randn, torch.randint, torch.arange}
+MADE_THERE |= {torch.eye, torch.linspace, torch.randperm, torch.normal, torch.tril_indices, torch.triu_indices}
 ASYNCHRONOUS_FOR_INTEGERS = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+WITHOUT_WAITING = "perflint_runtime.copies"
+"""Decides when it runs whether a copy may be one that nobody waits for; without a GPU, none is."""
 FACTORIES = {
     aten.empty.memory_format,
     aten.zeros.default,
@@ -56,14 +58,15 @@ class Counters:
 
     def __init__(self, assumptions: "Assumptions") -> None:
         self.assumptions = assumptions
-        self.reads: Counter[tuple[str, int, str]] = Counter()
-        self.waits: Counter[tuple[str, int, str]] = Counter()
-        self.transfers: Counter[tuple[str, int, str]] = Counter()
+        self.reads: Counter[Asked] = Counter()
+        self.waits: Counter[Asked] = Counter()
+        self.transfers: Counter[Asked] = Counter()
         self.copies: Counter[str] = Counter()
         self.copied_bytes: Counter[str] = Counter()
         self.allocations = 0
-        self.steps_at: Counter[tuple[str, int, str]] = Counter()
-        self.batches_at: Counter[tuple[str, int, str]] = Counter()
+        self.steps_at: dict[int, Counter[Line]] = {}
+        self.backwards_at: Counter[Line] = Counter()
+        self.batches_at: Counter[Line] = Counter()
         self.reads_by_step: list[int] = []
         self._reads_before = 0
         self._hears = False
@@ -80,16 +83,20 @@ class Counters:
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
             self._on_device.add(tensor)
 
-    def end_step(self) -> None:
-        """Close the counts of an optimizer step."""
-        self.steps_at.update(_lines_of_program("step"))
+    def end_step(self, optimizer: int) -> None:
+        """Close the counts of a step of an optimizer, given by its identity."""
+        self.steps_at.setdefault(optimizer, Counter()).update(lines_of_program())
         total = sum(self.reads.values()) + sum(self.waits.values())
         self.reads_by_step.append(total - self._reads_before)
         self._reads_before = total
 
+    def begin_backward(self) -> None:
+        """Note which lines run a backward pass."""
+        self.backwards_at.update(lines_of_program())
+
     def end_batch(self) -> None:
         """Note which lines have just been given a batch."""
-        self.batches_at.update(_lines_of_program("batch"))
+        self.batches_at.update(lines_of_program())
 
     def stop(self) -> dict[str, Any]:
         """End counting; what was counted, fit for JSON."""
@@ -102,8 +109,9 @@ class Counters:
             "copies": dict(self.copies),
             "copied_bytes": dict(self.copied_bytes),
             "allocations": self.allocations,
-            "steps_at": _rows(self.steps_at),
-            "batches_at": _rows(self.batches_at),
+            "steps_at": [row for counts in self.steps_at.values() for row in _rounds(counts)],
+            "backwards_at": _rounds(self.backwards_at),
+            "batches_at": _rounds(self.batches_at),
             "waits_by_step": self.reads_by_step,
             "assumptions": self.assumptions.rows(),
         }
@@ -117,6 +125,50 @@ class Counters:
         for leaf in tree_iter(tree):
             if isinstance(leaf, Tensor):
                 self._on_device.add(leaf)
+
+    def sees_copy(self, tree: object) -> bool:
+        """Whether a copy on the host of a value of the device is among the arguments of a call."""
+        return any(isinstance(leaf, Tensor) and self._on_device.is_copy(leaf) for leaf in tree_iter(tree))
+
+    def keep_on_host(self, tree: object) -> None:
+        """Take tensors for values of the host, though their memory may stand for the device's, too."""
+        for leaf in tree_iter(tree):
+            if isinstance(leaf, Tensor):
+                self._on_device.note_copy(leaf)
+
+    def moved(self, name: str, source: Any, result: Any, non_blocking: bool) -> Any:
+        """Note a move by `to` or `cuda`; what stands for its result."""
+        line = line_asking_torch()
+        if line is not None and names_host(line):
+            if not self.sees(source):
+                return result
+            self.reads[asked_from(name)] += 1
+            return self.copied(result)
+        if self.sees(source):
+            return result
+        is_blocking = not (non_blocking or is_asked_by(WITHOUT_WAITING))
+        self.transfers[asked_from(f"blocking {name}" if is_blocking else name)] += 1
+        if result is source and not source.requires_grad:
+            self._on_device.note_copy(source)
+            result = _twin(result)
+        self.keep(result)
+        return result
+
+    def copied(self, result: Any) -> Any:
+        """What stands for a copy on the host of a value of the device."""
+        copy = _twin(result)
+        if copy is not result:
+            self._on_device.note_copy(copy)
+        return copy
+
+    def made(self, func: Callable[..., Any], args: tuple[Any, ...], result: Any) -> None:
+        """Note a tensor that the program makes where `device=` says. Who asks in a library may mean the host."""
+        line = line_asking_torch()
+        if line is None or names_host(line):
+            return
+        if func in UPLOADS and not self.sees(args):
+            self.transfers[asked_from(f"blocking {func.__name__}")] += 1
+        self.keep(result)
 
     def note_copy(self, result: Tensor, source: Tensor, non_blocking: bool) -> None:
         """Note a copy between host and device."""
@@ -148,10 +200,11 @@ class Counters:
 
 
 class _Device:
-    """The memory that stands for the device's."""
+    """The memory that stands for the device's, and the tensors that stand for copies of it on the host."""
 
     def __init__(self) -> None:
         self._storages: set[Any] = set()  # weak references keep addresses from being used again
+        self._copies: dict[int, weakref.ref[Tensor]] = {}
 
     def add(self, tensor: Tensor) -> None:
         if tensor.device.type in ("cpu", "meta") and not _is_special(tensor):
@@ -162,7 +215,22 @@ class _Device:
     def __contains__(self, tensor: Tensor) -> bool:
         if tensor.device.type not in ("cpu", "meta"):
             return True
-        return not _is_special(tensor) and _weak(tensor) in self._storages
+        return not _is_special(tensor) and _weak(tensor) in self._storages and not self.is_copy(tensor)
+
+    def is_copy(self, tensor: Tensor) -> bool:
+        held = self._copies.get(id(tensor))
+        return held is not None and held() is tensor
+
+    def note_copy(self, tensor: Tensor) -> None:
+        key = id(tensor)
+        self._copies[key] = weakref.ref(tensor, lambda _: self._copies.pop(key, None))
+
+
+def _twin(tensor: Tensor) -> Tensor:
+    """Another tensor of the same numbers, where a copy to another device would be another tensor."""
+    if tensor.device.type != "cpu" or _is_special(tensor) or tensor.is_nested:
+        return tensor
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor.data
 
 
 def _weak(tensor: Tensor) -> Any:
@@ -193,6 +261,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
             counters.note_copy(result, source, bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2])))
         if on_device:
             counters.keep(result)
+        elif counters.sees_copy((args, kwargs)):
+            counters.keep_on_host(result)
         return result
 
 
@@ -206,7 +276,8 @@ class _Conversions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         counters = self._counters
-        if func in CONVERSIONS and counters.sees(args[0]):
+        is_read = func in CONVERSIONS and counters.sees(args[0])
+        if is_read:
             counters.reads[asked_from(func.__name__)] += 1
         counters.assumptions.on_function(func)
         try:
@@ -215,9 +286,11 @@ class _Conversions(TorchFunctionMode):
             counters.assumptions.on_error(error)
             raise
         if func in TRANSFERS and _names_device(func, args, kwargs):
-            blocking = "" if kwargs.get("non_blocking") else "blocking "
-            counters.transfers[asked_from(f"{blocking}{func.__name__}")] += 1
-            counters.keep(result)
+            return counters.moved(func.__name__, args[0], result, bool(kwargs.get("non_blocking")))
+        if is_read and func is Tensor.cpu:
+            return counters.copied(result)
+        if func in MADE_THERE and kwargs.get("device") is not None:
+            counters.made(func, args, result)
         return result
 
 
@@ -245,30 +318,13 @@ def _is_special(tensor: Tensor) -> bool:
     return tensor.layout is not torch.strided or type(tensor) not in (Tensor, torch.nn.Parameter)
 
 
-def asked_from(what: str = "wait") -> tuple[str, int, str]:
-    """The innermost line outside of torch and of the probe: file, line, and what was asked for."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith((TORCH, HERE, "<")):
-            return name, frame.f_lineno, what
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "?", 0, what
+def _rows(counts: Counter[Asked]) -> list[dict[str, Any]]:
+    items: Iterable[tuple[Asked, int]] = counts.most_common()
+    return [
+        {"file": file, "line": line, "what": what, "count": count, "callers": callers}
+        for (file, line, what, callers), count in items
+    ]
 
 
-def _lines_of_program(what: str) -> set[tuple[str, int, str]]:
-    """The lines outside of torch and of the probe that run now."""
-    found: set[tuple[str, int, str]] = set()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith((TORCH, HERE, "<")):
-            found.add((frame.f_code.co_filename, frame.f_lineno, what))
-        frame = frame.f_back
-    return found
-
-
-def _rows(counts: Counter[tuple[str, int, str]]) -> list[dict[str, Any]]:
-    items: Iterable[tuple[tuple[str, int, str], int]] = counts.most_common()
-    return [{"file": file, "line": line, "what": what, "count": count} for (file, line, what), count in items]
+def _rounds(counts: Counter[Line]) -> list[dict[str, Any]]:
+    return [{"file": file, "line": line, "count": count} for (file, line), count in counts.most_common()]

@@ -188,6 +188,8 @@ class Recorder:
     def _on_backward(self, tensors: Any) -> None:
         if os.getpid() != self._process or self._profiling is not None:
             return
+        if self._counters is not None:
+            self._counters.begin_backward()
         torch = self._torch
         for tensor in [tensors] if isinstance(tensors, torch.Tensor) else tensors:
             root = tensor.detach()
@@ -203,7 +205,7 @@ class Recorder:
         if self._profiling is not None:
             self._profiling.end_step()
         elif self._counters is not None:
-            self._counters.end_step()
+            self._counters.end_step(id(optimizer))
             self._counters.assumptions.on_step()
             if torch.cuda.is_initialized():
                 self._memory_mib.append(torch.cuda.memory_allocated() / 2**20)

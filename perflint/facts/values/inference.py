@@ -295,12 +295,8 @@ class Inference:
             case Tensor():
                 return tensor_methods.tensor_attribute(base, name)
             case Batch() | Output():
-                known = (
-                    tensor_methods.tensor_attribute(Tensor(base.place), name)
-                    if name in tensor_methods.HOST_ATTRIBUTES
-                    else UNKNOWN
-                )
-                return known if known.alternatives else one(base)
+                plain = name in tensor_methods.HOST_ATTRIBUTES
+                return tensor_methods.tensor_attribute(Tensor(base.place), name) if plain else one(base)
             case Object():
                 return object_methods.object_attribute(base, name)
             case Elements(element, kind) if kind == "namedtuple":
