@@ -119,13 +119,14 @@ def _is_needed(code: Code, call: ast.Call, grown: str, statement: ast.stmt) -> b
     flow = code.flow
     loop = flow.loop(call)
     assert loop is not None
-    around = flow.parent[statement]
-    own = set(map(id, ast.walk(around if _is_first_round(around, grown) else statement)))
-    for block in flow.block[around if _is_first_round(around, grown) else call].ancestry():
+    own = set(map(id, ast.walk(statement)))
+    for block in flow.block[call].ancestry():
         if block is loop.block:
             break
         if block.kind in ("then", "else", "handler"):
-            return True
+            if not isinstance(block.node, ast.If) or not _joins_either_way(block.node, grown):
+                return True
+            own.update(id(n) for part in (block.node.test, *_bindings(block.node, grown)) for n in ast.walk(part))
     for node in flow.order:
         if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in own and path_of(node) == grown:
             if flow.within(node, loop.block):
@@ -133,10 +134,25 @@ def _is_needed(code: Code, call: ast.Call, grown: str, statement: ast.stmt) -> b
     return False
 
 
-def _is_first_round(around: ast.AST, grown: str) -> bool:
-    """`if acc is None: acc = y` with the join in the other branch."""
-    if not isinstance(around, ast.If) or not all(isinstance(s, ast.Assign) for s in (*around.body, *around.orelse)):
+def _joins_either_way(choice: ast.If, grown: str) -> bool:
+    """`if acc is None: acc = y` with the join in the other branch, or a join in both."""
+    arms = [
+        [s for statement in arm for s in ast.walk(statement) if isinstance(s, ast.Assign)]
+        for arm in (choice.body, choice.orelse)
+    ]
+    begun, other = ({path_of(s.targets[0]) for s in arm} - {None} for arm in arms)
+    if grown not in begun & other:
         return False
-    begun, joined = ({path_of(s.targets[0]) for s in arm if isinstance(s, ast.Assign)} for arm in (around.body, around.orelse))
-    tested = {path_of(node) for node in ast.walk(around.test)}
-    return begun == joined and grown in begun and bool(tested & (begun - {None}))
+    tested = {path_of(node) for node in ast.walk(choice.test)}
+    return bool(tested & begun & other) or all(any(_is_join(s, grown) for s in arm) for arm in arms)
+
+
+def _is_join(statement: ast.Assign, grown: str) -> bool:
+    value = statement.value
+    return path_of(statement.targets[0]) == grown and isinstance(value, ast.Call) and _begins_with(value, grown)
+
+
+def _bindings(choice: ast.If, grown: str) -> Iterator[ast.Assign]:
+    for node in ast.walk(choice):
+        if isinstance(node, ast.Assign) and path_of(node.targets[0]) == grown:
+            yield node

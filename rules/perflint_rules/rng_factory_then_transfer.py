@@ -74,20 +74,31 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_device(code: Code, move: ast.Call) -> bool:
-    """Whether a call goes to a device, and does nothing else."""
+    """Whether a call goes to a device, and changes the type at most."""
     if isinstance(move.func, ast.Attribute) and move.func.attr == "cuda":
         return not move.args and all(k.arg == "non_blocking" for k in move.keywords)
-    targets = [*move.args, *(k.value for k in move.keywords if k.arg == "device")]
-    if len(targets) != 1 or any(k.arg not in ("device", "non_blocking") for k in move.keywords):
+    if any(k.arg not in ("device", "dtype", "non_blocking") for k in move.keywords):
         return False
-    text = code.text(targets[0])
+    target = _target(move)
+    text = code.text(target) if target is not None else ""
     return "device" in text or "rank" in text or "cuda" in text
 
 
-def _drawn(code: Code, call: ast.Call, move: ast.Call) -> Iterator[Edit]:
+def _target(move: ast.Call) -> ast.expr | None:
+    """The device that a call names: one argument, or the keyword."""
     targets = [*move.args, *(k.value for k in move.keywords if k.arg == "device")]
-    device = code.text(targets[0]) if targets else '"cuda"'
+    return targets[0] if len(targets) == 1 else None
+
+
+def _drawn(code: Code, call: ast.Call, move: ast.Call) -> Iterator[Edit]:
+    target = _target(move)
+    device = code.text(target) if target is not None else '"cuda"'
+    given = [f"device={device}"]
+    types = [k for k in move.keywords if k.arg == "dtype"]
+    if types and any(k.arg == "dtype" for k in call.keywords):
+        raise CannotRewrite("two types are named")
+    given += [code.text(k) for k in types]
     text = code.text(call)
-    if "#" in text or text[:-1].rstrip().endswith(","):
+    if "#" in text or text[:-1].rstrip().endswith(",") or any("#" in g for g in given):
         raise CannotRewrite("a comment or a comma stands at the end")
-    yield replace(code.source, move, f"{text[:-1]}{', ' if call.args or call.keywords else ''}device={device})")
+    yield replace(code.source, move, f"{text[:-1]}{', ' if call.args or call.keywords else ''}{', '.join(given)})")

@@ -42,6 +42,10 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Heat, ReadKind, Severity, Sink, keyword, rule
 
+_REDUCTIONS = tuple(
+    f"{owner}{name}(" for owner in ("torch.", ".") for name in ("min", "max", "any", "all", "equal", "allclose")
+)
+
 
 @rule(
     category="device-sync",
@@ -49,7 +53,7 @@ from perflint.api import Code, Cost, Finding, Heat, ReadKind, Severity, Sink, ke
     severity=Severity.INFO,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert")),
-        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward("),
+        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", *_REDUCTIONS),
     ],
     steps=True,
 )

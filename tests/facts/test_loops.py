@@ -312,3 +312,49 @@ def fit():
     )
     assert program.facts.loops.heat(program.scope("fit.<locals>.training_step")) is Heat.STEP
     assert program.facts.loops.heat(program.scope("fit.<locals>.other")) is None
+
+
+def test_what_gives_a_step_loop_its_batches_runs_each_step() -> None:
+    program = Program(
+        HEAD
+        + """
+class Data:
+    def batches(self, xs):
+        for i in range(9):
+            yield xs[i]
+    def names(self, xs):
+        for i in range(9):
+            yield xs[i]
+data = Data()
+def train(data):
+    for step, x in enumerate(data.batches([])):
+        model(x).sum().backward()
+    for name in data.names([]):
+        print(name)
+train(data)
+"""
+    )
+    kinds = {name: list(program.facts.loops.kinds(program.scope(f"Data.{name}")).values()) for name in ("batches", "names")}
+    assert kinds == {"batches": [LoopKind.EVALUATE], "names": []}
+
+
+def test_a_loop_that_evaluates_a_batch_by_a_method_is_a_step_loop() -> None:
+    program = Program(
+        HEAD
+        + """
+class Engine:
+    def __init__(self): self.model = model
+    def eval(self, x, y): return (self.model(x) - y).mean()
+    def evaluate(self, batches):
+        for x in batches: self.model(x)
+    def test(self, text): print(text)
+engine = Engine()
+for x in batches: engine.eval(x, 1)
+for epoch in range(3): engine.evaluate(batches)
+for text in texts: engine.test(text)
+"""
+    )
+    kinds = program.facts.loops.kinds(program.scope(""))
+    assert [loop.statement.lineno for loop in kinds if loop.statement is not None] == [16]
+    assert program.facts.loops.heat(program.scope("Engine.eval")) is Heat.STEP
+    assert program.facts.loops.heat(program.scope("Engine.test")) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ from perflint.facts.values.values import (
     Tensor,
     Value,
     device_place,
+    place_of,
 )
 from perflint.project.trace import Memo
 from perflint.source.syntax import Scope
@@ -293,14 +295,14 @@ class _Finder:
             form = masked if self._is_mask(key) else self._index_form(key)
             wait = row.wait if form and (row := operations.operator(form)) is not None else None
             if wait is not None:
-                times = len([b for b in bounds_of(key) if self._is_number_on_device(b)]) if form == "x[a:b]" else 1
+                times = len([b for b in bounds_of(key) if self._is_bound_on_device(b)]) if form == "x[a:b]" else 1
                 if times:
                     yield HostWait(node, wait.road, times)
 
     def _may_index(self, key: ast.expr) -> bool:
         """Whether a wait may come of a key, whatever it is a key to."""
         if isinstance(key, ast.Slice):
-            return any(self._is_number_on_device(bound) for bound in bounds_of(key))
+            return any(map(self._is_bound_on_device, bounds_of(key)))
         if isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch, Elements, Sequence):
             return True
         return self._is_array_or_list(key) or self._is_compared(key) or self._is_mask(key)
@@ -319,10 +321,12 @@ class _Finder:
         )
 
     def _is_array_or_list(self, key: ast.expr) -> bool:
-        """Whether an index is an array of numpy, and no number out of one, or a list of numbers that is built there."""
+        """Whether an index is an array of numpy, and no number out of one, or a list or a range that is built there."""
+        if _is_built_list(key, self._scope):
+            return True
         bound = self._flow.reaching.get(key, frozenset())
         return bool(bound) and all(
-            self._is_array(key, d) or (d.kind == "assign" and not d.index and self._is_list_of_numbers(d.value)) for d in bound
+            self._is_array(key, d) or (d.kind == "assign" and not d.index and self._is_host_index(d.value)) for d in bound
         )
 
     def _is_array(self, key: ast.expr, definition: Definition) -> bool:
@@ -331,10 +335,11 @@ class _Finder:
         made = definition.value if definition.kind == "assign" and not definition.index else None
         return definition.kind == "parameter" or (isinstance(made, ast.Call) and _makes_array(made))
 
-    def _is_list_of_numbers(self, made: ast.expr | None) -> bool:
-        return isinstance(made, ast.ListComp) and self._value(made).must(
-            lambda a: isinstance(a, Elements) and a.element.must_be(Number, Literal)
-        )
+    def _is_host_index(self, made: ast.expr | None) -> bool:
+        """Whether what a name is bound to is a list of numbers: a comprehension, or what Python makes a list of."""
+        if isinstance(made, ast.ListComp):
+            return self._value(made).must(lambda a: isinstance(a, Elements) and a.element.must_be(Number, Literal))
+        return made is not None and _is_built_list(made, self._scope)
 
     def _is_mask(self, key: ast.expr) -> bool:
         known = [a for a in self._value(key).alternatives if not _is_guess(a)]
@@ -370,7 +375,7 @@ class _Finder:
         if held.must_be(Tensor, Batch, Output):
             return value_on_device(self._inference, self._scope, held)
         known = [a for a in held.alternatives if not _is_guess(a)]
-        if not known or not all(isinstance(a, (Tensor, Output)) and a.place is not Place.HOST for a in known):
+        if not known or not all(isinstance(a, (Tensor, Batch, Output)) and place_of(a) is not Place.HOST for a in known):
             return False
         return value_on_device(self._inference, self._scope, held)
 
@@ -388,6 +393,17 @@ class _Finder:
         if not held.must(lambda a: isinstance(a, Tensor) or (isinstance(a, Batch) and a.default_collate)):
             return False
         return device_value(self._inference, self._scope, node)
+
+    def _is_bound_on_device(self, bound: ast.expr) -> bool:
+        """Whether a slice ends at a tensor on a device, as far as one can see: all that is known of it are tensors there."""
+        if isinstance(bound, ast.Constant):
+            return False
+        held = self._value(bound)
+        return self._is_number_on_device(bound) or (
+            held.may_be(Tensor)
+            and all(isinstance(a, (Tensor, Output)) for a in held.alternatives)
+            and device_value(self._inference, self._scope, bound)
+        )
 
 
 def _road(form: str) -> Road:
@@ -426,9 +442,29 @@ def _is_bools(alternative: Alternative) -> bool:
     return isinstance(alternative, Tensor) and alternative.dtype == "bool" and alternative.ndim != 0
 
 
+def _is_built_list(made: ast.expr, scope: Scope) -> bool:
+    """Whether Python makes a list or a range of numbers here, or an empty list that numbers are put into."""
+    match made:
+        case ast.Call(func=ast.Name(id="range"), args=[_, *_]):
+            return not flow_of(scope).definitions_of("range")
+        case ast.Call(func=ast.Name(id="list" | "sorted" as name), args=[_, *_]):
+            return not flow_of(scope).definitions_of(name) and _SLICES.search(scope.text) is None
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="random"), attr="sample" | "choices"), args=[held, *_]):
+            return isinstance(held, ast.Call) and _is_built_list(held, scope)
+        case ast.List(elts=[]):
+            return _SLICES.search(scope.text) is None
+    return False
+
+
+_SLICES = re.compile(rb"\bslice\b|\bEllipsis\b")
+"""What makes a list an index of several dimensions, which copies nothing."""
+
+
 def _makes_array(call: ast.Call) -> bool:
     """Whether a function of numpy gives an array, and not one number."""
     name = last_name(call.func)
+    if name == "where":
+        return len(call.args) == 1 and not call.keywords
     return name in _ARRAYS or (name in _DRAWN and len(call.args) + len(call.keywords) > 1)
 
 

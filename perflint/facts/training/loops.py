@@ -13,15 +13,24 @@ import re
 from enum import Enum
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
-from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.training.loop_looks import (
+    goes_over_chunks,
+    holds_batch,
+    iterating_loop,
+    may_give_batches,
+    outside_displays,
+    runs_one_of,
+    statement_loop,
+)
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
 from perflint.facts.values import classes
 from perflint.facts.values.callers import CallSite
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.solver import Solver
-from perflint.facts.values.values import UNKNOWN, Batch, FunctionRef, Instance, Sequence, Value
+from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -44,6 +53,7 @@ _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
 _DRAWS = words("sample sample_batch sample_transitions get_batch")
 _MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
+_EVALUATES = re.compile(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
 _REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
@@ -99,11 +109,11 @@ class Loops:
         helpers = self._inference.project.backward_helpers(flow.calls_named)
         for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]:
             for call in flow.calls_named[name]:
-                innermost = _statement_loop(flow, call)
+                innermost = statement_loop(flow, call)
                 if innermost is not None and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"]:
-            innermost = _statement_loop(flow, call)
+            innermost = statement_loop(flow, call)
             if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
                 if not self._holds_step_loop(scope, innermost.block):
                     kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
@@ -114,6 +124,10 @@ class Loops:
         for loop in loops:
             if loop not in kinds and self._iterates_over_batches(scope, loop):
                 kinds[loop] = LoopKind.EVALUATE
+        for given in flow.yields:
+            innermost = statement_loop(flow, given)
+            if innermost is not None and innermost not in kinds and self._feeds_steps(scope):
+                kinds[innermost] = LoopKind.EVALUATE
         if _FORWARD_NEEDLE.search(text) is None:
             return kinds
         if self.is_part_of_forward(scope):
@@ -121,10 +135,10 @@ class Loops:
         outer = {o for loop in kinds for o in loop.ancestry() if o is not loop}
         ruled_out = set(outer)
         for call in flow.calls:
-            innermost = _outside_displays(_statement_loop(flow, call), kinds)
-            if innermost is None or innermost in kinds or innermost in ruled_out or _runs_one_of(flow, innermost, call):
+            innermost = outside_displays(statement_loop(flow, call), kinds)
+            if innermost is None or innermost in kinds or innermost in ruled_out or runs_one_of(flow, innermost, call):
                 continue
-            if self.is_forward(scope, call) or self._hands_on_model(scope, call):
+            if self.is_forward(scope, call) or self._hands_on_model(scope, call) or self._evaluates_once(scope, call):
                 if self._holds_step_loop(scope, innermost.block):
                     ruled_out.add(innermost)
                 else:
@@ -157,19 +171,19 @@ class Loops:
             if _ACTS_NEEDLE.search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    found = [self.training_acts(scope, c, depth) for c in flow.calls if _statement_loop(flow, c) is None]
+                    found = [self.training_acts(scope, c, depth) for c in flow.calls if statement_loop(flow, c) is None]
             return any(b for b, _ in found), any(s for _, s in found)
 
         return self._steps.get((scope, depth), acts)
 
     def _iterates_over_batches(self, scope: Scope, loop: Loop) -> bool:
-        if _goes_over_chunks(flow_of(scope), loop):
+        if goes_over_chunks(flow_of(scope), loop):
             return True
-        if loop.iterated is None or not _may_give_batches(flow_of(scope), loop.iterated):
+        if loop.iterated is None or not may_give_batches(flow_of(scope), loop.iterated):
             return False
         value = self._inference.value(scope, loop.iterated)
         element = self._inference.element(value)
-        return _holds_batch(element)
+        return holds_batch(element)
 
     def is_forward(self, scope: Scope, call: ast.Call) -> bool:
         """Whether a call runs a module that is no criterion."""
@@ -194,10 +208,24 @@ class Loops:
             return False
         return any(self._runs_model(target, depth) for target in self.targets(scope, call))
 
+    def _evaluates_once(self, scope: Scope, call: ast.Call) -> bool:
+        """Whether a call runs a method that evaluates one batch, by its name and what it does: `engine.eval(x, y)`."""
+        if not isinstance(call.func, ast.Attribute) or not call.args or not _EVALUATES.match(call.func.attr):
+            return False
+        return any(self._runs_model(target, 1) for target in self.targets(scope, call) if target.owner is not None)
+
+    def _feeds_steps(self, scope: Scope) -> bool:
+        """Whether a step loop goes over what a generator of the project gives: it makes the batches."""
+        if scope.is_module or scope.name.startswith("__"):
+            return False
+        sites = self._inference.callers.sites(scope).sites
+        loops = ((site.scope, iterating_loop(flow_of(site.scope), site.node)) for site in sites)
+        return any(loop is not None and loop in self.kinds(caller) for caller, loop in loops)
+
     def _runs_model(self, scope: Scope, depth: int) -> bool:
         with contextlib.suppress(SyntaxProblem):
             flow = flow_of(scope)
-            once = [call for call in flow.calls if _statement_loop(flow, call) is None]
+            once = [call for call in flow.calls if statement_loop(flow, call) is None]
             return any(self.is_forward(scope, call) or self._hands_on_model(scope, call, depth - 1) for call in once)
         return False
 
@@ -359,7 +387,7 @@ class Loops:
             return False
         sites = self._inference.callers.sites(scope).sites
         return not sites or any(
-            _statement_loop(flow_of(site.scope), site.node) is not None or self.is_training_step(site.scope, depth - 1)
+            statement_loop(flow_of(site.scope), site.node) is not None or self.is_training_step(site.scope, depth - 1)
             for site in sites
         )
 
@@ -383,99 +411,6 @@ def is_step_hook(scope: Scope) -> bool:
 def _draws_experience(scope: Scope) -> bool:
     """Whether a method draws a batch from a replay buffer, by its name: agents of any framework do so before each step."""
     return scope.owner is not None and scope.name in _DRAWS and _REPLAY.search(scope.owner.name) is not None
-
-
-def _statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
-    loop = flow.loop(node)
-    while loop is not None and loop.statement is None:
-        loop = loop.parent
-    return loop
-
-
-def _outside_displays(loop: Loop | None, kinds: dict[Loop, LoopKind]) -> Loop | None:
-    """The innermost loop that is a step loop or iterates over more than a few values that are written out.
-
-    `for kind in ("LSTM", "GRU")` runs a handful of times: what it holds belongs to the loop around it.
-    """
-    while loop is not None and loop not in kinds and _is_display(loop.iterated):
-        loop = _outer_statement(loop)
-    return loop
-
-
-def _runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
-    """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
-    parts = (part for part in ast.walk(call.func) if isinstance(part, ast.Name))
-    return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
-
-
-def _goes_over_chunks(flow: Flow, loop: Loop) -> bool:
-    """`for i in range(0, len(x), size): ... x[i:i + size]`: batches by hand."""
-    match loop.iterated:
-        case ast.Call(func=ast.Name(id="range" | "trange"), args=[_, _, step]) if not isinstance(
-            step, (ast.Constant, ast.UnaryOp)
-        ):
-            variable = getattr(loop.statement, "target", None)
-            return isinstance(variable, ast.Name) and any(
-                isinstance(parent := flow.parent.get(mention), ast.Slice) and parent.lower is mention
-                for mention in flow.mentions.get(variable.id, ())
-                if flow.loop(mention) is loop
-            )
-    return False
-
-
-def _outer_statement(loop: Loop) -> Loop | None:
-    outer = loop.parent
-    while outer is not None and outer.statement is None:
-        outer = outer.parent
-    return outer
-
-
-def _is_display(node: ast.expr | None) -> bool:
-    """Whether an expression is a literal tuple, list, set or dict, or an `enumerate` or `zip` of one."""
-    match node:
-        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
-            return not any(isinstance(part, ast.Starred) for part in parts)
-        case ast.Dict(keys=keys):
-            return None not in keys
-        case ast.Call(func=ast.Attribute(value=ast.Dict() as inner, attr="items" | "keys" | "values")):
-            return _is_display(inner)
-        case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted" | "zip"), args=args):
-            return any(_is_display(argument) for argument in args)
-    return False
-
-
-_BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
-
-
-def _may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
-    """Whether what a loop iterates over may be a data loader, by the look of it."""
-    match node:
-        case ast.Name(id=name):
-            if _BATCH_SOURCE.search(name):
-                return True
-            bound = flow.reaching.get(node, frozenset())
-            return depth > 0 and any(
-                d.kind in ("with", "for", "walrus", "assign", "import")
-                and (d.value is None or d.kind == "for" or _may_give_batches(flow, d.value, depth - 1))
-                for d in bound
-            )
-        case ast.Attribute(attr=name):
-            return _BATCH_SOURCE.search(name) is not None
-        case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
-            return False
-        case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
-            return False
-        case ast.Call(func=func, args=args):
-            return any(_may_give_batches(flow, a, depth) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
-        case ast.Subscript(value=base):
-            return _may_give_batches(flow, base, depth)
-    return False
-
-
-def _holds_batch(element: Value) -> bool:
-    return element.may_be(Batch) or element.may(
-        lambda a: isinstance(a, Sequence) and any(item.may_be(Batch) for item in a.items)
-    )
 
 
 def never_runs_each_step(scope: Scope) -> bool:

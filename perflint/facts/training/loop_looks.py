@@ -1,0 +1,122 @@
+"""Loops by their look: what one goes over, and which loop a place belongs to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Container
+
+from perflint.facts.dataflow.definitions import Loop, path_of
+from perflint.facts.dataflow.flow import Flow
+from perflint.facts.values.values import Batch, Sequence, Value
+from perflint.source.texts import last_name
+from perflint.source.words import words
+
+
+def statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
+    """The innermost `for` or `while` statement around a place: comprehensions are no loops over batches."""
+    loop = flow.loop(node)
+    while loop is not None and loop.statement is None:
+        loop = loop.parent
+    return loop
+
+
+def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
+    """The innermost loop that is a step loop or iterates over more than a few values that are written out.
+
+    `for kind in ("LSTM", "GRU")` runs a handful of times: what it holds belongs to the loop around it.
+    """
+    while loop is not None and loop not in kinds and _is_display(loop.iterated):
+        loop = _outer_statement(loop)
+    return loop
+
+
+def runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
+    """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
+    parts = (part for part in ast.walk(call.func) if isinstance(part, ast.Name))
+    return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
+
+
+def goes_over_chunks(flow: Flow, loop: Loop) -> bool:
+    """`for i in range(0, len(x), size): ... x[i:i + size]`: batches by hand."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[_, _, step]) if not isinstance(
+            step, (ast.Constant, ast.UnaryOp)
+        ):
+            variable = getattr(loop.statement, "target", None)
+            return isinstance(variable, ast.Name) and any(
+                isinstance(parent := flow.parent.get(mention), ast.Slice) and parent.lower is mention
+                for mention in flow.mentions.get(variable.id, ())
+                if flow.loop(mention) is loop
+            )
+    return False
+
+
+def _outer_statement(loop: Loop) -> Loop | None:
+    outer = loop.parent
+    while outer is not None and outer.statement is None:
+        outer = outer.parent
+    return outer
+
+
+def _is_display(node: ast.expr | None) -> bool:
+    """Whether an expression is a literal tuple, list, set or dict, or an `enumerate` or `zip` of one."""
+    match node:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return not any(isinstance(part, ast.Starred) for part in parts)
+        case ast.Dict(keys=keys):
+            return None not in keys
+        case ast.Call(func=ast.Attribute(value=ast.Dict() as inner, attr="items" | "keys" | "values")):
+            return _is_display(inner)
+        case ast.Call(func=ast.Name(id="enumerate" | "reversed" | "sorted" | "zip"), args=args):
+            return any(_is_display(argument) for argument in args)
+    return False
+
+
+_BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
+
+
+def may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
+    """Whether what a loop iterates over may be a data loader, by the look of it."""
+    match node:
+        case ast.Name(id=name):
+            if _BATCH_SOURCE.search(name):
+                return True
+            bound = flow.reaching.get(node, frozenset())
+            return depth > 0 and any(
+                d.kind in ("with", "for", "walrus", "assign", "import")
+                and (d.value is None or d.kind == "for" or may_give_batches(flow, d.value, depth - 1))
+                for d in bound
+            )
+        case ast.Attribute(attr=name):
+            return _BATCH_SOURCE.search(name) is not None
+        case ast.Call(func=ast.Name(id="range" | "trange" | "reversed" | "sorted" | "len" | "count")):
+            return False
+        case ast.Call(func=ast.Attribute(attr="items" | "keys" | "values" | "split" | "glob" | "parameters" | "modules")):
+            return False
+        case ast.Call(func=func, args=args):
+            return any(may_give_batches(flow, a, depth) for a in args) or _BATCH_SOURCE.search(path_of(func) or "") is not None
+        case ast.Subscript(value=base):
+            return may_give_batches(flow, base, depth)
+    return False
+
+
+def holds_batch(element: Value) -> bool:
+    """Whether what a loop goes over gives batches."""
+    return element.may_be(Batch) or element.may(
+        lambda a: isinstance(a, Sequence) and any(item.may_be(Batch) for item in a.items)
+    )
+
+
+def iterating_loop(flow: Flow, call: ast.Call) -> Loop | None:
+    """The loop that goes over what a call gives: `for i, batch in enumerate(call(...))`."""
+    for loop in flow.loops:
+        inner = loop.iterated if loop.statement is not None else None
+        while isinstance(inner, ast.Call) and inner is not call and inner.args and (last_name(inner.func) in _WRAPPERS):
+            inner = inner.args[0]
+        if inner is call:
+            return loop
+    return None
+
+
+_WRAPPERS = words("enumerate tqdm track trange islice progress_bar")
