@@ -125,6 +125,7 @@ from perflint.facts.values.arguments import argument, dtype_of, transfer_target
 from perflint.facts.values.callers import CallSite
 from perflint.facts.values.classes import derives_from, find_method
 from perflint.facts.values.contents import items_of
+from perflint.facts.values.held_modules import modules
 from perflint.facts.values.names import NETWORK_CALL
 from perflint.facts.values.object_methods import is_module_name, is_optimizer_name
 from perflint.facts.values.values import (
@@ -347,6 +348,7 @@ __all__ = [
     "may_run_later",
     "may_run_module",
     "measures",
+    "modules",
     "move_before",
     "moved_to",
     "names_behind",

@@ -32,10 +32,25 @@ Unsafe: the fused kernel rounds differently (7e-8 measured), and draws other ran
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Object, Obligation, Severity, add_keyword, any_layout, rule
+from perflint.api import (
+    Alternative,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Kind,
+    Object,
+    Obligation,
+    Severity,
+    add_keyword,
+    any_layout,
+    modules,
+    rule,
+)
 
 _ROUNDS = Obligation(Kind.NUMBERS, "the kernel without weights rounds differently, and draws other random numbers for dropout")
 
+_OTHERS = Obligation(Kind.UNKNOWN_CODE, "the container may hold other layers")
 _DROPPED = any_layout(rb", _\w* \)? =")
 
 
@@ -53,11 +68,23 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if any(k.arg in (None, "need_weights") for k in call.keywords) or len(call.args) > 4:
             continue
-        if not code.value(call.func).must(lambda a: isinstance(a, Object) and a.qualname == "torch.nn.MultiheadAttention"):
+        named = code.value(call.func).must(_is_attention)
+        if not named and not _is_held(code, call.func):
             continue
         message = "a matrix of queries by keys is computed and kept for weights that nobody looks at; pass `need_weights=False`"
-        fix = code.fix("ask for no weights", _without(code, call), unless=[_ROUNDS])
-        yield code.finding(call, message, fix, [_ROUNDS])
+        missing = [_ROUNDS] if named else [_ROUNDS, _OTHERS]
+        fix = code.fix("ask for no weights", _without(code, call), unless=missing)
+        yield code.finding(call, message, fix, missing)
+
+
+def _is_attention(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname == "torch.nn.MultiheadAttention"
+
+
+def _is_held(code: Code, func: ast.expr) -> bool:
+    """Whether all that is known of a container is attention: `self.layers[i]`, `for layer in self.layers`."""
+    held = modules(code.facts.inference, code.scope, func)
+    return bool(held) and all(map(_is_attention, held))
 
 
 def _drops_weights(code: Code, call: ast.Call) -> bool:

@@ -24,7 +24,7 @@ from perflint.facts.values.decorators import decorator_qualname, hands_on
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
-from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance
+from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
 from perflint.facts.values.variables import free_name
 from perflint.project.trace import Memo
 from perflint.source.renaming import renamed
@@ -236,7 +236,7 @@ class Compiled:
         """Whether a call is that of the method `compile` that each `torch.nn.Module` has."""
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "compile":
             return False
-        found = modules(self._inference, scope, call.func.value)
+        found = [a for a in modules(self._inference, scope, call.func.value) if not isinstance(a, Object)]
         return bool(found) and all(
             isinstance(a, Instance)
             and classes.is_module(self._inference, a.cls)

@@ -31,7 +31,7 @@ MAX_HOPS: Final = 6
 
 
 def modules(inference: Inference, scope: Scope, node: ast.expr, hops: int = MAX_HOPS) -> list[Alternative]:
-    """The functions, classes and objects of the project that an expression may be, as far as they are known.
+    """The functions, classes and objects of the project, and torch's layers, that an expression may be, if they are known.
 
     A `torch.nn.Sequential` stands for the layers that it was built with.
     """
@@ -50,6 +50,8 @@ def _opened(inference: Inference, alternative: Alternative, hops: int) -> Iterat
             yield alternative
         case Object("torch.nn.Sequential") if hops:
             yield from _contents(inference, alternative, hops - 1)
+        case Object(qualname) if qualname.startswith("torch.nn.") and qualname not in _CONTAINERS:
+            yield alternative
 
 
 def _followed(inference: Inference, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
