@@ -108,7 +108,7 @@ def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
         case ast.Compare(left=left, ops=ops, comparators=others):
             plain = not any(isinstance(op, (ast.In, ast.NotIn, ast.Is, ast.IsNot)) for op in ops)
             return plain and not any(isinstance(o, ast.Constant) and isinstance(o.value, str) for o in (left, *others))
-        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor(), right=right):
+        case ast.BinOp(left=left, op=ast.Mult() | ast.BitAnd() | ast.BitOr() | ast.BitXor(), right=right):
             return _may_be_mask(flow, left, depth - 1) and _may_be_mask(flow, right, depth - 1)
         case ast.IfExp(body=body, orelse=orelse):
             return _may_be_mask(flow, body, depth - 1) and _may_be_mask(flow, orelse, depth - 1)

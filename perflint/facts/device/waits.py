@@ -342,6 +342,8 @@ class _Finder:
         return made is not None and _is_built_list(made, self._scope)
 
     def _is_mask(self, key: ast.expr) -> bool:
+        if isinstance(key, ast.BinOp) and isinstance(key.op, ast.Mult):
+            return self._is_mask(key.left) and self._is_mask(key.right)
         known = [a for a in self._value(key).alternatives if not _is_guess(a)]
         if not self._is_tensor(key):
             return False
