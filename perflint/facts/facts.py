@@ -62,6 +62,11 @@ class Facts:
         self.project.trace.note("requirements")
         return self._versions
 
+    @property
+    def target_versions(self) -> dict[str, Version]:
+        """The versions that the configuration names: what an older one does not have is not spoken of."""
+        return self._target_versions
+
     @cached_property
     def _versions(self) -> dict[str, Version]:
         return {**oldest_versions(self.project.root), **self._target_versions}

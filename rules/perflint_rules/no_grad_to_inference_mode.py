@@ -67,6 +67,7 @@ from perflint.api import (
     stays_inside,
 )
 
+_FIRST = Version("1.9")
 _ENTERED = any_layout(rb"no_grad \( \) (?:[:,)]|\bas\b)")
 _OWN_CALL = any_layout(rb"self\w*(?: \. \w+)? \(")
 
@@ -118,16 +119,19 @@ def _region(code: Code, manager: ast.expr, body: list[ast.stmt], whole: bool = F
         return
     if not any(_is_forward(code, c) for c in calls):
         return
-    oldest = code.facts.versions.get("torch")
-    if oldest is not None and oldest < Version("1.9"):
+    if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
     missing = stays_inside(code.facts, code.scope, body, whole=whole)
     if missing is None:
         return
     if whole and not _is_of_torch(code, manager):
         missing.append(Obligation(Kind.NAMES, "the decorator may be another `no_grad` than torch's"))
-    fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
     message = "`no_grad` still tracks versions and views for this forward pass; `inference_mode` does not"
+    oldest = code.facts.versions.get("torch", _FIRST)
+    if oldest < _FIRST:
+        yield code.finding(manager, f"{message} (torch {_FIRST} has it; the project admits {oldest})")
+        return
+    fix = code.fix("use inference_mode", _renamed(code, manager), unless=missing)
     yield code.finding(manager, message, fix, missing)
 
 

@@ -1,7 +1,8 @@
 """Each text is padded to the longest that the model takes.
 
 ## What it does
-Finds tokenizers that are called with `padding="max_length"`.
+Finds tokenizers that are called with `padding="max_length"`, and lists of tokens that are filled up to a fixed length by hand:
+`ids + [pad] * (max_length - len(ids))`.
 
 ## Why it is slow
 A text of 30 tokens becomes 512: the model computes seventeen times as many positions, and attention 290 times as many pairs.
@@ -22,17 +23,21 @@ for texts, y in loader:
 ```
 
 ## When it stays silent
-When the padding is no literal, and for functions that are no tokenizer by their name.
+When the padding is no literal, for functions that are no tokenizer by their name, and by hand where the length is that of the
+longest text of a batch, or in functions that put a batch together.
 
 ## Fix safety
 There is no fix: programs for TPUs and compiled models need one length.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule, words
+from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule, words
 
+_BY_HAND = any_layout(rb"- len \(")
+_LIMIT = re.compile(r"max|seq_?len|length|limit|size", re.I)
 _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize processor")
 
 
@@ -40,7 +45,7 @@ _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize process
     category="data-loading",
     costs=Cost.LOADING,
     severity=Severity.INFO,
-    needs=[('padding="max_length"', "padding='max_length'")],
+    needs=[('padding="max_length"', "padding='max_length'", _BY_HAND), ("pad",)],
     in_file=[("token", "processor", "encode")],
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -55,3 +60,33 @@ def check(code: Code) -> Iterator[Finding]:
                     given.value,
                     'the model computes all positions up to the maximum; pad to the longest of a batch (`"longest"`)',
                 )
+    by_hand = next((node for node in code.flow.order if _fills_up(code, node)), None)
+    if by_hand is not None and not any(part in code.scope.name.lower() for part in ("collate", "batch")):
+        yield code.finding(by_hand, "the model computes all positions up to a fixed length; pad when a batch is put together")
+
+
+def _fills_up(code: Code, node: ast.AST) -> bool:
+    """`[pad] * (limit - len(ids))` and `[pad for _ in range(limit - len(ids))]`."""
+    match node:
+        case ast.BinOp(left=ast.List(elts=[_]), op=ast.Mult(), right=count):
+            return _is_missing(code, count)
+        case ast.ListComp(
+            elt=ast.Name() | ast.Attribute() | ast.Constant(),
+            generators=[ast.comprehension(iter=ast.Call(func=ast.Name(id="range"), args=[count]), ifs=[])],
+        ):
+            return _is_missing(code, count)
+    return False
+
+
+def _is_missing(code: Code, count: ast.expr) -> bool:
+    """Whether a number is how much a list is shorter than a length that is the same for all texts."""
+    if isinstance(count, ast.Name):
+        bound = [*code.flow.reaching.get(count, ())]
+        made = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" and not bound[0].index else None
+        return made is not None and not isinstance(made, ast.Name) and _is_missing(code, made)
+    match count:
+        case ast.BinOp(left=limit, op=ast.Sub(), right=ast.Call(func=ast.Name(id="len"))):
+            name = path_of(limit) or ""
+            computed = any(d.kind != "parameter" and isinstance(d.value, ast.Call) for d in code.flow.reaching.get(limit, ()))
+            return _LIMIT.search(name.rpartition(".")[2]) is not None and not computed
+    return False

@@ -21,7 +21,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 
 ## When it stays silent
 In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
-GPU after the optimizer has been built, and for torch below 2.0.
+GPU after the optimizer has been built, and where `target-versions` names a torch below 2.0. There is no fix where the
+requirements admit one.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise.
@@ -35,6 +36,7 @@ from packaging.version import Version
 from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, path_of, rule
 
 _ADAMS = ("torch.optim.Adam", "torch.optim.AdamW")
+_FIRST = Version("2.0")
 _CHOICES = frozenset(("fused", "foreach", "capturable", "differentiable"))
 _ROUNDS = Obligation(Kind.NUMBERS, "the fused kernel rounds differently")
 
@@ -42,7 +44,8 @@ _ROUNDS = Obligation(Kind.NUMBERS, "the fused kernel rounds differently")
 @rule(category="optimizer", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_ADAMS, fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each Adam of a GPU program that leaves the choice of kernels to torch."""
-    if code.facts.versions.get("torch", Version("2.0")) < Version("2.0"):
+    oldest = code.facts.versions.get("torch", _FIRST)
+    if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
     for call in code.calls_to(*_ADAMS):
         if any(k.arg is None or k.arg in _CHOICES for k in call.keywords):
@@ -50,6 +53,9 @@ def check(code: Code) -> Iterator[Finding]:
         if not code.facts.project.uses_accelerator(code.source.path) or _is_moved_later(code, call):
             continue
         message = "a step runs a dozen kernels for each group of parameters; pass `fused=True` if they are on a GPU"
+        if oldest < _FIRST:
+            yield code.finding(call, f"{message} (torch {_FIRST} has it; the project admits {oldest})")
+            continue
         yield code.finding(call, message, code.fix("pass `fused=True`", _fused(code, call), unless=[_ROUNDS]), [_ROUNDS])
 
 
