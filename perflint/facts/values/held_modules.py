@@ -24,6 +24,7 @@ from perflint.source.syntax import Scope
 from perflint.source.words import words
 
 _CONTAINERS: Final = words("torch.nn.ModuleList torch.nn.ModuleDict torch.nn.Sequential")
+_NO_LAYERS: Final = _CONTAINERS | {"torch.nn.Module"}
 _FILLING: Final = words("append extend insert add_module register_module update")
 _PASSING: Final = words("list tuple reversed iter cycle tqdm islice")
 MAX_HOPS: Final = 6
@@ -50,7 +51,7 @@ def _opened(inference: Inference, alternative: Alternative, hops: int) -> Iterat
             yield alternative
         case Object("torch.nn.Sequential") if hops:
             yield from _contents(inference, alternative, hops - 1)
-        case Object(qualname) if qualname.startswith("torch.nn.") and qualname not in _CONTAINERS:
+        case Object(qualname) if qualname.startswith("torch.nn.") and qualname not in _NO_LAYERS:
             yield alternative
 
 
