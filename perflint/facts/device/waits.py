@@ -339,6 +339,8 @@ class _Finder:
         """Whether what a name is bound to is a list of numbers: a comprehension, or what Python makes a list of."""
         if isinstance(made, ast.ListComp):
             return self._value(made).must(lambda a: isinstance(a, Elements) and a.element.must_be(Number, Literal))
+        if isinstance(made, ast.Call) and last_name(made.func) in ("where", "nonzero") and len(made.args) == 1:
+            return self._value(made.func).must(lambda a: isinstance(a, External) and a.qualname.startswith("numpy."))
         return made is not None and _is_built_list(made, self._scope)
 
     def _is_mask(self, key: ast.expr) -> bool:
@@ -465,8 +467,6 @@ _SLICES = re.compile(rb"\bslice\b|\bEllipsis\b")
 def _makes_array(call: ast.Call) -> bool:
     """Whether a function of numpy gives an array, and not one number."""
     name = last_name(call.func)
-    if name == "where":
-        return len(call.args) == 1 and not call.keywords
     return name in _ARRAYS or (name in _DRAWN and len(call.args) + len(call.keywords) > 1)
 
 
