@@ -243,3 +243,20 @@ def test_arithmetic_with_what_is_only_guessed_to_be_a_tensor_is_a_guess() -> Non
     value = Program("import torch\ndef f(unknown):\n    unknown.sum() / 2  #?\n").value()
     assert all(isinstance(found, Tensor) and found.guessed for found in value.alternatives)
     assert value.alternatives
+
+
+@pytest.mark.parametrize(
+    ("added", "ndim", "fresh"),
+    [
+        ("x = torch.ones(2).sum()\nx += torch.ones(())", 0, True),
+        ("x = torch.ones(2).sum()\nx += torch.ones(y, y).sum(z)", 0, True),  # no operand makes it larger
+        ("x = torch.ones(2)\nx += 1", None, True),
+        ("y = torch.ones(2)\nx = y.view(-1)\nx += 1", None, False),  # it is the memory of `y`
+        ("x = 0\nx += torch.ones(2)", None, True),
+    ],
+)
+def test_what_is_added_to_stays_the_tensor_that_it_was(added: str, ndim: int | None, fresh: bool) -> None:
+    program = Program(f"{HEAD}{added}\nx  #?\n")
+    value = program.facts.inference.value(*program.at())
+    tensors = [a for a in value.alternatives if isinstance(a, Tensor)]
+    assert [(t.ndim, t.fresh) for t in tensors] == [(ndim, fresh)]

@@ -62,6 +62,20 @@ def combined(operands: list[Value], dtype: str) -> Value:
     return UNKNOWN
 
 
+def added_to(old: Value, other: Value) -> Value:
+    """What `a += b` leaves under the name `a`: a tensor stays the one that it was, and of its shape."""
+    result = combined([old if old != NOTHING else UNKNOWN, other], "")
+    if old == NOTHING or old.must(_is_new_or_number):
+        is_number = old.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+        keeps_shape = is_number and not other.open and not other.may_be(Instance)
+        return result.map(lambda a: one(replace(a, ndim=0)) if keeps_shape and isinstance(a, Tensor) else one(a))
+    return result.map(lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a))
+
+
+def _is_new_or_number(alternative: Alternative) -> bool:
+    return isinstance(alternative, (Number, Literal)) or (isinstance(alternative, Tensor) and alternative.fresh)
+
+
 def is_mask(value: Value) -> bool:
     """Whether all that is known of a value are tensors of bools."""
     return bool(value.alternatives) and all(isinstance(a, Tensor) and a.dtype == "bool" for a in value.alternatives)

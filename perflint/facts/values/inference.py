@@ -21,6 +21,7 @@ from perflint.facts.values.bound_arguments import bound_arguments, returned_para
 from perflint.facts.values.callers import Callers
 from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.derived_values import (
+    added_to,
     combined,
     entered,
     is_mask,
@@ -239,9 +240,7 @@ class Inference:
             case "with" if definition.value is not None:
                 value = self.known(definition.value, frame).map(entered)
             case "augmented" if isinstance(definition.node, ast.expr) and definition.value is not None:
-                old = self.infer(definition.node, frame)
-                result = combined([old if old != NOTHING else UNKNOWN, self.known(definition.value, frame)], "")
-                return result if old == NOTHING or old.must(_is_new_or_number) else result.map(_perhaps_shared)
+                return added_to(self.infer(definition.node, frame), self.known(definition.value, frame))
             case "import":
                 return variables.imported(self, definition.node, flow.parent[definition.node], frame.scope.module)
             case "function":
@@ -491,12 +490,3 @@ class Inference:
 
 def _is_loss(cls: Class) -> bool:
     return "loss" in cls.name.lower() or "criterion" in cls.name.lower()
-
-
-def _is_new_or_number(alternative: Alternative) -> bool:
-    return isinstance(alternative, (Number, Literal)) or (isinstance(alternative, Tensor) and alternative.fresh)
-
-
-def _perhaps_shared(alternative: Alternative) -> Value:
-    """A tensor that may be what it was made from, as by `+=`."""
-    return one(replace(alternative, fresh=False)) if isinstance(alternative, Tensor) else one(alternative)
