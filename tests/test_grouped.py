@@ -99,12 +99,25 @@ ADVICE = """
 """
 
 
-def test_several_pieces_of_advice_are_a_count_and_one_is_a_line(project: Project) -> None:
+def test_several_pieces_of_advice_beside_a_fix_are_a_count_and_one_is_a_line(project: Project) -> None:
     project.write({"train.py": ADVICE})
-    (several,) = [line for line in shown(project, "--select", "device-sync") if line.startswith("  no fix")]
+    (several,) = [line for line in shown(project, "--select", "device-sync,transfer") if line.startswith("  no fix")]
     assert several.startswith("  no fix  2 places: sync-branch-on-tensor (9), item-every-step (13)")
     (one,) = [line for line in shown(project, "--select", "item-every-step") if line.startswith("  no fix")]
     assert one.startswith("  no fix  13  item-every-step: the CPU waits for `loss` in every step")
+
+
+def test_two_pieces_of_advice_are_written_out_where_there_is_nothing_else_to_say(project: Project) -> None:
+    project.write({"train.py": ADVICE})
+    branch, read = [line for line in shown(project, "--select", "device-sync") if line.startswith("  no fix")]
+    assert branch.startswith("  no fix   9  sync-branch-on-tensor: ")
+    assert read.startswith("  no fix  13  item-every-step: ")
+
+
+def test_files_whose_training_loops_wait_come_first(project: Project) -> None:
+    project.write({"a.py": "import torch\n\n\ndef f():\n    with torch.no_grad:\n        pass\n", "train.py": ADVICE})
+    first, second = blocks(shown(project))
+    assert (first[0], second[0]) == ("train.py:7 train", "a.py:5 f")
 
 
 def test_an_error_without_a_fix_is_never_only_counted(project: Project) -> None:

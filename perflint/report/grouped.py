@@ -26,6 +26,9 @@ _OWN_WORDS = re.compile(r"`[^`]*`|(?<=\bline )\d+")
 MOST_NAMED, MOST_ROWS = 3, 6
 """So many of several names, and of several rows, are printed."""
 
+MOST_ADVICE = 2
+"""So many flaws without a fix are written out where there is nothing else to say of a function."""
+
 WIDEST_ROWS = 12
 """Columns up to which rows make those of the lines below each other equally wide."""
 
@@ -88,8 +91,10 @@ class Block:
 
 
 def blocks(result: Result) -> list[Block]:
-    """The blocks in the order of the files; with a profile the costliest come first."""
-    found = [block for checked in result.checked for block in _of_file(checked, by_cost=result.is_ranked)]
+    """Files by how often a training loop of theirs waits, then in their order; with a profile the costliest blocks first."""
+    files = [_of_file(checked, by_cost=result.is_ranked) for checked in result.checked]
+    files.sort(key=lambda found: -max((budget.written for block in found for budget in block.budgets), default=0))
+    found = [block for of_file in files for block in of_file]
     if result.is_ranked:
         found.sort(key=lambda block: -max((_cost(flaw) for flaw in block.flaws), default=0.0))
     return found
@@ -190,7 +195,8 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         places = f"; lines without a finding: {unnamed}" if unnamed else ""
         yield from _wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
     advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]
-    shown = [flaw for flaw in block.flaws if len(advice) == 1 or not flaw.findings[0].is_advice]
+    is_counted = len(advice) > (1 if len(advice) < len(block.flaws) else MOST_ADVICE)
+    shown = [flaw for flaw in block.flaws if not (is_counted and flaw.findings[0].is_advice)]
     width = max((len(text) for flaw in shown if len(text := rows(flaw.rows)) <= WIDEST_ROWS), default=0)
     for flaw in shown:
         first = flaw.findings[0]
@@ -200,7 +206,7 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         name = terminal.rule(first.rule, first.severity)
         yield from _wrapped(f"{start}{name}: ", printable(f"{flaw.message}{cost}{reason}"), terminal, start)
         yield from _legend(flaw, terminal, " " * _width(start), explained)
-    if len(advice) > 1:
+    if is_counted:
         yield from _advice(advice, terminal)
 
 
