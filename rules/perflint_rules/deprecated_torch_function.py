@@ -104,10 +104,13 @@ _NAMED = any_layout(rb"\b(?:%b)\b" % b"|".join(sorted(old.rpartition(".")[2].enc
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call by an old name."""
+    said: set[str] = set()
     for call in code.calls_to(*_REPLACED):
         old = next(name for name in _REPLACED if code.is_external(call.func, name))
-        if _is_a_fallback(code, call):
+        if _is_a_fallback(code, call) or old in said:
             continue
+        if old not in _TWO_NAMES:
+            said.add(old)
         missing, fix = [], None
         if old in _TWO_NAMES:
             missing = [*code.feared(OWN_TENSORS, LOOKS_AT_CALLS), *code.replaced(old, _REPLACED[old])]

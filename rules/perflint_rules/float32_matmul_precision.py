@@ -23,7 +23,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 ```
 
 ## When it stays silent
-When the program names a precision, in any of these ways, and when it names no GPU.
+When the program names a precision, in any of these ways, when it names no GPU, and when nothing in it looks like large
+products: attention, recurrent layers, `matmul`, `bmm`, `einsum`, a pretrained model.
 
 ## Fix safety
 There is no fix: results change in the fourth digit, and whether that is enough is known to those who train.
@@ -39,6 +40,9 @@ _CHOSEN = re.compile(
     rb"matmul_precision|allow_tf32|fp32_precision|autocast|\bamp\b|bfloat16|float16|\bhalf\(|\bfp16|\bbf16|mixed_precision"
 )
 
+_PRODUCTS = re.compile(rb"(?i:attention|transformer)|from_pretrained|\b(?:LSTM|GRU|RNN)\(|\b(?:bmm|matmul|einsum)\b")
+"""What multiplies large matrices: for a few small layers the precision makes no difference."""
+
 
 @rule(category="precision", costs=Cost.LAUNCH, severity=Severity.INFO, calls=_OPTIMIZERS)
 def check(code: Code) -> Iterator[Finding]:
@@ -46,6 +50,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in code.calls_to(*_OPTIMIZERS):
         project, path = code.facts.project, code.source.path
         if not project.uses_accelerator(path) or project.program_may_hold(path, _CHOSEN):
+            return
+        if not project.program_may_hold(path, _PRODUCTS):
             return
         message = 'products of matrices run in full float32; `torch.set_float32_matmul_precision("high")` allows TF32'
         yield code.finding(call, message)

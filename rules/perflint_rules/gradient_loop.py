@@ -54,7 +54,7 @@ def check(code: Code) -> Iterator[Finding]:
         statement = loop.statement
         if not isinstance(statement, ast.For) or not code.is_hot(statement.target):
             continue
-        if statement.body and all(map(_changes_gradient, statement.body)):
+        if all(map(_changes_gradient, statement.body)) and not all(map(_drops_gradient, statement.body)):
             if rate_of(code.facts, code.scope, statement.body[0]) is Rate.PER_PARAMETER or _are_parameters(statement.iter):
                 yield code.finding(
                     statement.iter,
@@ -65,6 +65,12 @@ def check(code: Code) -> Iterator[Finding]:
 def _are_parameters(node: ast.expr) -> bool:
     """Whether a name says that parameters are gone over: `model_params`."""
     return (path_of(node) or "").endswith(("params", "parameters"))
+
+
+def _drops_gradient(statement: ast.stmt) -> bool:
+    """`p.grad = None`: no kernel runs."""
+    inner = statement.body[0] if isinstance(statement, ast.If) and len(statement.body) == 1 else statement
+    return isinstance(inner, ast.Assign)
 
 
 def _changes_gradient(statement: ast.stmt) -> bool:

@@ -1,7 +1,7 @@
 """A checkpoint is loaded as a program that may do anything.
 
 ## What it does
-Finds `torch.load(...)` without `weights_only` and without a `pickle_module`.
+Finds `torch.load(...)` without `weights_only` and without a `pickle_module`, and says so once for a file.
 
 ## Why it is slow
 It is not. Below torch 2.6 a file may run any code when it is loaded; from 2.6 on, `weights_only=True` is the default, and a
@@ -31,19 +31,27 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint_rules.once_in_file import also, places_in_file
 
 _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors raises")
 
 
 @rule(category="memory", costs=Cost.DISK, severity=Severity.INFO, calls=["torch.load"], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
-    """Report each load that leaves to torch's version what a file may do."""
+    """Report, once for a file, the loads that leave to torch's version what a file may do."""
     missing = [] if code.facts.versions.get("torch", Version("2.0")) >= Version("2.6") else [_RAISES]
+    calls = places_in_file(code, "load", _loads)
+    if calls:
+        edits = (edit for call in calls for edit in _restricted(code, call))
+        fix = code.fix("load nothing but weights", edits, unless=missing)
+        message = f"what the file may do depends on torch's version; pass `weights_only=True`{also(calls)}"
+        yield code.finding(calls[0], message, fix, missing)
+
+
+def _loads(code: Code) -> Iterator[ast.Call]:
     for call in code.calls_to("torch.load"):
-        if len(call.args) > 2 or any(k.arg in (None, "weights_only", "pickle_module") for k in call.keywords):
-            continue
-        fix = code.fix("load nothing but weights", _restricted(code, call), unless=missing)
-        yield code.finding(call, "what the file may do depends on torch's version; pass `weights_only=True`", fix, missing)
+        if len(call.args) <= 2 and not any(k.arg in (None, "weights_only", "pickle_module") for k in call.keywords):
+            yield call
 
 
 def _restricted(code: Code, call: ast.Call) -> Iterator[Edit]:

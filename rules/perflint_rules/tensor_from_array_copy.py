@@ -1,11 +1,10 @@
 """An array is copied to make a tensor of it.
 
 ## What it does
-Finds `torch.tensor(array)`, `torch.Tensor(array)` and `torch.FloatTensor(array)` in code that runs each step, for arrays of
-numpy.
+Finds `torch.tensor(array)` in code that runs each step, for arrays of numpy, and `torch.Tensor(t.numpy())`.
 
 ## Why it is slow
-These constructors copy all of the array, on the CPU and into memory that is not pinned. `torch.from_numpy` shares it.
+It copies all of the array, on the CPU and into memory that is not pinned. `torch.from_numpy` shares it.
 
 ## Example
 ```python
@@ -22,8 +21,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-For lists and numbers, where nothing says that it is an array, when a `dtype` or a `device` is given, and outside of code that
-runs each step.
+For other arrays that `torch.Tensor` and `torch.FloatTensor` convert, for lists and numbers, where nothing says that it is an
+array, when a `dtype` or a `device` is given, and outside of code that runs each step.
 
 ## Fix safety
 There is no fix: a tensor that shares an array changes with it, `torch.Tensor` also converts to float32, and arrays with a
@@ -35,23 +34,25 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Object, Severity, rule
 
-_MAKERS = ("torch.tensor", "torch.Tensor", "torch.FloatTensor", "torch.LongTensor", "torch.DoubleTensor", "torch.IntTensor")
+_CONVERTERS = ("torch.Tensor", "torch.FloatTensor")
+"""They also convert to float32, which takes a copy in any case, unless the array is that of a tensor."""
 
 
 @rule(
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.INFO,
-    calls=_MAKERS,
+    calls=["torch.tensor", *_CONVERTERS],
     in_file=[("torch",), ("numpy",)],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies an array."""
-    for call in code.calls_to(*_MAKERS):
+    for call in code.calls_to("torch.tensor", *_CONVERTERS):
         if len(call.args) != 1 or call.keywords or isinstance(call.args[0], (ast.List, ast.ListComp, ast.Constant)):
             continue
-        if (code.value(call.args[0]).must(_is_array) or _ends_with_numpy(code, call.args[0])) and code.is_hot(call):
+        known = code.is_external(call.func, "torch.tensor") and code.value(call.args[0]).must(_is_array)
+        if (known or _ends_with_numpy(code, call.args[0])) and code.is_hot(call):
             yield code.finding(call, "all of the array is copied; `torch.from_numpy` shares it")
 
 
