@@ -116,7 +116,7 @@ _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
     Sink.COLLECT: "keep it on the device and read all of them after the loop",
     Sink.STORE: "keep it on the device and read all of them after the loop",
-    Sink.METER: "give the meter a detached tensor and read it when it is shown",
+    Sink.METER: "let the meter keep a detached tensor, and read it where it is shown",
     Sink.METRIC: "compute the metric on the device, or after the loop",
     Sink.LOG: "log every N steps, or one step late",
     Sink.RETURN: "return the tensor, and read it where the numbers are needed",
@@ -168,6 +168,8 @@ def check(code: Code) -> Iterator[Finding]:
                 cure = _CURES[first]
                 if isinstance(reason, SeenInEachStep):
                     cure, seen = "show it every N steps, and keep it on the device until then", " that each step looks at"
+        if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
+            cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])

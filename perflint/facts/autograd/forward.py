@@ -161,6 +161,7 @@ _UNDERSTOOD = words(
 )
 
 
+_LOSS = re.compile(r"crit(?!ic)|loss", re.I)
 _NO_FORWARD = re.compile(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
 
 
@@ -196,12 +197,16 @@ def forward_before(facts: Facts, scope: Scope, call: ast.Call, backward: ast.Cal
     since = max((flow.order[c] for c in passes), default=0)
     behind = [c for c in calls_behind(flow, backward) if since < flow.order[c] < end]
     networks = [c for c in behind if runs_network(facts, scope, c)]
-    earliest = min(networks, key=flow.order.__getitem__, default=None)
-    if earliest is None or not flow.within(earliest, block):
-        return None  # what is left in the block is the loss
+    inside = [c for c in networks if flow.within(c, block)]
+    if not inside or (len(inside) < len(networks) and all(map(_names_loss, inside))):
+        return None  # the network has run before the block
     if any(facts.loops.training_acts(scope, c)[0] for c in networks):
         return None  # it adds to the gradients that it makes itself
-    return flow.top(earliest, block)
+    return flow.top(min(inside, key=flow.order.__getitem__), block)
+
+
+def _names_loss(call: ast.Call) -> bool:
+    return _LOSS.search((path_of(call.func) or "").rpartition(".")[2]) is not None
 
 
 def _names_backward(call: ast.Call) -> bool:

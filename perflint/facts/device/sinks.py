@@ -50,6 +50,7 @@ _COLLECT_CALLS = words(
     append extend insert add appendleft concatenate vstack hstack
     """
 )
+_JOINS = frozenset(("concatenate", "vstack", "hstack"))
 _METRIC = re.compile(
     r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
     r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
@@ -166,6 +167,8 @@ class _Fate(Walk[Sink]):
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if not name and isinstance(call.func, ast.Attribute):
             name = call.func.attr
+        if name in _JOINS and not self._grows(call):
+            return None
         if name in _COLLECT_CALLS:
             return Sink.CONTROL if self._is_decided_by(call) else Sink.COLLECT
         if name == "write" and not self._value(node).may_be(Text):
@@ -192,6 +195,14 @@ class _Fate(Walk[Sink]):
         if re.search(r"log|print|^(?:vis|viz|plot)_", name, re.I):
             return Sink.LOG
         return Sink.NEEDED
+
+    def _grows(self, call: ast.Call) -> bool:
+        """Whether what a call joins is bound to a name of one of the parts: `rows = np.concatenate((rows, row))`."""
+        statement = self.flow.statement(call)
+        if not isinstance(statement, ast.Assign):
+            return False
+        parts = {path_of(node) for given in call.args for node in ast.walk(given)} - {None}
+        return any(path_of(target) in parts for target in statement.targets)
 
     def _is_factor(self, call: ast.Call, node: ast.AST) -> bool:
         """Whether an argument is a plain number beside others: the result need not be a host value, too."""
