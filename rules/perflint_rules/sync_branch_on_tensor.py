@@ -38,10 +38,12 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, ReadKind, Severity, Sink, keyword, rule
+from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity, Sink, keyword, rule
 
+_LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _REDUCTIONS = tuple(
     f"{owner}{name}(" for owner in ("torch.", ".") for name in ("min", "max", "any", "all", "equal", "allclose")
 )
@@ -64,8 +66,14 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):
             waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
-            if code.heat is Heat.FORWARD:
-                message = f"{waited}; compute both ways and choose with `where` or weights, or decide on the host"
-                yield code.finding(read.node, message)
-            else:
-                yield code.finding(read.node, f"{waited}; check every N steps, or let GradScaler skip bad steps")
+            yield code.finding(read.node, f"{waited}; {_cure(code, read)}")
+
+
+def _cure(code: Code, read: HostRead) -> str:
+    if isinstance(code.flow.statement(read.node), ast.Assert):
+        return "check it on the host, where the batch is made, or every N steps"
+    if code.heat is Heat.FORWARD:
+        return "compute both ways and choose with `where` or weights, or decide on the host"
+    if _LOOKS_FOR_BAD_NUMBERS.search(ast.unparse(read.tensor)):
+        return "check every N steps, or let GradScaler skip bad steps"
+    return "decide on the host, or check every N steps"
