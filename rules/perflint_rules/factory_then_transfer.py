@@ -30,9 +30,10 @@ Outside of code that runs each step, when the call has `device=` already, and fo
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
 Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
 type in the same call keeps its own rounding, so it is left alone. Random factories (`torch.rand(n).to(device)`) are
-unsafe: on the device another generator draws, so the numbers and all later ones change. There is no fix for
-`.to(other_tensor)`, which also converts the type, and for what is computed from such a tensor before the copy: the device may
-round otherwise.
+unsafe: on the device another generator draws, so the numbers and all later ones change. Of a layout that is made before the
+copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) the same holds, where it is memory of its own, or computed with at
+once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed before the copy: the
+device may round otherwise.
 """
 
 import ast
@@ -40,7 +41,6 @@ from collections.abc import Iterator
 
 from perflint.api import (
     OWN_TENSORS,
-    Alternative,
     CannotRewrite,
     Code,
     Cost,
@@ -48,16 +48,12 @@ from perflint.api import (
     Finding,
     Import,
     Kind,
-    Literal,
-    Number,
     Obligation,
     Severity,
     Tensor,
     add_keyword,
     any_layout,
-    argument,
     comes_from_host,
-    dtype_of,
     feeds_rnn,
     moved_to,
     no_device,
@@ -67,10 +63,9 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.host_factories import EXACT, factories_behind, is_factory
+from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
-_WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
@@ -111,14 +106,10 @@ def check(code: Code) -> Iterator[Finding]:
             Obligation(Kind.RANDOMNESS, "the device's generator draws other numbers, and the host's draws fewer")
             if random
             else None,
-            _inexact(code, factory, name),
-            None if device is call else no_device(code.facts, code.scope, device),
-            *code.feared(OWN_TENSORS),
-            *code.replaced(f"torch.{name}"),
-            None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device),
+            *_open(code, call, factory, device),
         ]
         fix = None
-        if not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords):
+        if _takes_device(factory):
             fix = code.fix(
                 "build the tensor on the device",
                 _folded(code, call, factory, device),
@@ -148,7 +139,26 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     if (_likens(code, call) or device is not None) and not _stays(code, device):
         name = ast.unparse(factories[0].func)
         message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
-        yield code.finding(call, f"{message}; pass `device=` to `{name}`, or keep the result", waits=[call])
+        missing: list[Obligation | None] = []
+        fix = None
+        if device is not None and laid_out(code, call) == factories and _takes_device(factories[0]):
+            missing = [*_open(code, call, factories[0], device)]
+            fix = code.fix("build the tensor on the device", _folded(code, call, factories[0], device), unless=missing)
+        cure = f"pass `device=` to `{name}`{'' if fix else ', or keep the result'}"
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
+
+
+def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Obligation | None]:
+    """What is open about building a tensor of numbers on the device."""
+    yield inexact(code, factory)
+    yield None if device is call else no_device(code.facts, code.scope, device)
+    yield from code.feared(OWN_TENSORS)
+    yield from code.replaced(ast.unparse(factory.func))
+    yield None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device)
+
+
+def _takes_device(factory: ast.Call) -> bool:
+    return not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords)
 
 
 def _stays(code: Code, device: ast.expr | None) -> bool:
@@ -171,29 +181,11 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     return factory if is_factory(code, factory, EXACT | _RANDOM) else None
 
 
-def _inexact(code: Code, factory: ast.Call, name: str) -> Obligation | None:
-    """Whether the device may compute other numbers than the host."""
-    if name != "arange":
-        return None
-    start = argument(factory, 0 if len(factory.args) > 1 else None, "start")
-    step = argument(factory, 2, "step")
-    spread = any(isinstance(a, ast.Starred) for a in factory.args)
-    if spread or not all(given is None or code.value(given).must(_is_integer) for given in (start, step)):
-        return Obligation(Kind.NUMBERS, "`arange` with a start or step that is no integer may round differently on the device")
-    dtype = argument(factory, None, "dtype")
-    if dtype is not None and dtype_of(code.value(dtype)) not in _WIDE:
-        return Obligation(Kind.NUMBERS, "`arange` in a narrow type may round differently on the device")
-    return None
-
-
-def _is_integer(alternative: Alternative) -> bool:
-    if isinstance(alternative, Literal):
-        return type(alternative.value) is int
-    return isinstance(alternative, Number) and alternative.kind == "int"
-
-
 def _folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+    assert isinstance(call.func, ast.Attribute)
     keyword = add_keyword(code.source, factory, "device", '"cuda"' if device is call else code.text(device))
-    if code.text(call).count("#") != keyword.content.count("#"):
+    (start, end), (first, last) = code.span(call.func.value), code.span(factory)
+    content = f"{code.source.text(start, first)}{keyword.content}{code.source.text(last, end)}"
+    if code.text(call).count("#") != content.count("#"):
         raise CannotRewrite("a comment would be lost")
-    yield replace(code.source, call, keyword.content)
+    yield replace(code.source, call, content)

@@ -2,10 +2,24 @@
 
 import ast
 
-from perflint.api import Code, External, Literal, Number, Tensor, words
+from perflint.api import (
+    Alternative,
+    Code,
+    External,
+    Kind,
+    Literal,
+    Number,
+    Obligation,
+    Tensor,
+    argument,
+    dtype_of,
+    operations,
+    words,
+)
 
 EXACT = words("zeros ones empty eye full arange")
 _COMPUTED = EXACT | {"linspace"}
+_WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
 
 
@@ -40,3 +54,51 @@ def _is_number(code: Code, name: ast.Name) -> bool:
         return True
     bound = code.flow.reaching.get(name, frozenset())
     return not value.alternatives and bool(bound) and all(definition.kind == "for" for definition in bound)
+
+
+def laid_out(code: Code, moved: ast.Call) -> list[ast.Call]:
+    """The factory of `torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`, of which layouts are made and nothing else.
+
+    None where the copy would be memory of its own and what is made on the device a view that somebody may write to.
+    """
+    assert isinstance(moved.func, ast.Attribute)
+    node, last = moved.func.value, ""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LAYOUT - {"expand"}:
+        last = last or node.func.attr
+        node = node.func.value
+    if not isinstance(node, ast.Call) or not is_factory(code, node) or not last:
+        return []
+    return [node] if last == "repeat" or _is_only_read(code, moved) else []
+
+
+def _is_only_read(code: Code, node: ast.expr) -> bool:
+    """Whether what looks at a value computes something from it, and does not keep it."""
+    match code.flow.parent.get(node):
+        case ast.BinOp() | ast.Compare():
+            return True
+        case ast.Call(func=func, args=args, keywords=[]) if node in args:
+            function = code.value(func).single
+            row = operations.function(function.qualname) if isinstance(function, External) else None
+            return row is not None and not row.writes and not row.shares_memory
+    return False
+
+
+def inexact(code: Code, factory: ast.Call) -> Obligation | None:
+    """Whether the device may compute other numbers than the host."""
+    if not (isinstance(factory.func, ast.Attribute) and factory.func.attr == "arange"):
+        return None
+    start = argument(factory, 0 if len(factory.args) > 1 else None, "start")
+    step = argument(factory, 2, "step")
+    spread = any(isinstance(a, ast.Starred) for a in factory.args)
+    if spread or not all(given is None or code.value(given).must(_is_integer) for given in (start, step)):
+        return Obligation(Kind.NUMBERS, "`arange` with a start or step that is no integer may round differently on the device")
+    dtype = argument(factory, None, "dtype")
+    if dtype is not None and dtype_of(code.value(dtype)) not in _WIDE:
+        return Obligation(Kind.NUMBERS, "`arange` in a narrow type may round differently on the device")
+    return None
+
+
+def _is_integer(alternative: Alternative) -> bool:
+    if isinstance(alternative, Literal):
+        return type(alternative.value) is int
+    return isinstance(alternative, Number) and alternative.kind == "int"
