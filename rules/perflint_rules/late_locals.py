@@ -139,9 +139,10 @@ class LateLocals:
             return inner
         return self.code.step_loop(take.statement) or inner
 
-    def _blocks_in(self, loop: Loop, node: ast.AST) -> Iterator[Block]:
+    def _blocks_in(self, loop: Loop | None, node: ast.AST) -> Iterator[Block]:
+        """The blocks around a node in a loop, or in the whole function."""
         for block in self.flow.block[node].ancestry():
-            if block is loop.block:
+            if loop is not None and block is loop.block:
                 return
             yield block
 

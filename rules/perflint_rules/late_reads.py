@@ -64,7 +64,7 @@ class Late(LateLocals):
         code, flow = self.code, self.flow
         takes = [take for takes in self._takes.values() for take in takes]
         loops = dict.fromkeys([self.loop, *filter(None, map(self._loop_of, takes))])
-        blocks = [b for take in takes if (loop := self._loop_of(take)) for b in self._blocks_in(loop, take.statement)]
+        blocks = [block for take in takes for block in self._blocks_in(code.step_loop(take.statement), take.statement)]
         if any(block.kind == "try" and getattr(block.node, "handlers", None) for block in blocks):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         if code.scope.is_module:
