@@ -78,6 +78,18 @@ def overlapping_suppressions(n: int) -> str:
     return f"{HEAD}def f(x):\n{lines}    return x\n"
 
 
+def stored_again_and_again(n: int) -> str:
+    """An evaluation stores results in an attribute that a method with a backward pass looks at as often."""
+    stores = "".join(f"            self.kept[{i}] = self.net(x)\n" for i in range(n))
+    looks = "".join(f"        print(self.kept[{i}].argmax())\n" for i in range(n))
+    return (
+        f"{HEAD}class Agent:\n    def __init__(self):\n        self.net = nn.Linear(2, 2).cuda()\n        self.kept = {{}}\n\n"
+        f"    def evaluate(self, x: torch.Tensor):\n        with torch.no_grad():\n{stores}\n"
+        f"    def train(self, loader, optimizer):\n{looks}        for x in loader:\n            loss = self.net(x).mean()\n"
+        "            optimizer.zero_grad()\n            loss.backward()\n            optimizer.step()\n"
+    )
+
+
 def calls_of(act: Callable[[], Result]) -> tuple[int, Result]:
     """How many calls of Python and C functions something takes, and what comes out."""
     profile = cProfile.Profile()
@@ -133,3 +145,16 @@ def test_the_work_grows_with_the_number_of_files(tmp_path: Path, monkeypatch: py
     calls(2)  # what is loaded on first use does not count
     few = calls(10 * FIRST)
     assert calls(10 * FIRST * TIMES) <= 1.2 * TIMES * few
+
+
+def test_what_training_does_with_an_attribute_is_found_out_once(tmp_path: Path) -> None:
+    def calls(n: int) -> int:
+        path = tmp_path / "agent.py"
+        path.write_text(stored_again_and_again(n))
+        run = Run(all_rules(), None, {"select": ("no-grad-to-inference-mode",)}, cached=False)
+        count, result = calls_of(lambda: run.check(run.find([str(path)])))
+        assert len(result.findings) == 1
+        return count
+
+    calls(2)  # what is loaded on first use does not count
+    assert calls(FIRST * TIMES) <= 1.2 * TIMES * calls(FIRST)

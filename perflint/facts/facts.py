@@ -19,7 +19,7 @@ from perflint.facts.values.values import Value
 from perflint.project.project import Project
 from perflint.project.trace import Memo
 from perflint.rule.obligations import Obligation
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Class, Scope
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -51,6 +51,8 @@ class Facts:
         """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""
         self.parameter_ends: Memo[tuple[Scope, int, bool], list[Any]] = Memo(project.trace)
         """Where what a function is given ends, as `gradflow` follows it."""
+        self.trained_attributes: Memo[tuple[Class, str], ast.expr | None] = Memo(project.trace)
+        """Where training reads an attribute of a class, if `gradflow` finds that it does."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self.waits = Waits(self.inference, self.loops, lambda scope: (*self.reads(scope), *self.truths(scope)))

@@ -17,7 +17,7 @@ from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.values.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
 
@@ -278,6 +278,7 @@ class _Graph(Walk[GradEnd]):
 
     def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
         """What functions of the project do with an argument, whichever parameter takes it."""
+        callee = ast.unparse(call.func)
         for target in targets:
             try:
                 ends = self._of_parameters(target)
@@ -288,7 +289,7 @@ class _Graph(Walk[GradEnd]):
                 if end.use is GradUse.LEAVES and isinstance(end.node, ast.Return):
                     yield call
                 else:
-                    yield replace(end, node=call, note=f"in `{ast.unparse(call.func)}` {end.note}")
+                    yield GradEnd(end.use, call, f"in `{callee}` {end.note}", end.is_layer)
 
     def _of_parameters(self, target: Scope) -> list[GradEnd]:
         """What a function does with what it is given."""
@@ -362,14 +363,21 @@ def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | 
         return None
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            word = name.encode()
-            for method in scope.owner.methods.values():
-                if word not in method.text or not backward_in(facts, method):
-                    continue
-                for mention in flow_of(method).mentions[name]:
-                    if isinstance(mention, ast.Attribute) and isinstance(mention.ctx, ast.Load):
-                        if any(e.use is GradUse.BACKWARD for e in graph_ends(facts, method, mention)):
-                            return mention
+            owner = scope.owner
+            return facts.trained_attributes.get((owner, name), lambda: _read_by_training(facts, owner, name))
+    return None
+
+
+def _read_by_training(facts: Facts, owner: Class, name: str) -> ast.expr | None:
+    """Where a method of a class with a backward pass gives an attribute on with autograd."""
+    word = name.encode()
+    for method in owner.methods.values():
+        if word not in method.text or not backward_in(facts, method):
+            continue
+        for mention in flow_of(method).mentions[name]:
+            if isinstance(mention, ast.Attribute) and isinstance(mention.ctx, ast.Load):
+                if any(e.use is GradUse.BACKWARD for e in graph_ends(facts, method, mention)):
+                    return mention
     return None
 
 
