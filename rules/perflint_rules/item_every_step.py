@@ -96,6 +96,7 @@ from perflint.api import (
     Finding,
     HostRead,
     Kind,
+    Loop,
     Obligation,
     Rate,
     ReadKind,
@@ -138,7 +139,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not (any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)) and code.step_loops()):
             return
     for read in code.reads():
-        if not code.is_hot(read.node) or is_seldom(code.flow, read.node):
+        if not code.is_hot(read.node) or is_seldom(code.flow, read.node, _outermost(code, read.node)):
             continue
         sinks = code.sinks(read.node)
         if not _may_wait(sinks):
@@ -173,6 +174,13 @@ def check(code: Code) -> Iterator[Finding]:
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
+
+
+def _outermost(code: Code, node: ast.expr) -> Loop | None:
+    """The outermost step loop around a node: how often all of it runs does not matter."""
+    loop = code.flow.loop(node)
+    around = [outer for outer in loop.ancestry() if outer in code.step_loops()] if loop is not None else []
+    return around[-1] if around else None
 
 
 def _is_returned(code: Code, read: HostRead) -> bool:

@@ -11,7 +11,7 @@ def upload_behind(code: Code, tensor: ast.expr) -> ast.Call | None:
     """The copy to the device that a tensor is the result of, if nothing changes its numbers meanwhile."""
     found = _made(code, tensor)
     if found is None:
-        return None
+        return _upload_in_a_branch(code, tensor)
     made, definitions = found
     match made:
         case ast.Call(func=ast.Attribute(value=source, attr="to" | "cuda")):
@@ -19,6 +19,23 @@ def upload_behind(code: Code, tensor: ast.expr) -> ast.Call | None:
             written = any(_writes(code, use) for definition in definitions for use in code.flow.uses[definition])
             return made if batch and not written else None
     return None
+
+
+def _upload_in_a_branch(code: Code, tensor: ast.expr) -> ast.Call | None:
+    """The copy that one branch makes of what is on the host else: `if torch.cuda.is_available(): x = x.cuda()`."""
+    definitions = sorted(code.flow.reaching.get(tensor, ()), key=lambda d: d.order)
+    if not isinstance(tensor, ast.Name) or len(definitions) < 2:
+        return None
+    found = None
+    for definition in definitions:
+        bound = _part(definition.value, definition.index) if definition.kind == "assign" else None
+        if not isinstance(bound, (ast.Name, ast.Call)) or any(_writes(code, use) for use in code.flow.uses[definition]):
+            return None
+        upload = upload_behind(code, bound) if isinstance(bound, ast.Call) else None
+        if upload is None and not comes_from_host(code.facts.inference, code.facts.loops, code.scope, bound):
+            return None
+        found = found or upload
+    return found
 
 
 def _made(code: Code, tensor: ast.expr, depth: int = 4) -> tuple[ast.expr, list[Definition]] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import takewhile
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
@@ -42,11 +43,15 @@ def _is_guard(flow: Flow, block: Block) -> bool:
     return block.kind == "then" and _fills_cache(flow, block)
 
 
-def is_seldom(flow: Flow, node: ast.AST) -> bool:
-    """Whether a node runs every N steps only, also where a whole step of training does."""
+def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
+    """Whether a node runs every N steps only, also where a whole step of training does.
+
+    loop: the one whose rounds are the steps; how often all of it runs does not matter.
+    """
+    inside = takewhile(lambda block: loop is None or block is not loop.block, flow.block[node].ancestry())
     return any(
         isinstance(block.node, (ast.If, ast.IfExp)) and is_periodic(flow, block.node.test, negated=block.kind == "else")
-        for block in flow.block[node].ancestry()
+        for block in inside
         if block.kind in ("then", "else", "operand")
     )
 

@@ -75,6 +75,10 @@ class _Back(Walk[WayBack]):
 
     def _given(self, call: ast.Call) -> Iterator[WayBack | ast.AST]:
         """What becomes of the first argument of a call."""
+        match call.func:
+            case ast.Attribute(value=ast.Name() as held, attr="append"):
+                yield from self._last_of(held)
+                return
         callee = self.facts.inference.value(self.scope, call.func)
         if callee.must(lambda a: isinstance(a, External) and a.qualname in _MAKES_TENSORS):
             if self._is_on_device(call):
@@ -84,6 +88,14 @@ class _Back(Walk[WayBack]):
         elif callee.must(lambda a: isinstance(a, External) and a.qualname.startswith("numpy.")):
             self.computed = True
             yield call
+
+    def _last_of(self, held: ast.Name) -> Iterator[ast.AST]:
+        """Where the last item of a list is taken again: `states[-1]`, in the next round, say."""
+        for definition in self.flow.reaching.get(held, frozenset()):
+            for use in self.flow.uses[definition]:
+                match self.flow.parent.get(use):
+                    case ast.Subscript(slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))) as item:
+                        yield item
 
     def _is_array(self, node: ast.expr) -> bool:
         value = self.facts.inference.value(self.scope, node)

@@ -133,7 +133,14 @@ class LoaderCall:
             given = [inference.item(inference.value(self.scope, option), "num_workers") for option in options]
         if any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given):
             return True
-        return node is not None and not given[0].may_be(Literal) and self._is_option_above_0(node)
+        nodes = [node] if node is not None else self._written("num_workers")
+        return not any(v.may_be(Literal) for v in given) and any(map(self._is_option_above_0, nodes))
+
+    def _written(self, name: str) -> list[ast.expr]:
+        """What dicts that are spread into the call's arguments are made with under a name."""
+        reaching = flow_of(self.scope).reaching
+        spread = [d.value for k in self.call.keywords if k.arg is None for d in reaching.get(k.value, ())]
+        return [k.value for made in spread if isinstance(made, ast.Call) for k in made.keywords if k.arg == name]
 
     def _is_option_above_0(self, node: ast.expr) -> bool:
         """Whether an attribute of an unknown object is called like an option of a command line that is above 0 by default."""

@@ -54,6 +54,7 @@ _TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
 _DRAWS = words("sample sample_batch sample_transitions get_batch")
 _MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
 _EVALUATES = re.compile(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
+_MODELS = re.compile(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
 _REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
@@ -204,7 +205,7 @@ class Loops:
     def _hands_on_model(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> bool:
         """Whether a call is handed a model, and runs it outside of loops: one step of a sampler."""
         given = [*call.args, *(k.value for k in call.keywords)]
-        if depth <= 0 or not any(_MODEL.match(path_of(a) or "") for a in given):
+        if depth <= 0 or not any(_MODELS.match(path_of(a) or "") for a in given):
             return False
         return any(self._runs_model(target, depth) for target in self.targets(scope, call))
 

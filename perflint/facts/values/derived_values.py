@@ -81,6 +81,12 @@ def is_mask(value: Value) -> bool:
     return bool(value.alternatives) and all(isinstance(a, Tensor) and a.dtype == "bool" for a in value.alternatives)
 
 
+def type_of_bits(op: ast.operator, left: Value, right: Value) -> str:
+    """What `&`, `|` and `^` of masks give: a mask."""
+    masks = isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and is_mask(left) and is_mask(right)
+    return "bool" if masks else ""
+
+
 def is_one_index(value: Value) -> bool:
     """Whether a key takes one item of a dimension: an integer."""
     return value.must(

@@ -24,7 +24,6 @@ from perflint.facts.values.derived_values import (
     added_to,
     combined,
     entered,
-    is_mask,
     is_one_index,
     item_of,
     negated,
@@ -32,6 +31,7 @@ from perflint.facts.values.derived_values import (
     quotient,
     settled,
     sliced,
+    type_of_bits,
     with_hint,
 )
 from perflint.facts.values.frames import MAX_DEPTH, Frame
@@ -193,20 +193,14 @@ class Inference:
 
     def binary(self, node: ast.BinOp, frame: Frame) -> Value:
         """Arithmetic, and the beginnings of formatted strings."""
-        left = self.known(node.left, frame)
+        left, right = self.known(node.left, frame), self.infer(node.right, frame)
         text = left.single
         if isinstance(text, (Literal, Text)) and isinstance(node.op, (ast.Add, ast.Mod)):
             known = text.value if isinstance(text, Literal) else text.prefix
             if isinstance(known, str):
                 return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
-        result = self._elementwise([node.left, node.right], frame, self._type_of_bits(node, frame))
+        result = self._elementwise([node.left, node.right], frame, type_of_bits(node.op, left, right))
         return result.map(quotient) if isinstance(node.op, ast.Div) else result
-
-    def _type_of_bits(self, node: ast.BinOp, frame: Frame) -> str:
-        """What `&`, `|` and `^` of masks give: a mask."""
-        bitwise = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor))
-        masks = bitwise and all(is_mask(self.infer(side, frame)) for side in (node.left, node.right))
-        return "bool" if masks else ""
 
     def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
         values = [self.infer(o, frame) for o in operands]
