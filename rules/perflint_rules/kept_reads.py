@@ -1,6 +1,6 @@
 """Rewrites that keep a read's tensor on the device until somebody looks at what the step has made of it: no rule by itself."""
 
-from perflint.api import CannotRewrite, Code, HostRead, Loop, goes_over_parameters, is_refuted
+from perflint.api import CannotRewrite, Code, HostRead, goes_over_parameters, is_refuted
 from perflint_rules.kept_lists import Listed
 from perflint_rules.kept_locals import Kept, means_item
 from perflint_rules.kept_names import Named
@@ -12,7 +12,7 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
     """The local that takes the read, where it is one that can keep device values, in the form of which most is proved."""
     loop = code.step_loop(read.node)
     if loop is None:  # a loop within a function that runs in each step: one wait instead of many
-        return _writable(_late(code, read, code.flow.loop(read.node)))
+        return _behind_inner(code, read)
     if loop.statement is None:
         return None
     plain: Kept | None = None
@@ -20,7 +20,9 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
         plain = (
             Total.find(code, read, loop, read.node) or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
         )
-    late = _late(code, read, loop)
+    late = Late.find(code, read, is_inner=False) if code.options.runtime else None
+    if late is not None and _what_is_open(late) == 3 and code.flow.loop(read.node) is not loop:
+        late = _behind_inner(code, read) or late
     if plain is None or late is None:
         return plain or late
     forms: list[Kept | Late] = [plain, late]
@@ -30,15 +32,15 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
 def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
     """The local that takes the read in a loop over parameters, where it can be read behind that loop."""
     loop = code.flow.loop(read.node)
-    return _writable(_late(code, read, loop)) if loop is not None and goes_over_parameters(loop) else None
+    return _behind_inner(code, read) if loop is not None and goes_over_parameters(loop) else None
 
 
-def _late(code: Code, read: HostRead, loop: Loop | None) -> Late | None:
-    """What takes the read, as an object of the runtime."""
-    return Late.find(code, read, loop) if code.options.runtime and loop is not None and loop.statement is not None else None
-
-
-def _writable(late: Late | None) -> Late | None:
+def _behind_inner(code: Code, read: HostRead) -> Late | None:
+    """What takes the read, where it can be read behind the innermost loop."""
+    loop = code.flow.loop(read.node)
+    if not code.options.runtime or loop is None or loop.statement is None:
+        return None
+    late = Late.find(code, read, is_inner=True)
     return late if late is not None and _what_is_open(late) < 3 else None
 
 

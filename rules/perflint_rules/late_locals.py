@@ -10,7 +10,6 @@ from perflint.api import (
     Definition,
     Loop,
     functions_see,
-    goes_over_parameters,
     inspects_itself,
     is_guard,
     suspends,
@@ -21,10 +20,13 @@ from perflint_rules.late_takes import Take, Way, only_computes, take_of
 
 
 class LateLocals:
-    """The locals of a scope that take its reads."""
+    """The locals of a scope that take its reads.
 
-    def __init__(self, code: Code) -> None:
-        self.code, self.flow = code, code.flow
+    is_inner: whether the reads are to be made behind the innermost loops, perhaps in each step; else now and then, as a rule.
+    """
+
+    def __init__(self, code: Code, is_inner: bool) -> None:
+        self.code, self.flow, self._is_inner = code, code.flow, is_inner
         self._reads = {read.node: read for read in code.reads()}
         self._public: list[str] = []
         """Global variables that another program could read, if it imported this file."""
@@ -135,9 +137,7 @@ class LateLocals:
 
     def _loop_of(self, take: Take) -> Loop | None:
         inner = self.flow.loop(take.statement)
-        if inner is not None and goes_over_parameters(inner):
-            return inner
-        return self.code.step_loop(take.statement) or inner
+        return inner if self._is_inner else self.code.step_loop(take.statement) or inner
 
     def _blocks_in(self, loop: Loop | None, node: ast.AST) -> Iterator[Block]:
         """The blocks around a node in a loop, or in the whole function."""

@@ -13,7 +13,6 @@ from perflint.api import (
     HostRead,
     Import,
     Kind,
-    Loop,
     Obligation,
     ReadKind,
     Tensor,
@@ -39,9 +38,8 @@ class Late(LateLocals):
 
     cure: str | None = None
 
-    def __init__(self, code: Code, loop: Loop, take: Take) -> None:
-        super().__init__(code)
-        self.loop, self.take = loop, take
+    def __init__(self, code: Code, take: Take, is_inner: bool) -> None:
+        super().__init__(code, is_inner)
         self._edits: dict[Edit, None] = {}
         self._imports: dict[Import, None] = {}
         self._takes: dict[str, list[Take]] = {}
@@ -52,19 +50,19 @@ class Late(LateLocals):
             self._refused = reason
 
     @classmethod
-    def find(cls, code: Code, read: HostRead, loop: Loop) -> "Late | None":
-        """What takes a read in a step loop; None if that is no total, list or name."""
+    def find(cls, code: Code, read: HostRead, is_inner: bool) -> "Late | None":
+        """What takes a read in a loop; None if that is no total, list or name."""
         take = take_of(code, read.node)
         if take is None or (take.way != "list" and not means_item(code, read)):
             return None
-        return cls(code, loop, take)
+        return cls(code, take, is_inner)
 
     def missing(self) -> Iterator[Obligation | None]:
         """The proofs that a safe fix needs and that do not hold."""
         code, flow = self.code, self.flow
         takes = [take for takes in self._takes.values() for take in takes]
-        loops = dict.fromkeys([self.loop, *filter(None, map(self._loop_of, takes))])
-        blocks = [block for take in takes for block in self._blocks_in(code.step_loop(take.statement), take.statement)]
+        loops = {take: code.around(take.statement) for take in takes}
+        blocks = [block for take, loop in loops.items() for block in self._blocks_in(loop, take.statement)]
         if any(block.kind == "try" and getattr(block.node, "handlers", None) for block in blocks):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         if code.scope.is_module:
@@ -74,7 +72,7 @@ class Late(LateLocals):
         for name in self._public:
             yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
         yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
-        calls = [call for call in flow.calls if any(flow.within(call, loop.block) for loop in loops)]
+        calls = [call for call in flow.calls if any(not loop or flow.within(call, loop.block) for loop in loops.values())]
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)
         for take in takes:
