@@ -32,6 +32,7 @@ Outside of loops over batches and of what they call, and where the result is kep
 There is no fix: what is compiled may be made in the loop.
 """
 
+import ast
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Severity, rule
@@ -41,7 +42,19 @@ from perflint.api import Code, Cost, Finding, Severity, rule
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that runs in every step."""
     for call in code.calls("compile"):
-        if code.compiles(call) is not None and code.is_hot(call):
+        if code.compiles(call) is not None and code.is_hot(call) and not _is_kept(code, call):
             yield code.finding(
                 call, "the model is wrapped by `torch.compile` again in every step; compile it once, before the loop"
             )
+
+
+def _is_kept(code: Code, call: ast.Call) -> bool:
+    """Whether what is compiled is stored in an attribute, and a return above gives it when it is there."""
+    flow = code.flow
+    stored = any(isinstance(store, ast.Attribute) and flow.order[store] > flow.order[call] for store in flow.stores)
+    return stored and any(
+        isinstance(node, ast.Return)
+        and flow.order[node] < flow.order[call]
+        and any(isinstance(b.node, ast.If) and "is not None" in ast.unparse(b.node.test) for b in flow.block[node].ancestry())
+        for node in flow.order
+    )
