@@ -70,6 +70,8 @@ def check(code: Code) -> Iterator[Finding]:
         grown = path_of(statement.targets[0])
         if grown is None or not _begins_with(call, grown) or not code.is_external(call.func, *_CALLS):
             continue
+        if code.is_external(call.func, "numpy.append") and not code.is_hot(call):
+            continue  # a few numbers for a plot
         if _is_needed(code, call, grown, statement) or code.heat is Heat.FORWARD:
             continue  # a forward pass loops over a few parts of a batch
         if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
