@@ -93,7 +93,7 @@ def check(code: Code) -> Iterator[Finding]:
         if _stays_on_host(code, loader) or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
         if loader.workers == 0:
-            if not _has_samples_in_memory(loader):
+            if not _gains_no_workers(loader):
                 yield code.finding(call, _NO_WORKERS)
             continue
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
@@ -112,9 +112,11 @@ def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     yield add_keyword(code.source, call, "pin_memory", f"{torch}.cuda.is_available()")
 
 
-def _has_samples_in_memory(loader: LoaderCall) -> bool:
-    """Whether the samples are rows of tensors: workers would only copy them."""
-    return loader.dataset.may(lambda a: isinstance(a, Object) and a.qualname.endswith(".TensorDataset"))
+def _gains_no_workers(loader: LoaderCall) -> bool:
+    """Whether the samples are rows of tensors, which workers would copy, or a stream, which each of them would begin anew."""
+    return any(dataset.is_iterable for dataset in loader.datasets) or loader.dataset.may(
+        lambda a: isinstance(a, Object) and a.qualname.endswith(".TensorDataset")
+    )
 
 
 def _stays_on_host(code: Code, loader: LoaderCall) -> bool:

@@ -40,7 +40,21 @@ machine.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Cost, External, Finding, LoaderCall, Option, Scope, Severity, flow_of, rule, words
+from perflint.api import (
+    DATA_LOADER,
+    Code,
+    Cost,
+    External,
+    Finding,
+    LoaderCall,
+    Option,
+    Scope,
+    Severity,
+    flow_of,
+    is_test,
+    rule,
+    words,
+)
 
 _READS = words(
     """
@@ -65,6 +79,8 @@ _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader without workers whose samples take work."""
+    if is_test(code.scope):
+        return
     for loader in code.loaders():
         if loader.workers != 0 or not loader.datasets or any(dataset.is_iterable for dataset in loader.datasets):
             continue

@@ -146,6 +146,7 @@ def check(code: Code) -> Iterator[Finding]:
         forwards = [call for call in code.flow.calls if hands_to_network(code.facts, scope, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
+    said: set[ast.stmt] = set()
     for call in forwards:
         if records_nothing(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
@@ -170,7 +171,8 @@ def check(code: Code) -> Iterator[Finding]:
                 fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing)
-        elif not ends:
+        elif not ends and code.flow.statement(call) not in said:
+            said.add(code.flow.statement(call))
             missing = statement_without_graph(code.facts, scope, call)
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"

@@ -55,6 +55,8 @@ def calls_eval(scope: Scope) -> bool:
 def is_test(scope: Scope) -> bool:
     """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
     name = os.path.basename(scope.module.source.path).lower()
+    if name.startswith("test_") and os.path.basename(os.path.dirname(scope.module.source.path)) == "tests":
+        return True
     named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
     return named or scope.module.holds(_TESTS)
 
