@@ -30,7 +30,7 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 
 ## When it stays silent
 When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
-opens a file, decodes or tokenises; for iterable datasets, which workers would repeat.
+opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which workers would repeat.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -66,6 +66,7 @@ _READS = words(
     """
 )
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
+_DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
 
@@ -96,10 +97,13 @@ def _is_deliberate(loader: LoaderCall) -> bool:
 
 
 def _work(code: Code, scope: Scope) -> str | None:
-    """The call of a function that reads, decodes or tokenises, as it is written."""
+    """The call of a function that reads, decodes, tokenises, or draws for each part of a sample, as it is written."""
     for call in flow_of(scope).calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name in _TOKENISES or name in code.option(_OWN):
+            return ast.unparse(call.func)
+        loop = flow_of(scope).loop(call) if name in _DRAWS else None
+        if loop is not None and isinstance(loop.statement, ast.For):
             return ast.unparse(call.func)
         value = code.at(scope).value(call.func)
         if value.must(lambda a: isinstance(a, External) and a.qualname in _READS):

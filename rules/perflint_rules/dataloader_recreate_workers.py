@@ -19,7 +19,7 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 
 ## When it stays silent
 When the argument is given, also through `**kwargs`, when no number of workers above 0 is written (also as the default of a
-command line, or in a dict of options), and for torch below 1.7.
+command line, or in a dict of options), and where `target-versions` names a torch below 1.7.
 
 ## Fix safety
 Unsafe: workers keep the dataset as it was when they started, so `dataset.epoch = e` and a changed transform no longer reach
@@ -47,13 +47,15 @@ from perflint.api import (
     rule,
 )
 
+_FIRST = Version("1.7")
 _STALE = Obligation(Kind.MUTATION, "workers that stay see no change of the dataset, and their random numbers go on")
 
 
 @rule(category="data-loading", costs=Cost.LOADING, severity=Severity.INFO, calls=[DATA_LOADER], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader whose workers end with the epoch."""
-    if code.facts.versions.get("torch", Version("1.7")) < Version("1.7"):
+    oldest = code.facts.versions.get("torch", _FIRST)
+    if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
     for loader in code.loaders():
         if not loader.may_have_workers or loader.gives("persistent_workers") is not False:
@@ -61,6 +63,9 @@ def check(code: Code) -> Iterator[Finding]:
         message = (
             "the workers are started anew in each epoch; pass `persistent_workers=True` if it goes over the data more than once"
         )
+        if oldest < _FIRST:
+            yield code.finding(loader.call, f"{message} (torch {_FIRST} has it; the project admits {oldest})")
+            continue
         fix = code.fix("keep the workers", _kept(code, loader), unless=[_STALE])
         yield code.finding(loader.call, message, fix, [_STALE])
 

@@ -45,7 +45,7 @@ _CALLED = words("tokenizer encode_plus batch_encode_plus encode tokenize process
     category="data-loading",
     costs=Cost.LOADING,
     severity=Severity.INFO,
-    needs=[('padding="max_length"', "padding='max_length'", _BY_HAND), ("pad",)],
+    needs=[('padding="max_length"', "padding='max_length'", _BY_HAND)],
     in_file=[("token", "processor", "encode")],
 )
 def check(code: Code) -> Iterator[Finding]:

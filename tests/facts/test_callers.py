@@ -108,3 +108,25 @@ def test_what_can_be_installed_has_callers_elsewhere(
     found = Facts(project).inference.callers.sites(next(parsed.functions()))
     assert len(found.sites) == 1
     assert found.complete == (complete or not is_package)
+
+
+def test_a_method_that_a_class_below_overrides_is_called_where_self_is_asked_for_it() -> None:
+    base = """
+class Base:
+    def validate(self, loader, other):
+        for batch in loader:
+            self.measure(batch)
+            other.count(batch)
+    def measure(self, batch): raise NotImplementedError
+    def count(self, batch): raise NotImplementedError
+"""
+    program = Program(
+        "from base import Base\nclass Own(Base):\n    def measure(self, batch): pass\n    def count(self, batch): pass\n",
+        {"base.py": base},
+    )
+    callers = program.facts.inference.callers
+    found = {
+        name: [site.scope.qualname for site in callers.sites(program.scope(f"Own.{name}")).sites]
+        for name in ("measure", "count")
+    }
+    assert found == {"measure": ["Base.validate"], "count": []}

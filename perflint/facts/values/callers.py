@@ -227,6 +227,8 @@ class Callers:
         files = {path, *(importers if len(importers) <= MAX_IMPORTERS else ())}
         if scope.owner is not None and not constructed and len(importers) <= MAX_IMPORTERS:
             files |= self._given_to(importers)  # an object is handed on to code that does not import its class
+        if not constructed:
+            files |= {cls.module.source.path for cls in self._above(scope)}
         for file in sorted(files):
             data = None if file == path else project.read(file)
             if file == path:
@@ -250,6 +252,13 @@ class Callers:
             if len(calling) > MAX_MENTIONS:
                 return [], False
         return [inner for caller in calling for inner in _nested(caller, name)], complete
+
+    def _above(self, scope: Scope) -> list[Class]:
+        """The classes of the project that a method's class inherits from."""
+        if scope.owner is None:
+            return []
+        above = classes.ancestors(self._inference, scope.owner)
+        return [cls for cls in above if isinstance(cls, Class) and cls is not scope.owner]
 
     def _given_to(self, importers: frozenset[str]) -> set[str]:
         """The files to which scripts that import a class may hand its instances."""
@@ -278,6 +287,8 @@ class Callers:
                 if isinstance(alternative, Instance):
                     if classes.find_method(inference, alternative.cls, scope.name) is scope:
                         return FunctionRef(scope, one(alternative))
+                    if _is_self(caller, call.func.value) and alternative.cls in self._above(scope):
+                        return FunctionRef(scope, one(Instance(scope.owner)))  # overridden: `self` may be of any class below
             return None
         for alternative in inference.infer(call.func, frame).alternatives:
             match alternative:
@@ -390,3 +401,10 @@ def _declared(scope: Scope, name: str, inference: Inferring) -> Value:
     if scope.name == "forward":
         return Value(frozenset((Output(),)), open=True)
     return UNKNOWN
+
+
+def _is_self(scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is the object that a method belongs to."""
+    return (
+        scope.owner is not None and isinstance(node, ast.Name) and bool(scope.parameters) and node.id == scope.parameters[0].arg
+    )
