@@ -30,7 +30,8 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 
 ## When it stays silent
 When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
-opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which workers would repeat.
+opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets,
+which workers would repeat.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
