@@ -330,10 +330,13 @@ class _Finder:
         )
 
     def _is_array(self, key: ast.expr, definition: Definition) -> bool:
-        if not self._value(key).must(lambda a: isinstance(a, Object) and a.qualname == NDARRAY.qualname):
+        held = self._value(key)
+        if not held.alternatives or not all(
+            isinstance(a, Object) and a.qualname == NDARRAY.qualname for a in held.alternatives
+        ):
             return False
         made = definition.value if definition.kind == "assign" and not definition.index else None
-        return definition.kind == "parameter" or (isinstance(made, ast.Call) and _makes_array(made))
+        return (isinstance(made, ast.Call) and _makes_array(made)) or (definition.kind == "parameter" and not held.open)
 
     def _is_host_index(self, made: ast.expr | None) -> bool:
         """Whether what a name is bound to is a list of numbers: a comprehension, or what Python makes a list of."""
@@ -404,7 +407,7 @@ class _Finder:
             return False
         held = self._value(bound)
         return self._is_number_on_device(bound) or (
-            held.may_be(Tensor)
+            held.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
             and all(isinstance(a, (Tensor, Output)) for a in held.alternatives)
             and device_value(self._inference, self._scope, bound)
         )
