@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import FIXTURES
+from test_budget import ENGINE, STEP_ELSEWHERE
 from test_programs import NAMES, NEEDS
 
 from perflint.verify.expected import Loop, beside, expected_loops
@@ -73,8 +74,8 @@ def test_what_others_ask_for_is_not_the_loops() -> None:
 def test_what_the_loop_calls_is_named_if_the_code_does_not_show_it() -> None:
     found = counted(8, reads=[("train.py", 12, 8), ("net.py", 7, 16)], transfers=[("net.py", 3, 8)])
     assert differing(found) == {("net.py", 7): (0, 2.0)}
-    now_and_then = replace(LOOP, under_conditions={("train.py", 14)})
-    assert differing(found, now_and_then) == {}
+    for condition in (("train.py", 14), ("net.py", 7)):
+        assert differing(found, replace(LOOP, under_conditions={condition})) == {}
 
 
 def test_a_loop_that_does_not_run_is_left_out() -> None:
@@ -87,6 +88,31 @@ def test_the_report_says_both_and_where_they_differ() -> None:
         "waits per round of train.py:10 train, original: 2 by the code, 4.00 counted",
         "  train.py:12: 1 by the code, 3.00 counted",
     ]
+
+
+def test_a_loop_of_a_file_without_findings_is_expected_to_wait(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(STEP_ELSEWHERE)
+    (tmp_path / "engine.py").write_text(ENGINE)
+    (found,) = expected_loops(tmp_path, ["main.py", "engine.py"], {})
+    assert (found.file, found.row, found.waits) == ("main.py", 7, {("engine.py", 6): Counter({"number": 1})})
+
+
+def test_the_rounds_are_those_of_batches_else_of_the_busiest_optimizer_else_of_backward_passes() -> None:
+    def rounds(**rows: list[int]) -> int:
+        data = {kind: [{"file": "/run/train.py", "line": 14, "count": n} for n in counts] for kind, counts in rows.items()}
+        (made,) = beside([LOOP], Run("original", "count", data, "", {}), BELOW)
+        found: int = made["rounds"]
+        return found
+
+    assert rounds(steps_at=[8, 4], backwards_at=[12]) == 8
+    assert rounds(backwards_at=[12]) == 12
+
+
+def test_the_last_round_of_a_run_that_was_stopped_may_be_cut_short() -> None:
+    found = counted(8, reads=[("train.py", 12, 7)], transfers=[("net.py", 3, 8)])
+    assert differing(found) == {("train.py", 12): (1, 7 / 8)}
+    found.data["is_stopped"] = True
+    assert differing(found) == {}
 
 
 NOT_SEEN = {("gan", "walker.py", 39), ("gan", "walker.py", 41)}

@@ -7,6 +7,7 @@ that waited more or less often, and one that waited and is not in it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import os
 import re
@@ -21,6 +22,7 @@ from perflint.project.discover import Found
 from perflint.rule.registry import all_rules
 from perflint.run.outcome import Budget
 from perflint.run.run import Run as Check
+from perflint.run.run import shown
 from perflint.source.cells import SUFFIX
 from perflint.verify.runs import Run
 
@@ -58,9 +60,10 @@ class Loop:
         """Whether a line stands in the loop."""
         return line[0] == self.file and self.row <= line[1] <= self.end
 
-    def entry(self, path: Sequence[Line]) -> Line | None:
-        """Of lines that led to each other, from the outside in, the last one in the loop."""
-        return next((line for line in reversed(path) if self.holds(line)), None)
+    def inside(self, path: Sequence[Line]) -> Sequence[Line]:
+        """Of lines that led to each other, from the outside in, the last one in the loop, and those behind it."""
+        last = max((i for i, line in enumerate(path) if self.holds(line)), default=len(path))
+        return path[last:]
 
     def is_sure(self, line: Line) -> bool:
         """Whether each round gets to a line where it is said to wait, as far as conditions in the loop go."""
@@ -84,11 +87,14 @@ def expected_loops(tree: Path, files: Sequence[str], overrides: Mapping[str, Any
 
     """
     paths = {str(tree / file): file for file in files if not file.endswith(SUFFIX)}
+    named = {shown(path): file for path, file in paths.items()}
     checked = Check(all_rules(), None, overrides).check(Found(files=list(paths), explicit=set(paths))).checked
-    known = [(paths[one.source.path], one.source.body, one.budgets) for one in checked if one.source is not None]
-    sources = {file: body for file, body, _ in known}
-    budgets = [(file, budget) for file, _, found in known for budget in found]
-    trees = {file: ast.parse(body) for file, body in sources.items()}
+    budgets = [(named[one.path], budget) for one in checked for budget in one.budgets]
+    sources = {file: (tree / file).read_bytes() for file in paths.values()}
+    trees: dict[str, ast.Module] = {}
+    for file, body in sources.items():
+        with contextlib.suppress(SyntaxError):  # a newer Python may have run it
+            trees[file] = ast.parse(body)
     under_conditions = {(file, row) for file, parsed in trees.items() for row in _rows_under_conditions(parsed)}
     constructors = {
         (file, number)
@@ -165,10 +171,11 @@ def _beside(
     waited: Counter[Line] = Counter()
     regularly: Counter[Line] = Counter()
     for path, count in seen:
-        entry = loop.entry(path)
-        if entry is not None:
+        inside = loop.inside(path)
+        if inside:
             waited[path[-1]] += count
-            regularly[path[-1]] += 0 if entry != path[-1] and entry in loop.under_conditions else count
+            is_called_now_and_then = len(inside) > 1 and any(line in loop.under_conditions for line in inside)
+            regularly[path[-1]] += 0 if is_called_now_and_then else count
     differs = [
         {"file": line[0], "line": line[1], "expected": expected.get(line, 0), "counted": waited[line] / number}
         for line in sorted({*expected, *waited})
@@ -207,7 +214,7 @@ def _rounds(loop: Loop, rounds: Mapping[str, Counter[Line]]) -> int:
 def _differs(loop: Loop, line: Line, expected: int, counted: tuple[float, float], regularly: float) -> bool:
     """Whether the code is wrong about a line.
 
-    counted: how often each round waited there, at least and at most. regularly: so often without a condition of the loop.
+    counted: how often each round waited there, at least and at most. regularly: so often without a condition on the way.
     """
     least, most = counted
     if most < expected - _TOLERANCE:
