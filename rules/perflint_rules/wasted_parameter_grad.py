@@ -58,7 +58,9 @@ from functools import lru_cache
 
 from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
 
-_OPTIMIZES = any_layout(rb"((?:self \. )?\w+) = \w+(?: \. \w+)* \( (?:params = )?((?:self \. )?\w+) \. parameters \( \)")
+_OPTIMIZES = any_layout(rb"= \w+(?: \. \w+)* \( (?:params = )?((?:self \. )?\w+) \. parameters \( \)")
+_TARGET = any_layout(rb"(?:self \. )?\w+ \Z")
+_LOOK_BACK = 500
 _SWITCHES = any_layout(rb"requires_grad|inputs =")
 _DETACHES = frozenset(("detach", "data", "item", "numpy"))
 
@@ -99,7 +101,12 @@ def _trained(body: bytes) -> dict[str, str]:
     """The networks of a file's optimizers, by these."""
     if body.count(b"parameters") < 2:  # cheaper than the pattern, which looks at every word
         return {}
-    return {path(found[1]): path(found[2]) for found in _OPTIMIZES.finditer(body)}
+    trained: dict[str, str] = {}
+    for found in _OPTIMIZES.finditer(body):  # what is assigned is looked for backwards: so a search jumps from `=` to `=`
+        at = found.start()
+        if (target := _TARGET.search(body, max(at - _LOOK_BACK, 0), at)) is not None:
+            trained[path(target[0])] = path(found[1])
+    return trained
 
 
 def path(text: bytes) -> str:
