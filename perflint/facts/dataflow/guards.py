@@ -12,6 +12,7 @@ from perflint.facts.dataflow.flow import Flow
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _GUARD_NAMES = re.compile(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
@@ -184,6 +185,12 @@ def _skips_the_rest(flow: Flow, guard: ast.If) -> bool:
     return leaves and is_periodic(flow, guard.test, negated=True) and not _is_rare(guard.test)
 
 
+def _ends_program(statement: ast.stmt) -> bool:
+    """`sys.exit(1)`."""
+    called = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(called, ast.Call) and path_of(called.func) in _EXITS
+
+
 def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
     """Whether the block around `node` ends the loop, so that it runs once."""
     statement: ast.AST = flow.statement(node)
@@ -192,7 +199,11 @@ def once_then_leaves(flow: Flow, node: ast.AST, loop: Loop) -> bool:
         if parent is None:
             return False
         siblings = flow.siblings(statement) if isinstance(statement, ast.stmt) else []
-        if siblings and isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) and parent is not flow.scope.node:
+        if (
+            siblings
+            and (isinstance(siblings[-1], (ast.Break, ast.Return, ast.Raise)) or _ends_program(siblings[-1]))
+            and parent is not flow.scope.node
+        ):
             return True
         statement = parent
     return False
