@@ -201,6 +201,24 @@ def test_a_class_that_is_handed_on_is_called_by_others(text: str, runs: bool) ->
 
 
 @pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("own[0] + 1", "__add__"), ("1 in own", "__eq__"), ("print(own)", "__repr__"), ("made() or 1", "__bool__"),
+        ("list(one if x else 2)", "__iter__"), ("len(table['a'])", "__len__"), ("holder.one += 1", "__iadd__"),
+        ("own[0] += 1", "__iadd__"), ("f'{own[0]}'", "__format__"), ("f'{own}'", "__repr__"),
+    ],
+)  # fmt: skip
+def test_objects_run_their_operators_wherever_they_come_from(text: str, runs: str) -> None:
+    cls = f"class Own:\n    def {runs}(self, *given):\n        print(given)\n"
+    made = "class Holder:\n    def __init__(self):\n        self.one = Own()\ndef made():\n    return Own()\n"
+    held = "    one, own, table, holder = Own(), [Own()], {'a': Own()}, Holder()\n"
+    program = Program(f"{cls}{made}def f(x):\n{held}    {text}\n    x  #?\n")
+    scope, _ = program.at()
+    statement = flow_of(scope).siblings(flow_of(scope).statement(program.at()[1]))[-2]
+    assert runs in {run.name for run in hidden_runs(program.facts, scope, ast.walk(statement))}
+
+
+@pytest.mark.parametrize(
     ("state", "zero"),
     [
         ("(torch.zeros(1), torch.zeros(1))", True), ("(torch.zeros(1), torch.ones(1))", False), ("s", False),

@@ -15,6 +15,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.unknown_objects import unknown_objects
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, may_run_module, stands_for_layers
 from perflint.facts.values import classes
 from perflint.facts.values.decorators import hands_on
@@ -66,9 +67,11 @@ def hidden_graphs(facts: Facts, scope: Scope, statement: ast.stmt | None = None)
 
 
 class _Hidden:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, is_aside: bool = False) -> None:
+        """is_aside: about what may run as methods of unknown objects, whose obligations are not those of the proof."""
         self.facts, self.inference = facts, facts.inference
         self.seen: set[object] = set()
+        self.aside = self if is_aside else _Hidden(facts, is_aside=True)
 
     def code(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         flow, nodes = flow_of(scope), list(nodes)
@@ -76,6 +79,7 @@ class _Hidden:
             yield Obligation(Kind.GRADIENT, f"the code {reason}")
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.function(function)
+        yield from filter(None, (unknown_objects(self.facts, scope, nodes, self.is_harmless),))
         for node in nodes:
             match node:
                 case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()):
@@ -86,6 +90,10 @@ class _Hidden:
                     yield from self.value(scope, node)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() if node in flow.inner:
                     yield from self.function(flow.inner_scope(node))
+
+    def is_harmless(self, method: Scope) -> bool:
+        """Whether nothing stands against a method, or it has been said already what does."""
+        return not any(self.aside.function(method))
 
     def value(self, scope: Scope, node: ast.expr) -> Iterator[Obligation]:
         parent = flow_of(scope).parent.get(node)

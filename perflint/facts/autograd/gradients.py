@@ -16,6 +16,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.proofs.fears import RUNS_UNCALLED, feared
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.unknown_objects import unknown_objects
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, stands_for_layers
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.layer_containers import origin
@@ -97,6 +98,8 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
     for function in dict.fromkeys(hidden_runs(facts, scope, between)):
         if (kind := reaches_gradients(facts, function)) is not None:
             yield Obligation(kind, f"`{function.name}` may run in between, and run a backward pass or read gradients")
+    unknown = unknown_objects(facts, scope, between, lambda method: _may_reach(facts, method) is None)
+    yield from filter(None, (unknown,))
 
 
 def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int = 4) -> Kind | None:
@@ -158,7 +161,15 @@ def reaches_gradients(facts: Facts, scope: Scope, depth: int = 4) -> Kind | None
         return found
     called = {target for call in flow.calls for target in facts.loops.targets(scope, call)}
     others = {*hidden_runs(facts, scope, flow.order)} - called - {scope}
+    unknown = unknown_objects(facts, scope, flow.order, lambda method: _may_reach(facts, method) is None)
+    found = _worst([found, None if unknown is None else unknown.kind])
     return _worst([found, *(reaches_gradients(facts, other, depth - 1) for other in others)])
+
+
+def _may_reach(facts: Facts, method: Scope) -> Kind | None:
+    """The same of a method of objects that are not known, which may run itself."""
+    nothing: Kind | None = None
+    return facts.inference.solver.solve(("reaches gradients", method), lambda: reaches_gradients(facts, method), nothing)
 
 
 def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | None:

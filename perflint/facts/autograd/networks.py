@@ -30,6 +30,7 @@ from perflint.facts.autograd.without_graph import (
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.unknown_objects import unknown_objects
 from perflint.facts.values import classes
 from perflint.facts.values.decorators import is_plain, is_plain_class
 from perflint.facts.values.layer_containers import collected, is_container, is_list_of, origin
@@ -75,6 +76,7 @@ class Network:
 
     def __init__(self, facts: Facts, name: str, seen: set[object], records: bool = True) -> None:
         self.facts, self.inference, self.name, self.seen, self.records = facts, facts.inference, name, seen, records
+        self.aside: Network | None = None
 
     def kinds(self, found: Iterator[Obligation]) -> Iterator[Obligation]:
         """What counts of some obligations."""
@@ -216,6 +218,13 @@ class Network:
         if strange:
             yield Obligation(Kind.EVALUATION_ROUNDING, f"`{min(strange)}` of `{cls.name}` is no parameter")
 
+    def is_harmless(self, method: Scope) -> bool:
+        """Whether nothing stands against a method of an unknown object, or it has been said already what does."""
+        if self.aside is None:
+            self.aside = Network(self.facts, self.name, set(), self.records)
+            self.aside.aside = self.aside
+        return not any(self.aside.function(method))
+
     def function(self, scope: Scope) -> Iterator[Obligation]:
         """A function that runs within the network."""
         if scope in self.seen:
@@ -243,6 +252,7 @@ class Network:
             yield from self.node(scope, node)
         for hidden in hidden_runs(self.facts, scope, flow.order):
             yield from self.function(hidden)
+        yield from filter(None, (unknown_objects(self.facts, scope, flow.order, self.is_harmless),))
 
     def node(self, scope: Scope, node: ast.AST) -> Iterator[Obligation]:
         """What a piece of code does without a call."""

@@ -18,6 +18,7 @@ from perflint.facts.operations import operations
 from perflint.facts.proofs.fears import OTHER_NETWORK, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.surgery import surgery
+from perflint.facts.proofs.unknown_objects import unknown_objects
 from perflint.facts.training.training_objects import stands_for_layers
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.classes import ancestors, find_method, is_module
@@ -99,9 +100,15 @@ def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[a
 
 
 class _Proof:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, is_aside: bool = False) -> None:
+        """is_aside: about what may run as methods of unknown objects, whose obligations are not those of the proof."""
         self.facts, self.inference = facts, facts.inference
         self.seen: set[object] = set()
+        self.aside = self if is_aside else _Proof(facts, is_aside=True)
+
+    def is_harmless(self, method: Scope) -> bool:
+        """Whether nothing stands against a method, or it has been said already what does."""
+        return not any(self.aside.scope(method))
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
         path = scope.module.source.path
@@ -136,6 +143,7 @@ class _Proof:
                 yield Obligation(Kind.RETENTION, f"the body of the class `{node.name}` may keep what it makes")
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.scope(function)
+        yield from filter(None, (unknown_objects(self.facts, scope, nodes, self.is_harmless),))
 
     def runs(self, callee: Alternative, name: str) -> Iterator[Obligation]:
         """What happens when something is called."""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.calls import iterating_runs
-from perflint.facts.values.values import ClassRef, FunctionRef, Instance, Loader, Object, Sequence, Value
+from perflint.facts.values.values import (
+    ClassRef,
+    Elements,
+    FunctionRef,
+    Instance,
+    Loader,
+    Mapping,
+    Object,
+    Sequence,
+    Value,
+)
 from perflint.source.syntax import Class, Scope
 
 _ATTRIBUTES = frozenset(("__getattr__", "__getattribute__", "__setattr__", "__delattr__"))
@@ -17,6 +27,9 @@ _LOADED = (ast.Name, ast.Attribute, ast.Subscript)
 _LOADS = frozenset(("__getitem__", "__getitems__", "__iter__", "__next__", "__len__", "__call__"))
 _ASKS_FOR_TYPES = frozenset(("isinstance", "issubclass", "super"))
 _MAKES = ("__init__", "__new__", "__post_init__")
+_REACHES_INTO_CONTAINERS = (ast.Compare, ast.BinOp, ast.AugAssign, ast.FormattedValue, ast.Call, ast.keyword)
+"""What may compare, add up or show what a container holds."""
+_CONTENTS = 3
 _BY_NAME = frozenset(("getattr", "setattr", "hasattr", "delattr"))
 
 
@@ -47,19 +60,46 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
                     yield ran
                 elif isinstance(ran, Loader) and isinstance(ran.site, tuple):
                     yield from _loading(facts, *ran.site)
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-            for alternative in facts.inference.value(scope, node).alternatives:
+        if isinstance(node, ast.expr) and _is_read(node, flow.parent):
+            value = facts.inference.value(scope, node)
+            for alternative in value.alternatives:
                 if isinstance(alternative, FunctionRef):
                     yield alternative.scope
                 elif isinstance(alternative, ClassRef):
                     if _may_be_called_elsewhere(node, flow.parent):
                         yield from _constructors(facts, alternative.cls)
                 elif isinstance(alternative, Instance):
-                    parent = flow.parent.get(node)
                     if _is_given_away(facts, scope, node, flow.parent):
                         yield from _methods(facts, alternative.cls)
                     else:
-                        yield from _operators(facts, alternative.cls, node, parent)
+                        yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
+            if isinstance(flow.parent.get(node), _REACHES_INTO_CONTAINERS):
+                for instance in _contents(value, _CONTENTS):
+                    yield from (method for method in _methods(facts, instance.cls) if method.name.startswith("__"))
+
+
+def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether the value of an expression is looked at: that of a target by an augmented assignment alone."""
+    if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+        return isinstance(parents.get(node), ast.AugAssign)
+    return not isinstance(node, ast.Constant)
+
+
+def _contents(value: Value, depth: int) -> Iterator[Instance]:
+    """The objects of the project that containers hold."""
+    for alternative in value.alternatives if depth else ():
+        match alternative:
+            case Sequence(items=held):
+                parts = [*held]
+            case Elements(element=element):
+                parts = [element]
+            case Mapping(items=pairs, rest=rest):
+                parts = [rest, *(item for _, item in pairs)]
+            case _:
+                continue
+        for part in parts:
+            yield from (a for a in part.alternatives if isinstance(a, Instance))
+            yield from _contents(part, depth - 1)
 
 
 def _loading(facts: Facts, scope: Scope, call: ast.Call, depth: int = 3) -> Iterator[Scope]:
@@ -82,7 +122,7 @@ def _loaded(facts: Facts, value: Value, depth: int) -> Iterator[Scope]:
                     yield from _loaded(facts, item, depth - 1)
 
 
-def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
+def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     """Whether an object is an argument of code that cannot be looked at, which may call any of its methods."""
     call = parents.get(node)
     if isinstance(call, ast.keyword):
@@ -90,7 +130,7 @@ def _is_given_away(facts: Facts, scope: Scope, node: ast.expr, parents: Mapping[
     return isinstance(call, ast.Call) and call.func is not node and not facts.loops.targets(scope, call)
 
 
-def _may_be_called_elsewhere(node: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
+def _may_be_called_elsewhere(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     """Whether a class is named for others to call it, as in `map(Cls, items)`: types and members that are asked for are not."""
     parent = parents.get(node)
     if isinstance(parent, ast.Call):

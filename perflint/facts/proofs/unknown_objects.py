@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from perflint.facts.dataflow.displays import is_display
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import OWN_CONTAINERS, OWN_OPERATORS, Fear
-from perflint.facts.values.values import Elements, Mapping, Sequence, Value
+from perflint.facts.training.training_objects import is_neural_module
+from perflint.facts.values.classes import is_super_call
+from perflint.facts.values.values import (
+    ClassRef,
+    Elements,
+    FunctionRef,
+    Literal,
+    Mapping,
+    Number,
+    Sequence,
+    Text,
+    Value,
+)
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
@@ -24,21 +37,60 @@ def runs_unknown_objects(facts: Facts, scope: Scope, part: ast.AST, plain: Conta
     Libraries' own operators, items and properties change nothing that a program holds; those of the program may.
     plain: expressions that are numbers, whatever inference knows of them.
     """
+    return next((obligation for obligation, _ in _feared(facts, scope, part, plain)), None)
+
+
+def unknown_objects(
+    facts: Facts, scope: Scope, nodes: Iterable[ast.AST], is_harmless: Callable[[Scope], bool]
+) -> Obligation | None:
+    """The same of some code, for a proof that can say of each of the program's methods whether it would do harm."""
+    for node in nodes:
+        for obligation, pattern in _feared(facts, scope, node):
+            methods = _methods_found(facts, scope.module.source.path, pattern)
+            if methods is None or not all(map(is_harmless, methods)):
+                return obligation
+    return None
+
+
+def _feared(
+    facts: Facts, scope: Scope, part: ast.AST, plain: Container[ast.AST] = ()
+) -> Iterator[tuple[Obligation, re.Pattern[bytes]]]:
+    """What a node may run of objects that are not known, with what finds the definitions of it."""
+    path = scope.module.source.path
     for asked, fears in _asked(facts, scope, part):
         if _is_plain(facts, scope, asked, plain):
             continue
         for fear in fears:
-            if facts.project.program_may_hold(scope.module.source.path, fear.pattern, fear.before):
-                return Obligation(fear.kind, f"`{ast.unparse(asked)}` may be anything, and {fear.words}")
+            if facts.project.program_may_hold(path, fear.pattern, fear.before):
+                yield Obligation(fear.kind, f"`{ast.unparse(asked)}` may be anything, and {fear.words}"), fear.pattern
     match part:
         case ast.Attribute(value=owner, attr=name, ctx=ast.Load()):
-            if _is_known(facts.inference.value(scope, owner), 0) or is_display(flow_of(scope), owner):
-                return None
+            if is_super_call(owner) or _is_known(facts.inference.value(scope, owner), 0) or is_display(flow_of(scope), owner):
+                return
             pattern = any_layout(rf"\bdef (?:{name}|__getattr(?:ibute)?__) \(|\b{name} = property\b".encode())
-            if facts.project.program_may_hold(scope.module.source.path, pattern):
+            if facts.project.program_may_hold(path, pattern):
                 words = f"`{ast.unparse(owner)}` may be an object of the program, whose `{name}` may do more than give a value"
-                return Obligation(Kind.PLAIN_OBJECTS, words)
-    return None
+                yield Obligation(Kind.PLAIN_OBJECTS, words), pattern
+
+
+def _methods_found(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[Scope] | None:
+    """The methods of a program whose definitions a pattern finds; None where there are others than those of plain classes."""
+    nothing: list[Scope] | None = None
+    return facts.inference.solver.solve(("methods found", path, pattern), lambda: _find_methods(facts, path, pattern), nothing)
+
+
+def _find_methods(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[Scope] | None:
+    files = facts.project.members(path)
+    found: list[Scope] = []
+    for file in files or ():
+        places = len(pattern.findall(facts.project.read(file) or b""))
+        module = facts.project.module(file) if places else None
+        classes = module.classes.values() if module is not None else ()
+        methods = [method for cls in classes for method in cls.methods.values() if pattern.search(method.text)]
+        if len(methods) < places:
+            return None
+        found += methods
+    return found if files is not None else None
 
 
 def _asked(facts: Facts, scope: Scope, part: ast.AST) -> Iterator[tuple[ast.expr, tuple[Fear, ...]]]:
@@ -53,15 +105,36 @@ def _asked(facts: Facts, scope: Scope, part: ast.AST) -> Iterator[tuple[ast.expr
             | ast.Assign(targets=[ast.Tuple() | ast.List()], value=iterated)
         ):
             yield iterated, (OWN_CONTAINERS,)
-        case ast.If(test=asked) | ast.IfExp(test=asked) | ast.AugAssign(value=asked) | ast.FormattedValue(value=asked):
+        case ast.AugAssign(target=target, value=value):
+            yield value, (OWN_OPERATORS, OWN_CONTAINERS)
+            if not _begins_as_number(facts, scope, target):
+                yield target, (OWN_OPERATORS, OWN_CONTAINERS)
+        case ast.If(test=asked) | ast.IfExp(test=asked) | ast.While(test=asked) | ast.FormattedValue(value=asked):
             yield asked, (OWN_OPERATORS, OWN_CONTAINERS)
-        case ast.Call(args=args, keywords=keywords):
+        case ast.Call(func=func, args=args, keywords=keywords) if not _is_looked_at(facts, facts.inference.value(scope, func)):
             for given in (*args, *(keyword.value for keyword in keywords)):
                 yield given, (OWN_OPERATORS, OWN_CONTAINERS)
         case ast.Compare() | ast.BinOp() | ast.UnaryOp() | ast.BoolOp():
             for operand in ast.iter_child_nodes(part):
                 if isinstance(operand, ast.expr):
                     yield operand, (OWN_OPERATORS, OWN_CONTAINERS)
+
+
+def _begins_as_number(facts: Facts, scope: Scope, target: ast.expr) -> bool:
+    """Whether all that is known to be added to are numbers and texts: what is added to them says what becomes of it."""
+    starts = [target]
+    if isinstance(target, ast.Name):
+        definitions = [d for d in flow_of(scope).definitions_of(target.id) if d.kind != "augmented"]
+        starts = [d.value for d in definitions if d.value is not None and d.kind == "assign" and not d.index]
+        if len(starts) < len(definitions):
+            return False
+    known = [alternative for start in starts for alternative in facts.inference.value(scope, start).alternatives]
+    return bool(known) and all(isinstance(alternative, (Literal, Number, Text)) for alternative in known)
+
+
+def _is_looked_at(facts: Facts, callee: Value) -> bool:
+    """Whether what is called asks its arguments for nothing itself: code of the program, or a layer."""
+    return callee.must(lambda a: isinstance(a, (FunctionRef, ClassRef)) or is_neural_module(facts.inference, a))
 
 
 def _is_plain(facts: Facts, scope: Scope, node: ast.expr, plain: Container[ast.AST]) -> bool:
