@@ -115,8 +115,9 @@ def test_the_last_round_of_a_run_that_was_stopped_may_be_cut_short() -> None:
     assert differing(found) == {}
 
 
-NOT_SEEN = {("gan", "walker.py", 39), ("gan", "walker.py", 41)}
-"""Waits in programs that the code does not show: `torch.distributions` looks at its arguments."""
+NOT_SEEN = {("gan", "walker.py", 39), ("gan", "walker.py", 41), ("spans", "evidence/modeling.py", 34)}
+"""Waits in programs that the code does not show: `torch.distributions` looks at its arguments, and an encoder of transformers
+whether its attention mask masks anything."""
 
 
 @pytest.mark.slow

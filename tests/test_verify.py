@@ -150,15 +150,29 @@ for _ in range(3):
     loss.to("cpu").item()
     x.sum().item(), torch.zeros(2, device="cpu").sum().item()
     start.sum().item()
+    y = torch.ones(3)
+    z = y.to(device)
+    z[0].item(), y[0].item()
 """
 
 
 def test_copies_are_told_from_what_they_are_copied_from() -> None:
     counted = run_in_fork(ON_DEVICE, "count").data
     reads = {(row["line"], row["what"]): row["count"] for row in counted["reads"]}
-    assert reads == {(14, "cpu"): 3, (16, "to"): 3, (18, "aten._local_scalar_dense.default"): 3}
+    assert reads == {
+        (14, "cpu"): 3,
+        (16, "to"): 3,
+        (18, "aten._local_scalar_dense.default"): 3,
+        (21, "aten._local_scalar_dense.default"): 3,
+    }
     copies = {(row["line"], row["what"]): row["count"] for row in counted["transfers"]}
-    assert copies == {(4, "blocking to"): 2, (6, "blocking to"): 3, (9, "blocking tensor"): 3, (11, "blocking to"): 3}
+    assert copies == {
+        (4, "blocking to"): 2,
+        (6, "blocking to"): 3,
+        (9, "blocking tensor"): 3,
+        (11, "blocking to"): 3,
+        (20, "blocking to"): 3,
+    }
     (within,) = [row for row in counted["transfers"] if row["line"] == 6]
     assert within["callers"][-1][1] == 11
 

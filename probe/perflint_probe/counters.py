@@ -207,6 +207,7 @@ class _Device:
         self._copies: dict[int, weakref.ref[Tensor]] = {}
 
     def add(self, tensor: Tensor) -> None:
+        self._copies.pop(id(tensor), None)
         if tensor.device.type in ("cpu", "meta") and not _is_special(tensor):
             self._storages.add(_weak(tensor))
             if len(self._storages) > 100_000:
