@@ -349,7 +349,7 @@ def test_a_cell_gets_the_imports_that_its_fixes_need_behind_its_magics(project: 
 
 
 def test_an_import_below_counts_for_no_cell_above_it(project: Project) -> None:
-    loader = "loader = DataLoader(TensorDataset(rand(9, 4)))"
+    loader = "loader = DataLoader(TensorDataset(rand(9, 4)), num_workers=2)"
     use = "model = nn.Linear(4, 1).cuda()\nfor x, in loader:\n    model(x.cuda()).sum().backward()"
     imports = "from torch import nn, rand\nfrom torch.utils.data import DataLoader, TensorDataset"
     path = written(project, imports, loader, use, "import torch", loader, use)
