@@ -25,8 +25,8 @@ class LateMeter:
 
     Every look at an attribute and every other call makes it catch up first: all numbers are read in one wait, and the methods
     are called with them, in order. The methods must do nothing but compute with what they are given and with the object's
-    own attributes. An object that holds anything but numbers and text is called at once, and so is a method that is given
-    anything else; with a `LateItem` it gets the number. At most 4,096 calls wait.
+    own attributes. An object that holds anything but numbers and text is called at once, one of a class whose methods have been
+    replaced, too, and so is a method that is given anything else; with a `LateItem` it gets the number. At most 4,096 calls wait.
     """
 
     __slots__ = ("_late_calls", "_late_meter")
@@ -63,7 +63,8 @@ def _method(late: LateMeter, name: str) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
         values = (*given, *named.values())
         is_late = any(type(value) is LateItem for value in values)
-        if is_late and all(map(_stays, values)) and _holds_plain(late._late_meter, name):
+        meter = late._late_meter
+        if is_late and all(map(_stays, values)) and _holds_plain(meter, name) and _is_as_written(type(meter)):
             late._late_calls.append((name, given, named))
             if len(late._late_calls) >= MOST_KEPT:
                 _caught_up(late)
@@ -101,3 +102,16 @@ def _holds_plain(meter: Any, name: str) -> bool:
     """Whether all attributes of an object are numbers and text, and none hides a method."""
     attributes = getattr(meter, "__dict__", None)
     return type(attributes) is dict and name not in attributes and all(type(value) in _PLAIN for value in attributes.values())
+
+
+def _is_as_written(cls: type) -> bool:
+    """Whether the methods of a class are those that it was written with, and Python alone sets its objects' attributes."""
+    if cls.__setattr__ is not object.__setattr__ or cls.__getattribute__ is not object.__getattribute__:
+        return False
+    for base in cls.__mro__[:-1]:
+        for name, value in base.__dict__.items():
+            if isinstance(value, FunctionType) and (
+                value.__qualname__ != f"{base.__qualname__}.{name}" or hasattr(value, "__wrapped__")
+            ):
+                return False
+    return not hasattr(cls, "__getattr__")

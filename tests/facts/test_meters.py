@@ -118,6 +118,9 @@ def test_what_is_harmless_in_other_methods() -> None:
         PLAIN.replace("n=1", "n=[]"),
         PLAIN.replace("n=1", "*n"),
         f"{PLAIN}\nMeter.update = print\n",
+        f"{PLAIN}\nMeter.__setattr__ = print\n",
+        f"{PLAIN}\nsetattr(Meter, 'update', print)\n",
+        PLAIN.replace("    def _add", "    def update(self, value):\n        print(value)\n\n    def _add"),
         PLAIN.replace("Meter() #?", "make() #?"),
     ],
 )

@@ -122,6 +122,29 @@ def test_what_holds_more_than_numbers_is_called_at_once() -> None:
     assert later.total.tolist() == [4.0]
 
 
+def test_what_is_not_as_its_class_was_written_is_called_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Average):
+        def shown(self, value: Any, n: Any = 1) -> None:
+            seen.append(value)
+
+    class Watching(Average):
+        def __setattr__(self, name: str, value: Any) -> None:
+            seen.append(name)
+            super().__setattr__(name, value)
+
+    seen: list[Any] = []
+    late = LateMeter(Other())
+    late.update(LateItem(torch.tensor(1.0)))
+    assert late.total == 1.0
+    monkeypatch.setattr(Other, "update", Other.shown)
+    late.update(LateItem(torch.tensor(2.0)))
+    assert seen == [2.0]
+    watching = LateMeter(Watching())
+    seen.clear()
+    watching.update(LateItem(torch.tensor(1.0)))
+    assert seen == ["last", "total", "count", "mean"]
+
+
 def test_so_many_calls_wait_and_no_more() -> None:
     meter = Average()
     late = LateMeter(meter)

@@ -7,7 +7,9 @@ nothing of the class hands the object itself to anybody.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from perflint.facts.dataflow.definitions import path_of
@@ -87,7 +89,7 @@ def _only_computes(facts: Facts, cls: Class, name: str, depth: int = 2) -> bool:
     scope = find_method(facts.inference, cls, name)
     if scope is None or scope.decorators or scope.function is None or not depth:
         return False
-    if facts.project.program_may_hold(scope.module.source.path, any_layout(rb"\. %b =(?!=)" % name.encode())):
+    if facts.project.program_may_hold(scope.module.source.path, _replaces(name)) or not _is_defined_once(scope):
         return False  # another function may be in its place
     arguments = scope.function.args
     defaults = [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
@@ -95,6 +97,19 @@ def _only_computes(facts: Facts, cls: Class, name: str, depth: int = 2) -> bool:
         return False
     asked = {part for node in _parts(scope.body) for part in _asked_for(facts, scope, node)}
     return all(node in asked or _computes(facts, cls, scope, node, depth) for node in _parts(scope.body))
+
+
+@cache
+def _replaces(name: str) -> re.Pattern[bytes]:
+    """What puts another function in the place of a method, or takes part in what an attribute is, in a text."""
+    special = rb"__(?:(?:set|get|del)attr(?:ibute)?|class|dict|init|new|del|str|repr|format)__"
+    return any_layout(rb"\. (?:%b|%b) =(?!=)|['\"]%b['\"]" % (name.encode(), special, name.encode()))
+
+
+def _is_defined_once(scope: Scope) -> bool:
+    """Whether a method is the only one of its name in its class."""
+    known = scope.module.scopes.values()
+    return sum(other.owner is scope.owner and other.name == scope.name for other in known) == 1
 
 
 def _asked_for(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[ast.AST]:
