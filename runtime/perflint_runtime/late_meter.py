@@ -18,6 +18,7 @@ from perflint_runtime.late_items import MOST_KEPT, LateItem, read_together
 
 _PLAIN = frozenset((int, float, complex, bool, str, type(None)))
 """Types whose objects stay as they are."""
+_ATTRIBUTES = frozenset(("__setattr__", "__getattribute__", "__getattr__"))
 
 
 class LateMeter:
@@ -25,8 +26,9 @@ class LateMeter:
 
     Every look at an attribute and every other call makes it catch up first: all numbers are read in one wait, and the methods
     are called with them, in order. The methods must do nothing but compute with what they are given and with the object's
-    own attributes. An object that holds anything but numbers and text is called at once, one of a class whose methods have been
-    replaced, too, and so is a method that is given anything else; with a `LateItem` it gets the number. At most 4,096 calls wait.
+    own attributes. An object that holds anything but numbers and text is called at once, and so is one of a class whose
+    methods have been replaced, and a method that is given anything else; with a `LateItem` it gets the number. At most 4,096
+    calls wait.
     """
 
     __slots__ = ("_late_calls", "_late_meter")
@@ -106,12 +108,9 @@ def _holds_plain(meter: Any, name: str) -> bool:
 
 def _is_as_written(cls: type) -> bool:
     """Whether the methods of a class are those that it was written with, and Python alone sets its objects' attributes."""
-    if cls.__setattr__ is not object.__setattr__ or cls.__getattribute__ is not object.__getattribute__:
-        return False
     for base in cls.__mro__[:-1]:
         for name, value in base.__dict__.items():
-            if isinstance(value, FunctionType) and (
-                value.__qualname__ != f"{base.__qualname__}.{name}" or hasattr(value, "__wrapped__")
-            ):
+            is_own = getattr(value, "__qualname__", "") == f"{base.__qualname__}.{name}" and not hasattr(value, "__wrapped__")
+            if name in _ATTRIBUTES or (isinstance(value, FunctionType) and not is_own):
                 return False
-    return not hasattr(cls, "__getattr__")
+    return True
