@@ -6,7 +6,7 @@ Finds `DataLoader(...)` without `pin_memory` in a program that uses a GPU.
 ## Why it is slow
 A copy to the GPU from ordinary (pageable) memory is first staged through a pinned buffer, on the thread that issues it.
 With `pin_memory=True` a background thread of the loader does that work, and `non_blocking` copies return at once. Without
-workers torch pins on the training thread itself.
+workers the training thread itself fills the pinned memory, so that only the wait for the copy goes.
 Reported effects range from none to 8.6 % of throughput (metatrain#1273).
 
 ## Example
@@ -23,11 +23,11 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 
 ## When it stays silent
 When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
-when the loader's batches never leave the CPU, when they hold arrays instead of tensors, when the dataset or the `collate_fn`
-returns device tensors, and for a `TensorDataset` without workers.
+when the loader's batches never leave the CPU, when they hold arrays instead of tensors, and when the dataset or the
+`collate_fn` returns device tensors.
 
 ## Fix safety
-Without workers there is no fix. Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own
+Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own
 needs a method `pin_memory`, and a dataset that returns device tensors raises.
 """
 
@@ -75,12 +75,6 @@ _PINNABLE = (
 )
 
 
-_NO_WORKERS = (
-    "the training thread makes each batch, and would pin it, too: with `num_workers=` and `pin_memory=True` others do both "
-    "while the GPU computes"
-)
-
-
 @rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, calls=[DATA_LOADER], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
@@ -92,15 +86,14 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if _stays_on_host(code, loader) or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
-        if loader.workers == 0:
-            if not _gains_no_workers(loader):
-                yield code.finding(call, _NO_WORKERS)
-            continue
+        alone = loader.workers == 0 and not _gains_no_workers(loader)
+        hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing)
         yield code.finding(
             call,
-            "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`",
+            "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"
+            + hint,
             fix,
             missing,
         )
