@@ -8,7 +8,6 @@ expression has its way here; what is not listed is `Way.UNKNOWN`, and a policy t
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.source.identifiers import occurrences
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import words
@@ -317,15 +317,16 @@ def steps_of_name(flow: Flow, definition: Definition) -> Iterator[Step]:
 
 def _is_read_by_functions(flow: Flow, name: str) -> bool:
     """Whether a function or the body of a class of the file may read a variable of its module."""
-    word = re.compile(rb"(['\"]?)\b%s\b" % re.escape(name.encode()))
-    return name in flow.class_names or any(_may_read_global(function, name, word) for function in flow.scope.module.functions())
+    holding = (scope for scope in flow.scope.module.scopes_with(name) if not scope.is_module)
+    return name in flow.class_names or any(_may_read_global(function, name) for function in holding)
 
 
-def _may_read_global(function: Scope, name: str, word: re.Pattern[bytes]) -> bool:
+def _may_read_global(function: Scope, name: str) -> bool:
     """Whether a function names something that is no variable of its own, or has the name in a text: `globals()["x"]`."""
-    found = [match[1] for match in word.finditer(function.text)]
-    if not found or any(found):
-        return bool(found)
+    text = function.text
+    before = [text[at - 1 : at] for at in occurrences(name.encode(), text)]
+    if not before or b"'" in before or b'"' in before:
+        return bool(before)
     try:
         inner = flow_of(function)
     except SyntaxProblem:
