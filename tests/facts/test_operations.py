@@ -17,7 +17,7 @@ np = pytest.importorskip("numpy")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from perflint.facts.operations import operations  # noqa: E402
-from perflint.facts.operations.api_tables import ALIASING_MODULES  # noqa: E402
+from perflint.facts.operations.api_tables import ALIASING_MODULES, TYPE_KEEPING_MODULES  # noqa: E402
 from perflint.facts.operations.function_operations import ELSEWHERE, TORCH_FUNCTIONS  # noqa: E402
 from perflint.facts.operations.operations import Dims, Memory, Operation, Result, Road  # noqa: E402
 from perflint.facts.operations.tensor_operations import TENSOR_OPERATIONS  # noqa: E402
@@ -391,6 +391,28 @@ def test_rows_are_sorted_and_none_is_there_twice() -> None:
     names = [tuple(line.split()[:2]) for line in TENSORS]
     forms = [("t" if form in "tFls" else form, name, line) for line, (name, all_) in enumerate(names) for form in all_]
     assert len({(form, name) for form, name, _ in forms}) == len({(form, name, line) for form, name, line in forms})
+
+
+def test_layers_that_keep_integers() -> None:
+    keeping = set()
+    for name, kind in vars(torch.nn).items():
+        if isinstance(kind, type) and issubclass(kind, torch.nn.Module) and not name.startswith("Lazy"):
+            if any(_gives_integers(kind, given) for given in ((), (2,), (1, 2), (0, (2, 2)), ((4, 4), 1))):
+                keeping.add(name)
+    assert keeping - {"Sequential"} <= TYPE_KEEPING_MODULES
+    assert len(keeping) > 30
+
+
+def _gives_integers(kind: type[torch.nn.Module], given: tuple[object, ...]) -> bool:
+    for shape in ((4,), (1, 4, 4), (1, 4, 4, 4), (1, 4, 4, 4, 4)):
+        for dtype in (torch.int64, torch.uint8, torch.bool):
+            try:
+                result = kind(*given).eval()(torch.ones(shape, dtype=dtype))
+            except Exception:  # it takes no such arguments, or no integers
+                continue
+            if isinstance(result, torch.Tensor) and not result.is_floating_point():
+                return True
+    return False
 
 
 def test_layers_that_hand_on_their_input() -> None:

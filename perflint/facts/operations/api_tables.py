@@ -15,6 +15,17 @@ ALIASING_MODULES: Final = words(
 )
 """Layers that may hand on their input itself."""
 
+TYPE_KEEPING_MODULES: Final = words(
+    """
+    AlphaDropout AvgPool1d AvgPool2d AvgPool3d ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d
+    ConstantPad2d ConstantPad3d Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout Flatten Fold Hardtanh Identity
+    MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d PixelShuffle PixelUnshuffle ReLU ReLU6 ReflectionPad1d
+    ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d Threshold Unflatten Unfold Upsample
+    UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
+    """
+)
+"""Layers that give integers for integers, as far as they take any; all others give floats, or raise."""
+
 LEGACY_TENSOR_CLASSES: Final = words(
     """
     Tensor FloatTensor DoubleTensor HalfTensor LongTensor IntTensor ByteTensor BoolTensor ShortTensor CharTensor

@@ -9,6 +9,7 @@ from perflint.facts.operations import operations
 from perflint.facts.operations.api_tables import (
     ALIASING_MODULES,
     OPTIMIZER_CLASSES,
+    TYPE_KEEPING_MODULES,
 )
 from perflint.facts.values.arguments import argument, transfer_target, works_in_place
 from perflint.facts.values.array_methods import array_attribute, array_method, is_array_or_frame
@@ -233,9 +234,24 @@ def call_object(inference: Inferring, callee: Object, node: ast.Call, frame: Fra
         return one(Output(place))
     if callee.qualname.startswith("torch.nn."):
         built = callee.site[1] if isinstance(callee.site, tuple) else None
+        if "MaxPool" in last and (not isinstance(built, ast.Call) or _may_give_indices(last, built)):
+            return UNKNOWN
         fresh = last not in ALIASING_MODULES and isinstance(built, ast.Call) and not works_in_place(built)
-        return one(Tensor(place, dtype="float", fresh=fresh))
+        return one(Tensor(place, dtype=_layer_type(inference, last, node, frame), fresh=fresh))
     return one(Output(place))
+
+
+def _layer_type(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> str:
+    """The type of what a layer gives: floating, but for those that keep the type of what they are given."""
+    given = inference.infer(node.args[0], frame) if node.args else UNKNOWN
+    floating = name not in TYPE_KEEPING_MODULES or given.must(lambda a: isinstance(a, Tensor) and "float" in a.dtype)
+    return "float" if floating else ""
+
+
+def _may_give_indices(name: str, built: ast.Call) -> bool:
+    """Whether a layer of maxima may give their places, too."""
+    place = 1 if name.startswith("Adaptive") else 3 if name.startswith("Fractional") else 4
+    return len(built.args) > place or any(k.arg in ("return_indices", None) for k in built.keywords)
 
 
 _TAKES_INTEGERS = words("l1_loss hinge_embedding_loss margin_ranking_loss")
