@@ -142,7 +142,7 @@ class Counters:
         if line is not None and names_host(line):
             if not self.sees(source):
                 return result
-            self.reads[asked_from(name)] += 1
+            (self.transfers if non_blocking else self.reads)[asked_from(name)] += 1
             return self.copied(result)
         if self.sees(source):
             return result
