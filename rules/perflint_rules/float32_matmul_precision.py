@@ -11,14 +11,14 @@ up to three times the throughput; nothing was measured here.
 
 ## Example
 ```python
-model = nn.Linear(4, 4).to("cuda")
+model = nn.TransformerEncoderLayer(512, 8).to("cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 ```
 
 ## Use instead
 ```python
 torch.set_float32_matmul_precision("high")
-model = nn.Linear(4, 4).to("cuda")
+model = nn.TransformerEncoderLayer(512, 8).to("cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 ```
 

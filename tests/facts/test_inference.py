@@ -260,3 +260,27 @@ def test_what_is_added_to_stays_the_tensor_that_it_was(added: str, ndim: int | N
     value = program.facts.inference.value(*program.at())
     tensors = [a for a in value.alternatives if isinstance(a, Tensor)]
     assert [(t.ndim, t.fresh) for t in tensors] == [(ndim, fresh)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ndims"),
+    [
+        ("t.view(1)", {None}),
+        ("t.view(-1)", {1}),
+        ("t.view(torch.int32)", {0}),
+        ("t.view_as(torch.ones(2).flatten())", {1}),
+        ("t.view_as(y)", {None}),
+        ("sum([t, torch.ones(2)[:1]])", {None}),
+        ("sum([t, torch.ones(2).mean()])", {0}),
+        ("max(t, torch.ones(2)[:1])", {0, None}),
+    ],
+)
+def test_number_of_dimensions(text: str, ndims: set[int | None]) -> None:
+    program = Program(f"{HEAD}t = torch.ones(2).sum()\n{text}  #?\n")
+    value = program.facts.inference.value(*program.at())
+    assert {a.ndim for a in value.alternatives if isinstance(a, Tensor)} == ndims
+
+
+def test_the_larger_of_a_tensor_and_a_number_may_be_the_number() -> None:
+    program = Program(f"{HEAD}max(torch.ones(2).sum(), 3)  #?\n")
+    assert not program.facts.inference.value(*program.at()).must_be(Tensor)

@@ -19,6 +19,7 @@ from perflint.facts.operations.api_tables import (
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
 from perflint.facts.values.array_methods import array_function, frame_from
+from perflint.facts.values.derived_values import combined
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
@@ -257,9 +258,14 @@ def _arithmetic(inference: Inferring, name: str, node: ast.Call, frame: Frame) -
     if name in ("sum", "max", "min") and len(values) == 1:
         values = [inference.element(values[0], frame.depth)]
     if any(v.may_be(Tensor) for v in values):
-        tensors = [a for v in values for a in v.alternatives if isinstance(a, Tensor)]
-        result = one(replace(tensors[0], fresh=name in ("sum", "abs", "pow")))
-        return result if all(v.must_be(Tensor, Number, Literal) for v in values) else Value(result.alternatives, True)
+        given = join(values).map(lambda a: one(replace(a, fresh=False)) if isinstance(a, Tensor) else one(a))
+        if name in ("max", "min"):
+            return given  # it is one of them
+        tensors = [a for a in given.alternatives if isinstance(a, Tensor)]
+        if len(tensors) > 1 or name == "pow":
+            return combined(values, "")
+        result = one(replace(tensors[0], fresh=name != "round"))
+        return result if given.must_be(Tensor, Number, Literal) else Value(result.alternatives, True)
     if all(v.must_be(Number, Literal) for v in values):
         return one(Number(""))
     return UNKNOWN

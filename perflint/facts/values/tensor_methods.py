@@ -123,10 +123,9 @@ def operated(inference: Inferring, receiver: Tensor, row: Operation, node: ast.C
         count = receiver.count or receiver.dtype == "bool"
         return one(replace(receiver, dtype=row.dtype, fresh=False, parameter=False, count=count))
     if row.memory is Memory.VIEW:
-        keeps = name == "view_as" or (name == "view" and receiver.ndim == 0)
-        ndim = 1 if _flattens(name, node) else receiver.ndim if keeps else None
         if name == "view" and any(k.arg == "dtype" for k in node.keywords) | _asks_for_type(inference, node, frame):
-            return one(replace(receiver, fresh=False, ndim=ndim, parameter=False, dtype="", count=False))  # other numbers
+            return one(replace(receiver, fresh=False, parameter=False, dtype="", count=False))  # other numbers
+        ndim = 1 if _flattens(name, node) else _viewed_as(inference, node, frame) if name == "view_as" else None
         return one(replace(receiver, fresh=False, ndim=ndim, parameter=False))
     return one(_computed(inference, receiver, row, node, frame))
 
@@ -220,6 +219,12 @@ def _flattens(name: str, node: ast.Call) -> bool:
     if name in ("view", "reshape") and len(node.args) == 1 and not node.keywords:
         return isinstance(node.args[0], ast.UnaryOp) and ast.unparse(node.args[0]) == "-1"
     return name in ("flatten", "ravel") and not node.args and not node.keywords
+
+
+def _viewed_as(inference: Inferring, node: ast.Call, frame: Frame) -> int | None:
+    """The number of dimensions that `x.view_as(other)` takes from the other tensor."""
+    other = inference.infer(node.args[0], frame).single if node.args else None
+    return other.ndim if isinstance(other, Tensor) else None
 
 
 def _has_dimension(node: ast.Call) -> bool:
