@@ -31,6 +31,7 @@ EXPECTED = {
     "codebert/models.py": {"data-constructor-on-device"},
     "codebert/stacking.py": {
         "blocking-h2d-in-loop",
+        "dataloader-no-pin-memory",
         "eval-without-no-grad",
         "item-every-step",
     },
@@ -42,6 +43,7 @@ EXPECTED = {
         "factory-then-transfer",
         "item-every-step",
     },
+    "gan/data.py": {"dataloader-no-pin-memory"},
     "gan/walker.py": {"blocking-h2d-in-loop", "item-every-step"},
     "image/data.py": {"dataloader-no-pin-memory"},
     "image/model.py": {"factory-then-transfer"},

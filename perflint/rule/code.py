@@ -7,6 +7,7 @@ comes from `perflint.fix.rewrite`, which works on LibCST nodes.
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from perflint.facts.device.waiting_places import places
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
-from perflint.facts.proofs.errors import error_is_caught
+from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.fears import Fear, feared
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
@@ -254,6 +255,9 @@ class Code:
         """
         start, end = self.span(node)
         obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
+        if fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions and (relied := relied_on(self.scope, node)) is not None:
+            fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
+            obligations = (relied, *obligations)
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule, rate = self.rule, rate_of(self.facts, self.scope, node)
         return Finding(

@@ -13,7 +13,7 @@ from perflint.facts.proofs.fears import CATCHES
 from perflint.facts.values.values import External, Object
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, words
 
 _RUNS_APART: Final = any_layout(rb"\bThread\w* \(|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(")
 """What runs a function so that its error ends nothing else."""
@@ -33,6 +33,29 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
         if project.program_may_hold(path, CATCHES.pattern) or project.program_may_hold(path, _RUNS_APART):
             missing.append(Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught"))
     return min(filter(None, missing), key=lambda caught: caught.kind.is_declarable, default=None)
+
+
+def relied_on(scope: Scope, node: ast.AST) -> Obligation | None:
+    """A handler around `node` in its own function after which the program goes on: perhaps for an error of this line."""
+    for block in flow_of(scope).block[node].ancestry():
+        handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
+        if any(_goes_on(handler) and _may_take_error_of_torch(handler) for handler in handlers):
+            return Obligation(Kind.CONTROL_FLOW, "a handler around it goes on after an error")
+    return None
+
+
+def _may_take_error_of_torch(handler: ast.ExceptHandler) -> bool:
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (path_of(kind) or "").rpartition(".")[2] not in _OF_OTHERS for kind in types)
+
+
+_OF_OTHERS: Final = words(
+    """
+    ImportError ModuleNotFoundError KeyboardInterrupt SystemExit FileNotFoundError FileExistsError OSError IOError EOFError
+    KeyError StopIteration Empty JSONDecodeError UnicodeDecodeError
+    """
+)
+"""Errors that no operation on tensors raises."""
 
 
 def _may_end(facts: Facts, scope: Scope, statement: ast.AST | None) -> bool:
