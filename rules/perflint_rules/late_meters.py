@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Alternative, CannotRewrite, ClassRef, Code, External, FunctionRef, Literal, Text, path_of
+from perflint.api import Alternative, CannotRewrite, ClassRef, Code, External, FunctionRef, Literal, path_of
 
 
 def is_new_meter(code: Code, made: ast.Call) -> bool:
@@ -45,9 +45,10 @@ def _formats(code: Code, call: ast.Call) -> bool:
     """`"{meter.avg:.3f}".format(meter=meter)`"""
     match call.func:
         case ast.Attribute(value=text, attr="format"):
-            return code.value(text).must(_is_text)
+            return code.value(text).must(_is_plain_format)
     return False
 
 
-def _is_text(alternative: Alternative) -> bool:
-    return isinstance(alternative, Text) or (isinstance(alternative, Literal) and type(alternative.value) is str)
+def _is_plain_format(alternative: Alternative) -> bool:
+    """Whether a text is known, and none of its fields reaches into what makes an object: `{0.__class__}`."""
+    return isinstance(alternative, Literal) and type(alternative.value) is str and "__" not in alternative.value

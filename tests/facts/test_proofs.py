@@ -12,7 +12,7 @@ from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.same_value import single_definition
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
-from perflint.facts.proofs.errors import error_is_caught
+from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
@@ -61,6 +61,9 @@ BEFORE_THE_FIRST_READ = {
     "z = y.detach(); y += 1; later = z.mul_(2)": (True, "augmented"),
     "z = y.mul_(2); later = lambda: z": (False, "assign"),
     "buffer.y = y; y += 1": (False, "augmented"),
+    "torch.distributed.all_reduce(y)": (True, "assign"),
+    "torch.distributed.all_reduce(y, async_op=True)": (False, "assign"),
+    "torch.distributed.irecv(y)": (False, "assign"),
 }
 BETWEEN_THE_READS = {"z = y.detach(); y += 1": "z.mul_(2)", "z = y.mul_(2)": "z.mul_(3)", "y += 1": "y += 1"}
 
@@ -320,6 +323,7 @@ OF_UNKNOWN = {
     "print([limit])": "__repr__",
     "total += limit": "__radd__",
     "found.append(i in limit)": "__contains__",
+    "found.append(larger(limit))": "__gt__",
 }
 
 
@@ -328,6 +332,7 @@ def test_what_is_not_known_runs_methods_that_the_program_has(text: str) -> None:
     def proof(method: str) -> Kind | None:
         program = Program(
             f"import torch\nseen = torch.ones(3)\nclass Own:\n    def {method}(self, *given):\n        seen.add_(1)\n"
+            "def larger(a):\n    return a > 1\n"
             f"def f(limit):\n    found, table, total = [], {{1: 2}}, 0.0\n    for i in range(3):\n        {text}\n    i  #?\n"
         )
         scope, _ = program.at("i")
@@ -335,8 +340,18 @@ def test_what_is_not_known_runs_methods_that_the_program_has(text: str) -> None:
         missing = loop_without_effect(program.facts, scope, loop)
         return missing.kind if missing is not None else None
 
-    assert proof(OF_UNKNOWN[text]) is Kind.PLAIN_OBJECTS
+    assert proof(OF_UNKNOWN[text]) is not None
     assert proof("unused") is None
+
+
+@pytest.mark.parametrize(("line", "feared"), [("__gt__ = write", True), ("low.__gt__(1)", False), ("__gt__ == write", False)])
+def test_what_is_assigned_is_a_method_too(line: str, feared: bool) -> None:
+    program = Program(
+        f"class Own(Base):\n    {line}\ndef f(limit):\n    for i in range(3):\n        found = i > limit\n    i  #?\n"
+    )
+    scope, _ = program.at("i")
+    loop = next(node for node in flow_of(scope).order if isinstance(node, ast.For))
+    assert (loop_without_effect(program.facts, scope, loop) is not None) is feared
 
 
 CAUGHT = {
@@ -353,3 +368,17 @@ def test_an_error_is_caught_by_the_worst_of_those_who_run_it(text: str) -> None:
     program = Program(f"from elsewhere import use\ndef f():\n    1 / x  #?\ndef g():\n    f()\ndef h():\n    pass\n{text}\n")
     missing = error_is_caught(program.facts, *program.at())
     assert (missing.kind if missing is not None else None) is CAUGHT[text]
+
+
+@pytest.mark.parametrize(
+    ("around", "relied"),
+    [
+        ("try:\n        x  #?\n    except RuntimeError:\n        pass", True),
+        ("try:\n        x  #?\n    except KeyError:\n        pass", False),
+        ("with contextlib.suppress(RuntimeError):\n        x  #?", True),
+        ("with torch.no_grad():\n        x  #?", False),
+    ],
+)
+def test_a_handler_around_a_line_is_relied_on(around: str, relied: bool) -> None:
+    scope, node = Program(f"import contextlib, torch\ndef f(x):\n    {around}\n").at("x")
+    assert (relied_on(scope, node) is not None) is relied

@@ -232,4 +232,6 @@ def _is_pure_function(facts: Facts, scope: Scope, depth: int) -> bool:
     expressions = [node for node in flow.order if isinstance(node, ast.expr)]
     if any(not isinstance(node, _EVALUATED) or _runs_operator(facts, scope, node) for node in expressions):
         return False
+    if any(runs_unknown_objects(facts, scope, node) is not None for node in flow.order):
+        return False
     return all(_is_pure(facts, scope, call, depth) for call in flow.calls)

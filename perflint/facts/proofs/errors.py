@@ -36,12 +36,20 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
 
 
 def relied_on(scope: Scope, node: ast.AST) -> Obligation | None:
-    """A handler around `node` in its own function after which the program goes on: perhaps for an error of this line."""
+    """What is around `node` in its own function and goes on after an error: perhaps after one of this line."""
     for block in flow_of(scope).block[node].ancestry():
         handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
         if any(_goes_on(handler) and _may_take_error_of_torch(handler) for handler in handlers):
             return Obligation(Kind.CONTROL_FLOW, "a handler around it goes on after an error")
+        managers = getattr(block.node, "items", []) if block.kind == "with" else []
+        if any(_is_named_for_errors(item.context_expr) for item in managers):
+            return Obligation(Kind.CONTROL_FLOW, "a `with` around it goes on after an error")
     return None
+
+
+def _is_named_for_errors(manager: ast.expr) -> bool:
+    made = path_of(manager.func) if isinstance(manager, ast.Call) else None
+    return (made or "").rpartition(".")[2] in _SWALLOW
 
 
 def _may_take_error_of_torch(handler: ast.ExceptHandler) -> bool:

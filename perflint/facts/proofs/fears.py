@@ -222,16 +222,22 @@ RUNS_UNCALLED: Final = Fear(
     "the program has code that runs where nothing calls it: descriptors, metaclasses, finalizers, handlers of output",
 )
 
+
+def _own(names: bytes) -> Unread:
+    """The definitions of special methods, by `def` or by assignment; their calls are none."""
+    return Unread(rb"__(?:%b)__ =(?!=)|(?<!\.)__(?:%b)__ \(" % (names, names))
+
+
 OWN_CONTAINERS: Final = Fear(
     Kind.PLAIN_OBJECTS,
-    Unread(rb"def __(?:len|length_hint|getitem|missing|iter|next|contains|reversed)__ \("),
+    _own(rb"len|length_hint|getitem|missing|iter|next|contains|reversed"),
     "the program has containers of its own, whose methods may do more than give items",
 )
 OWN_OPERATORS: Final = Fear(
     Kind.PLAIN_OBJECTS,
-    Unread(
-        rb"def __[ri]?(?:add|sub|mul|matmul|(?:true|floor)?div|divmod|mod|pow|[lr]shift|and|x?or|lt|le|eq|ne|g[te]|neg|pos|abs"
-        rb"|invert|bool|int|float|index|complex|round|trunc|floor|ceil|hash|str|repr|format|array\w*)__ \("
+    _own(
+        rb"[ri]?(?:add|sub|mul|matmul|(?:true|floor)?div|divmod|mod|pow|[lr]shift|and|x?or)|lt|le|eq|ne|g[te]|neg|pos|abs"
+        rb"|invert|bool|int|float|index|complex|round|trunc|floor|ceil|hash|str|repr|format|array\w*"
     ),
     "the program has operators of its own, which may do more than compute",
 )

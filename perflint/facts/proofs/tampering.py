@@ -249,7 +249,8 @@ class _Writes(Walk[Obligation]):
             last = callee.qualname.rpartition(".")[2]
             row = operations.function(callee.qualname)
             if callee.qualname.startswith("torch.distributed"):
-                yield Obligation(Kind.WRITE, f"{shown} writes to it")
+                kind = Kind.TRANSFER if _may_go_on(call, last) else Kind.WRITE
+                yield Obligation(kind, f"{shown} writes to it")
             elif last.endswith("_") or works_in_place(call):
                 yield Obligation(Kind.WRITE, f"`{ast.unparse(call)}` works in place")
             elif last in LEGACY_TENSOR_CLASSES or (row is not None and row.shares_memory):
@@ -314,6 +315,11 @@ class _Writes(Walk[Obligation]):
                 yield from self._given(call, step.node)
             case _:
                 yield Obligation(Kind.RETENTION, f"`{ast.unparse(step.value)}` is kept in a container")
+
+
+def _may_go_on(call: ast.Call, function: str) -> bool:
+    """Whether a collective operation may write after its call has returned: `isend`, `irecv`, or with `async_op`."""
+    return function.startswith("i") or len(call.args) > 2 or any(k.arg in ("async_op", None) for k in call.keywords)
 
 
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
 
+from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.displays import is_display
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -13,6 +14,7 @@ from perflint.facts.proofs.fears import OWN_CONTAINERS, OWN_OPERATORS, Fear
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.values import (
+    Alternative,
     ClassRef,
     Elements,
     FunctionRef,
@@ -121,15 +123,31 @@ def _asked(facts: Facts, scope: Scope, part: ast.AST) -> Iterator[tuple[ast.expr
 
 
 def _begins_as_number(facts: Facts, scope: Scope, target: ast.expr) -> bool:
-    """Whether all that is known to be added to are numbers and texts: what is added to them says what becomes of it."""
-    starts = [target]
+    """Whether all that is added to are numbers and texts: what is added to them says what becomes of it."""
+    inference = facts.inference
+    starts: list[tuple[Scope, ast.expr | None]] = [(scope, target)]
     if isinstance(target, ast.Name):
-        definitions = [d for d in flow_of(scope).definitions_of(target.id) if d.kind != "augmented"]
-        starts = [d.value for d in definitions if d.value is not None and d.kind == "assign" and not d.index]
-        if len(starts) < len(definitions):
+        starts = list(_starts(scope, target.id))
+    elif isinstance(target, ast.Attribute) and scope.owner is not None and scope.parameters:
+        if not all(map(_is_number_or_text, inference.value(scope, target).alternatives)):
             return False
-    known = [alternative for start in starts for alternative in facts.inference.value(scope, start).alternatives]
-    return bool(known) and all(isinstance(alternative, (Literal, Number, Text)) for alternative in known)
+        if path_of(target.value) == scope.parameters[0].arg:
+            methods = [m for m in scope.owner.methods_assigning(target.attr) if m.parameters]
+            starts = [start for m in methods for start in _starts(m, f"{m.parameters[0].arg}.{target.attr}")]
+    return bool(starts) and all(
+        start is not None and inference.value(where, start).must(_is_number_or_text) for where, start in starts
+    )
+
+
+def _starts(scope: Scope, name: str) -> Iterator[tuple[Scope, ast.expr | None]]:
+    """What is bound to a name of a function, or an attribute of its object, but for what is added up."""
+    for definition in flow_of(scope).definitions_of(name):
+        if definition.kind != "augmented":
+            yield scope, definition.value if definition.kind == "assign" and not definition.index else None
+
+
+def _is_number_or_text(alternative: Alternative) -> bool:
+    return isinstance(alternative, (Literal, Number, Text))
 
 
 def _is_looked_at(facts: Facts, callee: Value) -> bool:
