@@ -80,8 +80,7 @@ def _cure(code: Code, call: ast.Call) -> str:
         ends = ends.elts[0]
     if ends is not data and not isinstance(ends, (ast.List, ast.Tuple, ast.Starred)):
         return "fill the number in there with `torch.full`"
-    made = ast.unparse(call.func)
-    return f"make it on the host: `{made}(...).pin_memory().to(device, non_blocking=True)` waits for nothing"
+    return "make it on the host in pinned memory: a copy from there with `non_blocking=True` does not wait for queued work"
 
 
 def _is_of_torch(code: Code, call: ast.Call) -> bool:

@@ -27,8 +27,8 @@ when the loader's batches never leave the CPU, when they hold arrays instead of 
 `collate_fn` returns device tensors.
 
 ## Fix safety
-Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own
-needs a method `pin_memory`, and a dataset that returns device tensors raises.
+Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
+and a dataset that returns device tensors raises.
 """
 
 import ast
