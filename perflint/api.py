@@ -51,6 +51,7 @@ from perflint.facts.device.uploads import (
     comes_from_host,
     is_blocking,
     is_built_constant,
+    is_counted_in_step,
     is_read_back,
     is_read_in_step,
     target_of,
@@ -99,6 +100,7 @@ from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind, written_rounds
 from perflint.facts.training.rates import goes_over_parameters, rate_of
@@ -318,6 +320,7 @@ __all__ = [
     "is_blocking",
     "is_built_constant",
     "is_conditional",
+    "is_counted_in_step",
     "is_differentiated",
     "is_for_caller",
     "is_guard",
@@ -344,6 +347,7 @@ __all__ = [
     "leaves_gradients_alone",
     "looks_at_numbers",
     "loop_without_effect",
+    "loop_writes_text",
     "may_record",
     "may_run_later",
     "may_run_module",

@@ -200,6 +200,29 @@ def test_options_with_names_may_be_repeated(project: Project) -> None:
     assert found == {"blocking-h2d-in-loop", "no-grad-without-call"}
 
 
+WRITES = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+@torch.no_grad()
+def answer(model, texts):
+    model.cuda()
+    for batch in DataLoader(texts, batch_size=8, pin_memory=True):
+        ids = batch["ids"].to("cuda")  # perflint: ignore[blocking-h2d-in-loop]
+        mask = batch["mask"].to("cuda")
+        print(model.generate(ids, attention_mask=mask, max_new_tokens=64))
+"""
+
+
+@pytest.mark.parametrize("chosen", ["blocking-h2d-in-loop", "transfer", "all"])
+def test_what_is_worth_little_is_shown_to_those_who_select_the_rule(project: Project, chosen: str) -> None:
+    project.write({"answer.py": WRITES})
+    assert selected_rules(project) == set()  # the comment silences something all the same
+    assert "blocking-h2d-in-loop" in selected_rules(project, "--extend-select", chosen)
+    assert "blocking-h2d-in-loop" in selected_rules(project, "--select", chosen)
+
+
 def test_ignore_wins_over_select(project: Project) -> None:
     project.write({"train.py": MANY})
     assert selected_rules(project, "--select", "all", "--ignore", "all") == set()

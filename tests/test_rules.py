@@ -1,8 +1,9 @@
 """Each rule against its cases in `fixtures/<rule>/`.
 
 `cases*.py` and the files of sub-folders are linted with that rule alone. A line that must be reported ends with
-`# expect: safe`, `# expect: unsafe` or `# expect: advice`, after the fix that the finding must offer; a finding on any other
-line fails. `<file>.fixed.py` is what `fix --unsafe-fixes` makes of a file (`pytest --bless` writes it).
+`# expect: safe`, `# expect: unsafe` or `# expect: advice`, after the fix that the finding must offer, and with `, info` if the
+finding is worth little; a finding on any other line fails. `<file>.fixed.py` is what `fix --unsafe-fixes` makes of a file
+(`pytest --bless` writes it).
 `train.py` is for test_evidence.py.
 """
 
@@ -18,10 +19,11 @@ import pytest
 from conftest import FIXTURES
 
 from perflint.cli import run_for_tests
+from perflint.rule.finding import Severity
 from perflint.rule.registry import all_rules
 
 RULES = {rule.name: rule for rule in all_rules()}
-MARK = re.compile(r"#\s*expect:\s*(safe|assuming|unsafe|advice)\b")
+MARK = re.compile(r"#\s*expect:\s*((?:safe|assuming|unsafe|advice)\b(?:, info\b)?)")
 
 
 def case_files(rule: str, pattern: str = "cases*.py") -> list[Path]:
@@ -45,7 +47,8 @@ def reported(rule: str, paths: list[Path]) -> dict[Path, dict[int, str]]:
     for finding in json.loads(result.stdout):
         assert finding["rule"] == rule, finding
         applicability = finding["fix"]["applicability"] if finding["fix"] else "advice"
-        found[Path(finding["filename"]).resolve()][finding["location"]["row"]] = applicability
+        little = ", info" if finding["severity"] == "info" and RULES[rule].severity is not Severity.INFO else ""
+        found[Path(finding["filename"]).resolve()][finding["location"]["row"]] = applicability + little
     return found
 
 

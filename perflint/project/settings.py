@@ -34,7 +34,8 @@ class Setting(NamedTuple):
 SETTINGS: Mapping[str, Setting] = {
     "select": Setting(
         "names",
-        "The rules that run, by name or group; `all` is every rule. Without it, all but those of severity `info`.",
+        "The rules that run, by name or group; `all` is every rule. Without it, all but those of severity `info`, and of "
+        "the others no findings that are worth little where they stand.",
         '["device-sync", "zero-grad-late"]',
         "--select",
     ),

@@ -25,6 +25,7 @@ from perflint.facts.operations.operations import Road
 from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.fears import Fear, feared
 from perflint.facts.proofs.replaced import replaced
+from perflint.facts.training.generation import writes_text
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.rates import rate_of
@@ -251,9 +252,11 @@ class Code:
 
         missing: the proofs that a (safe) fix would need and that do not hold; None entries are dropped. waits: the
         expressions that make the CPU wait for the device now and no longer do after the fix. severity: another one than the
-        rule's.
+        rule's; `Severity.INFO` for what is true but worth little, which is shown only if somebody selects the rule.
         """
         start, end = self.span(node)
+        if severity is None and self.rule.severity is Severity.WARNING and self._is_lost_in_writing(node):
+            severity = Severity.INFO
         obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
         if fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions and (relied := relied_on(self.scope, node)) is not None:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
@@ -273,6 +276,11 @@ class Code:
             rule.costs,
             rate,
         )
+
+    def _is_lost_in_writing(self, node: ast.AST) -> bool:
+        """Whether a wait or a copy stands beside a model that writes text, which takes a forward pass and a wait per token."""
+        brief = self.rule.costs in (Cost.WAIT, Cost.COPY)
+        return brief and node in self.flow.block and writes_text(self.facts, self.scope, node)
 
     def fix(
         self,

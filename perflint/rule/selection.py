@@ -34,6 +34,12 @@ def selected(rules: Sequence[Rule], config: Config) -> list[Rule]:
     return sorted(chosen, key=lambda rule: rule.name)
 
 
+def asked_for(rules: Iterable[Rule], config: Config) -> frozenset[str]:
+    """The names of the rules that a configuration selects itself, by name, category or `all`: they report advice, too."""
+    given = {*config.select, *config.extend_select}
+    return frozenset(rule.name for rule in rules if not given.isdisjoint((rule.name, rule.category, "all")))
+
+
 def reports_unused_suppressions(config: Config) -> bool:
     """Whether suppressions that silence nothing are reported."""
     return _chosen((UNUSED_SUPPRESSION, ENGINE, "all"), True, config)

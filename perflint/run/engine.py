@@ -128,8 +128,9 @@ def check_bytes(
     if always_parse and not any(f.category == ENGINE for f in findings):
         findings += _syntax_of_bodies(source)
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
-    budget = _budgets(session, module, shown, findings) if trains else []
-    return Checked(shown, source, without_suppressed(source, findings, session.ran(ignored)), budget)
+    budget = _budgets(session, module, shown, [*filter(session.shows, findings)]) if trains else []
+    kept = without_suppressed(source, findings, session.ran(ignored))  # a comment may silence what is not shown
+    return Checked(shown, source, [*filter(session.shows, kept)], budget)
 
 
 def _apart(session: Session, path: str, text: bytes) -> list[Finding]:

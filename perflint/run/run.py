@@ -19,7 +19,7 @@ from perflint.rule.assumptions import kinds_of
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.options import configured
 from perflint.rule.rule import Rule
-from perflint.rule.selection import ENGINE_FINDINGS, reports_unused_suppressions, selected
+from perflint.rule.selection import ENGINE_FINDINGS, asked_for, reports_unused_suppressions, selected
 from perflint.run.cache import ProjectCache, settled, stat_of
 from perflint.run.catalog import Catalog
 from perflint.run.digests import code_digest
@@ -330,6 +330,7 @@ class Run:
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
                 PerFileIgnores(config.directory or os.getcwd(), expanded(config.per_file_ignores, self.rules)),
+                asked_for(self.rules, config),
             )
             self._places[id(session)] = len(self._places)
         return session

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.project.config import Options
 from perflint.project.project import Project
+from perflint.rule.finding import Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.run.outcome import Counters
@@ -28,7 +29,7 @@ class Session:
 
     unused_suppressions: whether suppressions that silence nothing are reported; known: the names that they may use;
     all_defaults: whether `rules` holds every rule that runs by default. ignores: names to leave out for a file, by absolute
-    path.
+    path. asked_for: the rules that report what is true but worth little (findings of severity info), too; None for all.
     """
 
     project: Project
@@ -39,6 +40,7 @@ class Session:
     known: frozenset[str] = frozenset()
     all_defaults: bool = False
     ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
+    asked_for: frozenset[str] | None = None
     counters: Counters = field(default_factory=Counters)
 
     _facts: Facts | None = None
@@ -71,7 +73,7 @@ class Session:
         """What another process makes the same session of: its files may lie elsewhere, so it is told the versions."""
         options = replace(self.options, runtime=self.options.runtime or self.facts.has_runtime)
         chosen = (self.project, tuple(self.rules), options, self.facts.versions)
-        return Session, (*chosen, self.unused_suppressions, self.known, self.all_defaults, self.ignores)
+        return Session, (*chosen, self.unused_suppressions, self.known, self.all_defaults, self.ignores, self.asked_for)
 
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
@@ -94,6 +96,10 @@ class Session:
         """Drop all facts, because a question about a file was left in its middle."""
         self.project.forget(keep=module)
         self.project.hold(module.source.path, module)
+
+    def shows(self, finding: Finding) -> bool:
+        """Whether a finding is reported: one that is worth little is only if somebody asked for its rule."""
+        return finding.severity is not Severity.INFO or self.asked_for is None or finding.rule in self.asked_for
 
     def ran(self, ignored: frozenset[str]) -> Ran | None:
         """What the suppressions of a file can be judged by, or None when they are not to be."""

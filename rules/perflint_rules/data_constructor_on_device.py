@@ -39,7 +39,22 @@ memory is taken from RAM. What the two copies gain was not measured on a GPU.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, Code, Cost, Edit, Finding, Import, Road, Severity, is_read_in_step, rule, words
+from perflint.api import (
+    SIDE_STREAM,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Import,
+    Literal,
+    Number,
+    Road,
+    Severity,
+    is_read_in_step,
+    items_of,
+    rule,
+    words,
+)
 
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
 
@@ -58,7 +73,12 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(wait.node, ast.Call)
         if is_read_in_step(code.scope, wait.node):
             continue
-        message = f"the CPU waits while `{_short(wait.node.args[0])}` is copied to the device; {_cure(code, wait.node)}"
+        data = wait.node.args[0]
+        if any(code.may_be_on_device(item) for item in items_of(code.scope, data)):
+            did = f"the CPU reads each tensor in `{_short(data)}` and copies the numbers back; `torch.stack` leaves them there"
+            yield code.finding(wait.node, did, waits=[wait.node])
+            continue
+        message = f"the CPU waits while `{_short(data)}` is copied to the device; {_cure(code, wait.node)}"
         fix, missing = None, list(code.feared(SIDE_STREAM))
         if code.options.runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
@@ -78,9 +98,17 @@ def _cure(code: Code, call: ast.Call) -> str:
     ends = data
     while isinstance(ends, (ast.List, ast.Tuple)) and len(ends.elts) == 1:
         ends = ends.elts[0]
-    if ends is not data and not isinstance(ends, (ast.List, ast.Tuple, ast.Starred)):
+    if _is_number(code, ends):
         return "fill the number in there with `torch.full`"
     return "make it on the host in pinned memory: a copy from there with `non_blocking=True` does not wait for queued work"
+
+
+def _is_number(code: Code, node: ast.expr) -> bool:
+    """Whether an expression is one number: `n`, `[n]`, `torch.finfo(dtype).min`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+        return code.is_external(node.value.func, "torch.finfo", "torch.iinfo")
+    value = code.value(node)
+    return value.must(lambda a: isinstance(a, Number) or (isinstance(a, Literal) and isinstance(a.value, (int, float))))
 
 
 def _is_of_torch(code: Code, call: ast.Call) -> bool:

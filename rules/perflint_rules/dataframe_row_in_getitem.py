@@ -38,7 +38,7 @@ There is no fix: a row of columns of several types has the widest of them, and `
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, any_layout, is_conditional, rule, runs_per_item
+from perflint.api import Code, Cost, Finding, Severity, any_layout, called_from, is_conditional, rule, runs_per_item
 
 _WORK = any_layout(
     rb"\b(?:open|imread|load\w*|read\w*|decode\w*|tokeni[sz]e\w*|encode_plus|get_image|transforms?|augment\w*) \("
@@ -59,6 +59,8 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for row in _rows(code):
         if not is_conditional(code.scope, row) and runs_per_item(code.facts, code.scope):
+            if any(_WORK.search(scope.text) for scope in called_from(code.facts, code.scope)):
+                return
             base = ast.unparse(row.value)
             yield code.finding(row, f"pandas builds a Series for `{base}[...]` in each sample; keep the columns as arrays")
             return

@@ -24,7 +24,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 ## When it stays silent
 When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
 when the loader's batches never leave the CPU, when they hold arrays instead of tensors, and when the dataset or the
-`collate_fn` returns device tensors.
+`collate_fn` returns device tensors. Where all that is seen takes one batch, or has a language model write text, it is
+reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -58,14 +59,13 @@ from perflint.api import (
     add_keyword,
     any_layout,
     argument,
-    called_from,
     find_method,
     is_test,
     place_of,
     rule,
 )
+from perflint_rules.loader_use import stays_on_host, worth
 
-_MOVES = any_layout(rb"\. (?:to|cuda|type) \(|device")
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
 _CUDA = any_layout(rb"\. cuda \(")
@@ -84,7 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
         call = loader.call
         if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):
             continue
-        if _stays_on_host(code, loader) or _arrives_on_device(code, call) or _makes_arrays(loader):
+        if stays_on_host(code, loader) or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
         alone = loader.workers == 0 and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
@@ -96,6 +96,7 @@ def check(code: Code) -> Iterator[Finding]:
             + hint,
             fix,
             missing,
+            severity=worth(code, loader),
         )
 
 
@@ -110,21 +111,6 @@ def _gains_no_workers(loader: LoaderCall) -> bool:
     return any(dataset.is_iterable for dataset in loader.datasets) or loader.dataset.may(
         lambda a: isinstance(a, Object) and a.qualname.endswith(".TensorDataset")
     )
-
-
-def _stays_on_host(code: Code, loader: LoaderCall) -> bool:
-    """Whether the loader is iterated here, and only here, and no batch is copied to a device."""
-    flow, loops = code.flow, loader.only_loops()
-    if not loops:
-        return False
-    moves = code.calls("to", "cuda", "backward", "prepare", "type")
-    inside = [call for call in flow.calls if any(flow.within(call, loop.block) for loop in loops)]
-    if any(move in inside for move in moves) or any(code.value(call.func).may_be(Instance) for call in inside):
-        return False
-    called = [target for call in inside for target in code.facts.loops.targets(code.scope, call)]
-    if not code.scope.is_module:
-        return not called
-    return not any(_MOVES.search(target.text) for target in called_from(code.facts, *called))
 
 
 def _makes_arrays(loader: LoaderCall) -> bool:

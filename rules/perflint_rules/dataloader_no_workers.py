@@ -31,7 +31,8 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 ## When it stays silent
 When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
 opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets,
-which workers would repeat.
+which workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model
+write text, it is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -56,6 +57,7 @@ from perflint.api import (
     rule,
     words,
 )
+from perflint_rules.loader_use import stays_on_host, worth
 
 _READS = words(
     """
@@ -88,8 +90,11 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), None)
         if work is not None and not _is_deliberate(loader):
-            message = f"the training process itself makes each sample (`{work}`), and the GPU waits; pass `num_workers=`"
-            yield code.finding(loader.call, message)
+            idle = stays_on_host(code, loader)  # nothing trains on it
+            waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
+            waits = "what goes over the batches" if idle else waits
+            message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
+            yield code.finding(loader.call, message, severity=Severity.INFO if idle else worth(code, loader))
 
 
 def _is_deliberate(loader: LoaderCall) -> bool:

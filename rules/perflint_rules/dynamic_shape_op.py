@@ -27,7 +27,7 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
-run each step, and where the same function reads on the host what comes of it: that wait stays in any case.
+run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
 
 ## Fix safety
 There is no fix: a sum over a mask adds in another order, and nan outside of the mask gets into gradients.
@@ -36,7 +36,7 @@ There is no fix: a sum over a mask adds in another order, and nan outside of the
 import ast
 from collections.abc import Iterator
 
-from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, is_read_in_step, rule
+from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, is_counted_in_step, rule
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(")
@@ -55,7 +55,7 @@ def check(code: Code) -> Iterator[Finding]:
     said: set[tuple[ast.stmt, str]] = set()
     for wait in code.waits(Road.SHAPE, at=_is_selection):
         place = (code.flow.statement(wait.node), ast.unparse(wait.node))
-        if place in said or is_read_in_step(code.scope, wait.node):
+        if place in said or is_counted_in_step(code.scope, wait.node):
             continue
         said.add(place)
         yield code.finding(wait.node, f"the CPU waits to learn {_cure(wait.node)}", waits=[wait.node])

@@ -29,7 +29,8 @@ A buffer of fixed size needs no copy either: write new rows where the oldest are
 For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
 guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
-few rounds.
+few rounds. Where a step adds one number for each sample (`argmax(1)`, `x[:, 0]`), which is a small copy, it is reported only
+if the rule is selected.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -38,7 +39,19 @@ There is no fix yet: an empty start decides the type, and an empty loop ends wit
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, Option, Severity, any_layout, path_of, rule, written_rounds
+from perflint.api import (
+    Code,
+    Cost,
+    Finding,
+    Heat,
+    Option,
+    Severity,
+    any_layout,
+    path_of,
+    rule,
+    written_rounds,
+)
+from perflint_rules.small_rows import is_number_a_row
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
@@ -77,7 +90,14 @@ def check(code: Code) -> Iterator[Finding]:
         if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
             continue
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
-        yield code.finding(call, message)
+        little = code.step_loop(call) is not None and all(is_number_a_row(code, part) for part in _added(call, grown))
+        yield code.finding(call, message, severity=Severity.INFO if little else None)
+
+
+def _added(call: ast.Call, grown: str) -> list[ast.expr]:
+    first = call.args[0] if call.args else None
+    parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else call.args[:2]
+    return [part for part in parts if path_of(part) != grown]
 
 
 def _begins_with(call: ast.Call, grown: str) -> bool:

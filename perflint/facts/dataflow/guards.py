@@ -65,7 +65,8 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
     tested = {
         path_of(n.left)
         for n in ast.walk(block.node.test)
-        if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Is) and isinstance(n.comparators[0], ast.Constant)
+        if isinstance(n, ast.Compare) and isinstance(n.comparators[0], ast.Constant)
+        if isinstance(n.ops[0], ast.Is) or (isinstance(n.ops[0], ast.Eq) and n.comparators[0].value is None)
     }
     if not tested:
         return False

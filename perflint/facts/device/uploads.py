@@ -113,6 +113,20 @@ class _Read(Walk[bool]):
                 yield step.result
 
 
+class _Counted(_Read):
+    """The same, or whether the host goes through it, so that it has to know how many there are."""
+
+    def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
+        call = self.flow.parent.get(step.node)
+        if step.way is Way.ITERATED:
+            yield True
+        elif step.way is Way.CONTAINED and isinstance(call, ast.Call) and last_name(call.func) in _JOINS:
+            yield call
+        else:
+            yield from super().judge(step)
+
+
+_JOINS = words("stack cat concat hstack vstack")
 _READING = words("item cpu numpy tolist")
 _CONVERSIONS = words("int float bool")
 
@@ -120,6 +134,11 @@ _CONVERSIONS = words("int float bool")
 def is_read_in_step(scope: Scope, node: ast.AST) -> bool:
     """Whether the host waits for what is made of a value anyway, in the same function: `.item()`, `.cpu()`, `int(x[0])`."""
     return any(True for _ in _Read(scope).ends(node))
+
+
+def is_counted_in_step(scope: Scope, node: ast.AST) -> bool:
+    """Whether the same function waits for what is made of a value anyway, or loops over it."""
+    return any(True for _ in _Counted(scope).ends(node))
 
 
 def _reads(node: ast.AST) -> bool:
