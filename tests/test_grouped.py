@@ -48,7 +48,7 @@ def blocks(lines: list[str]) -> list[list[str]]:
 def test_a_block_has_a_head_the_sync_budget_and_a_line_for_each_flaw_safe_ones_first(project: Project) -> None:
     of_function, of_module = blocks(shown(project.write({"train.py": TRAIN})))
     assert of_function[0] == "train.py:9 train"
-    assert of_function[1].startswith("  sync budget: 9 waits per step -> ")
+    assert of_function[1].startswith("  sync budget: 9 waits per step")
     levels = [line[2:8].strip() for line in of_function[2:]]
     assert levels == sorted(levels, key=["safe", "assume", "unsafe", "no fix"].index)
     assert of_module == [

@@ -172,7 +172,7 @@ def sync_budgets(project: Project, *arguments: str) -> list[str]:
 
 def test_the_sync_budget_counts_waits_of_each_training_loop(project: Project) -> None:
     (line,) = sync_budgets(project.write({"train.py": TRAIN}))
-    assert "train.py:7 train loop: 2 waits per step -> " in line
+    assert "train.py:7 train loop: 2 waits per step" in line
 
 
 def test_a_loop_without_waits_has_no_sync_budget(project: Project) -> None:

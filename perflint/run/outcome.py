@@ -88,8 +88,10 @@ class Budget:
 
     @property
     def waits(self) -> str:
-        """The counts, as written and after the fixes."""
-        text = f"{'at least ' if self.at_least else ''}{_waits(self.written)} per step -> {self.after_safe}"
+        """The counts, as written and after the fixes that take some away."""
+        text = f"{'at least ' if self.at_least else ''}{_waits(self.written)} per step"
+        if self.after_safe != self.written:
+            text += f" -> {self.after_safe}"
         if self.after_all < self.after_safe:
             text += f" ({self.after_all} with {self._further_fixes} fixes)"
         if self.in_scaler:

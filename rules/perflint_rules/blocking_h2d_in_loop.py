@@ -105,7 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
     inference = code.facts.inference
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
-        if not code.is_hot(call) or _is_made_there(code, call.func.value) or is_read_back(code.scope, call):
+        if not code.is_hot(call) or _is_made_there(code, call.func.value) or is_read_back(inference, code.scope, call):
             continue
         target = target_of(inference, code.scope, call)
         if target is None or target is Place.HOST:
@@ -132,7 +132,7 @@ def check(code: Code) -> Iterator[Finding]:
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
         if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
-            hint = " (it is not pinned, so the driver may still wait: better made in the loader, which pins)"
+            hint = " (it is not pinned, so the driver may still wait)"
         if _is_one_of_many(code, call):
             cure, hint = "stack them on the host and copy once", ""
         message = f"the CPU waits for this copy to the device; {cure}{hint}"

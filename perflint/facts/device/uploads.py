@@ -86,16 +86,28 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
     return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
 
 
-def is_read_back(scope: Scope, copy: ast.AST) -> bool:
+def is_read_back(inference: Inference, scope: Scope, copy: ast.Call) -> bool:
     """Whether a function copies something there, and all that it returns is read from there: an agent chooses an action.
 
-    The read waits for everything, so that a copy without a wait gains nothing.
+    The read waits for everything, so that a copy without a wait gains nothing. An action may be read by whoever asked for it.
     """
     flow = flow_of(scope)
     if flow.loop(copy) is not None or "backward" in flow.calls_named:
         return False
     returned = [node.value for node in flow.returns if node.value is not None]
-    return bool(returned) and all(any(map(_reads, ast.walk(value))) for value in returned)
+    if not returned:
+        return False
+    if all(any(map(_reads, ast.walk(value))) for value in returned):
+        return True
+    if not any(isinstance(part, ast.Call) and _MAKES_TENSOR.search(last_name(part.func)) for part in ast.walk(copy)):
+        return False  # a batch of a loader, which may be large
+    sites = inference.callers.sites(scope).sites
+    return bool(sites) and all(
+        isinstance(site.node, ast.Call)
+        and "backward" not in flow_of(site.scope).calls_named
+        and is_read_in_step(site.scope, site.node)
+        for site in sites
+    )
 
 
 class _Read(Walk[bool]):
@@ -129,6 +141,7 @@ class _Counted(_Read):
 _JOINS = words("stack cat concat hstack vstack")
 _READING = words("item cpu numpy tolist")
 _CONVERSIONS = words("int float bool")
+_MAKES_TENSOR = re.compile(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Long|Int|Byte)?Tensor)$")
 
 
 def is_read_in_step(scope: Scope, node: ast.AST) -> bool:
