@@ -24,6 +24,15 @@ SITES = {
     "method of another class": ("class A:\n    def f(self): pass\nclass B:\n    def f(self): pass\nB().f()", "A.f", 0, True),
     "inherited method": ("class A:\n    def f(self, x): pass\nclass B(A): pass\nB().f(1)", "A.f", 1, True),
     "constructor": ("class A:\n    def __init__(self, x): pass\nA(1)", "A.__init__", 1, True),
+    "method of its name with other arguments": ("def f(x, y): x.f()\nf(1, 2)", "f", 1, True),
+    "method of its name, too many arguments": ("def f(x): x.f(1, 2)\nf(1)", "f", 1, True),
+    "method of its name, another keyword": ("def f(x): x.f(y=1)\nf(1)", "f", 1, True),
+    "method of its name that may be it": ("def f(x, y): x.f(1, y=2)\nf(1, 2)", "f", 1, False),
+    "method of its name with defaults": ("def f(x=1): x.f()\nf(1)", "f", 1, False),
+    "method of its name, arguments not written out": ("def f(x, y): x.f(*y)\nf(1, 2)", "f", 1, False),
+    "method of an unknown object": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f(2)", "A.f", 1, False),
+    "method that takes another number": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f()", "A.f", 1, True),
+    "method that is called on its class": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f(A(), 2)", "A.f", 1, False),
     "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import NOTHING, UNKNOWN, FunctionRef, Mapping, Sequence, Value, join, one
+from perflint.source.syntax import Scope
 
 
 def bound_arguments(
@@ -70,6 +71,26 @@ def bound_arguments(
         items = tuple((name, value) for name, value in others.items() if name not in names)
         bound[rest] = UNKNOWN if uncertain else one(Mapping(items, NOTHING))
     return sorted(bound.items(), key=lambda pair: pair[0])
+
+
+def may_bind(scope: Scope, call: ast.Call) -> bool:
+    """Whether a call may run the body of a function, by its arguments alone, with a receiver before them or without."""
+    definition = scope.node
+    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)) or definition.decorator_list:
+        return True
+    if any(isinstance(given, ast.Starred) for given in call.args) or any(k.arg is None for k in call.keywords):
+        return True
+    args = definition.args
+    defaults = _defaults(args)
+    positional = [a.arg for a in (*args.posonlyargs, *args.args)]
+    required = {name for name in (*positional, *(a.arg for a in args.kwonlyargs)) if name not in defaults}
+    named = {k.arg for k in call.keywords}
+    for given in (len(call.args), len(call.args) + 1) if scope.owner is not None else (len(call.args),):
+        fits = given <= len(positional) or args.vararg is not None
+        taken = named <= {a.arg for a in (*args.args[given:], *args.kwonlyargs)} or args.kwarg is not None
+        if fits and taken and required <= {*positional[:given], *named}:
+            return True
+    return False
 
 
 def returned_parameters(flow: Flow) -> frozenset[str]:

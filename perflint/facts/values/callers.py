@@ -16,7 +16,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
-from perflint.facts.values.bound_arguments import bound_arguments
+from perflint.facts.values.bound_arguments import bound_arguments, may_bind
 from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import (
@@ -162,7 +162,7 @@ class Callers:
                     target = self._target(caller, parent, scope, constructed)
                     if target is not None:
                         sites.append(CallSite(caller, parent, target))
-                    elif not constructed and complete:
+                    elif not constructed and complete and may_bind(scope, parent):
                         complete = not self._may_run(caller, mention)
                 elif complete and self._refers(caller, mention, scope, constructed):
                     complete = False
