@@ -168,7 +168,7 @@ def check(code: Code) -> Iterator[Finding]:
                 missing.append(Obligation(Kind.REWRITE, str(reason)))
                 cure = _CURES[first]
                 if isinstance(reason, SeenInEachStep):
-                    cure, seen = "show it every N steps, and keep it on the device until then", " that each step looks at"
+                    cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
