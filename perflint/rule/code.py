@@ -257,7 +257,10 @@ class Code:
         start, end = self.span(node)
         if severity is None and self.rule.severity is Severity.WARNING and self._is_lost_in_writing(node):
             severity = Severity.INFO
-        obligations = tuple(dict.fromkeys(obligation for obligation in missing if obligation is not None))
+        distinct = dict.fromkeys(obligation for obligation in missing if obligation is not None)
+        obligations = tuple(
+            sorted(distinct, key=lambda obligation: self._may_be_declared(obligation.kind))
+        )  # first what blocks
         if fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions and (relied := relied_on(self.scope, node)) is not None:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
             obligations = (relied, *obligations)
@@ -312,14 +315,18 @@ class Code:
     def _assumptions(self, open_: Sequence[Obligation]) -> tuple[Kind, ...]:
         """What must be assumed for some obligations; nothing if that does not do, or if the program's source contradicts it."""
         kinds = {obligation.kind for obligation in open_}
-        if not all(kind.is_declarable for kind in kinds):
+        if not all(map(self._may_be_declared, kinds)):
             return ()
-        found = [assumption for assumption in ASSUMPTIONS.values() if assumption.kind in kinds]
-        for assumption in found:
-            if assumption.contradicts and assumption.against is not None:
-                if self.facts.project.program_holds(self.source.path, assumption.against):
-                    return ()
-        return tuple(assumption.kind for assumption in found)
+        return tuple(assumption.kind for assumption in ASSUMPTIONS.values() if assumption.kind in kinds)
+
+    def _may_be_declared(self, kind: Kind) -> bool:
+        """Whether the owner of the project may vouch for an obligation: the program's source does not contradict it."""
+        if not kind.is_declarable:
+            return False
+        assumption = ASSUMPTIONS[kind.value]
+        if not assumption.contradicts or assumption.against is None:
+            return True
+        return not self.facts.project.program_holds(self.source.path, assumption.against)
 
     def name_for(self, module: str) -> tuple[str, tuple[Import, ...]]:
         """How the file spells a top-level package such as `torch`, and the import that this needs.
