@@ -90,6 +90,14 @@ def table(rules: Iterable[Rule], links: str) -> str:
     return "\n".join(["| rule | what it finds | fix | measured effect |", "|---|---|---|---|", *rows, ""])
 
 
+def effects() -> str:
+    """The rules with a measured effect, for README.md, and how many others there are."""
+    recorded = [rule for rule in all_rules() if measured(rule)]
+    shown = [rule for rule in recorded if any(found.is_measurable for found in measured(rule))]
+    without = f"{len(recorded) - len(shown)} other rules have a record in which nothing can be told from noise"
+    return f"{table(shown, 'docs/rules/')}\n{without}, {len(all_rules()) - len(recorded)} have none.\n"
+
+
 def speed() -> str:
     """How fast perflint is, as a Markdown table, and where that was measured."""
     groups: dict[str, dict[str, Any]] = json.loads(SPEED.read_text(encoding="utf-8"))
@@ -134,7 +142,7 @@ def outputs() -> Iterator[tuple[Path, str]]:
     """Every generated file with its text. The first is read again to make the others, so write it before asking for them."""
     yield MEASUREMENTS, measurements()
     readme = SHOWN.sub(lambda _: example(), README.read_text(encoding="utf-8"))
-    readme = TABLE.sub(lambda _: table(filter(measured, all_rules()), "docs/rules/"), readme)
+    readme = TABLE.sub(lambda _: effects(), readme)
     yield README, SPEED_TABLE.sub(lambda _: speed(), readme)
     yield RULES / "README.md", index()
     for rule in all_rules():
