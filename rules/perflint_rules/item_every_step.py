@@ -128,7 +128,7 @@ _CURES = {
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "backward(", "zero_grad", "oader")],
+    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "float(", "backward(", "zero_grad", "oader")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,
@@ -136,7 +136,8 @@ _CURES = {
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""
     if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
-        if not (any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)) and code.step_loops()):
+        shown = any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow))
+        if not (shown and (code.step_loops() or (_converts(code) and code.heat is not None))):
             return
     for read in code.reads():
         if not code.is_hot(read.node) or is_seldom(code.flow, read.node, _outermost(code, read.node)):
@@ -174,6 +175,11 @@ def check(code: Code) -> Iterator[Finding]:
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
+
+
+def _converts(code: Code) -> bool:
+    """Whether a function makes a Python number of something that it has not just computed from numbers: `float(x.mean())`."""
+    return any(isinstance(call.func, ast.Name) and len(call.args) == 1 for call in code.calls("float"))
 
 
 def _outermost(code: Code, node: ast.expr) -> Loop | None:
