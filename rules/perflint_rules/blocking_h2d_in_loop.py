@@ -75,7 +75,7 @@ from perflint.api import (
     target_of,
     without_cuda,
 )
-from perflint_rules.host_factories import factories_behind
+from perflint_rules.host_factories import RANDOM, factories_behind, made_before
 
 _TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
 
@@ -149,7 +149,9 @@ def _is_one_of_many(code: Code, call: ast.Call) -> bool:
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:
     """Whether what is copied could be made on the device: other rules say so."""
-    return is_built_constant(code.facts.inference, code.scope, moved) or bool(factories_behind(code, moved))
+    if is_built_constant(code.facts.inference, code.scope, moved) or factories_behind(code, moved):
+        return True
+    return bool(made_before(code, moved) or made_before(code, moved, RANDOM))
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -63,7 +63,7 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out
+from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out, made_before
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
@@ -74,13 +74,14 @@ _MOVED_FACTORY = any_layout(
     rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^=]{0,60}? \. (?:to|cuda) \("
 )
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
+_FACTORY = any_layout(rb"\btorch \. (?:zeros|ones|empty|eye|full|arange) \(|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero|fill)_")
 
 
 @rule(
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    needs=[(".to(", ".cuda(", _FROM_NUMPY), (_MOVED_FACTORY, _FROM_NUMPY)],
+    needs=[(".to(", ".cuda(", _FROM_NUMPY), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -130,9 +131,9 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
 
 
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
-    """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, then copied."""
+    """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
     assert isinstance(call.func, ast.Attribute)
-    factories = factories_behind(code, call.func.value)
+    factories = factories_behind(code, call.func.value) or made_before(code, call.func.value)
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
     device = moved_to(code.facts, code.scope, call)

@@ -18,6 +18,9 @@ from perflint.api import (
 )
 
 EXACT = words("zeros ones empty eye full arange")
+RANDOM = words("rand randn randint randperm normal")
+_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
+"""Types of the host."""
 _COMPUTED = EXACT | {"linspace"}
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
@@ -27,6 +30,41 @@ def is_factory(code: Code, call: ast.Call, names: frozenset[str] = EXACT) -> boo
     """Whether a call makes a tensor of numbers: `torch.zeros(3)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return name in names and code.is_external(call.func, f"torch.{name}")
+
+
+def made_before(code: Code, moved: ast.expr, names: frozenset[str] = EXACT) -> list[ast.Call]:
+    """The factory of what is copied, of which a `Variable` or a name is made before, and nothing else; none if there is none.
+
+    A name has to be bound in the same round, and copied before anything else becomes of it: what is filled by hand is data.
+    """
+    match moved:
+        case ast.Call(func=func, args=[made, *_]) if code.is_external(func, "torch.autograd.Variable"):
+            moved = made
+        case ast.Name():
+            bound = code.flow.reaching.get(moved, frozenset())
+            only = next(iter(bound)) if len(bound) == 1 else None
+            if only is None or only.kind != "assign" or only.index or not isinstance(only.value, ast.Call):
+                return []
+            order = code.flow.order
+            if any(order[use] < order[moved] for use in code.flow.uses[only]):
+                return []
+            if code.flow.loop(only.value) is not code.flow.loop(moved):
+                return []
+            return made_before(code, only.value, names)
+    if not isinstance(moved, ast.Call) or any(
+        k.arg in (None, "device", "pin_memory", "out", "generator") for k in moved.keywords
+    ):
+        return []
+    return [moved] if is_factory(code, moved, names) or (names == EXACT and _is_filled(code, moved)) else []
+
+
+def _is_filled(code: Code, call: ast.Call) -> bool:
+    """Whether a call makes a tensor by its type and fills it at once: `torch.FloatTensor(3).zero_()`."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
+            of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
+            return of_host and all(isinstance(number, ast.Constant) for number in given)
+    return False
 
 
 def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:

@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `torch.rand`, `randn`, `randint`, `randperm`, `normal` and `bernoulli` whose result goes to a device in the same
-expression (`.to(device)`, `.cuda()`), in code that runs each step.
+expression (`.to(device)`, `.cuda()`), or by their name before anything else looks at them, in code that runs each step.
 
 ## Why it is slow
 The CPU draws every number and then waits for a copy from ordinary memory, where a kernel would draw them in place.
@@ -25,7 +25,7 @@ for x, y in loader:
 When a `device` or a `generator` is given, when the numbers go to the host, and outside of code that runs each step.
 
 ## Fix safety
-Unsafe: the device's generator gives other random numbers.
+Unsafe: the device's generator gives other random numbers. There is no fix where a name stands in between.
 """
 
 import ast
@@ -40,13 +40,12 @@ from perflint.api import (
     Kind,
     Obligation,
     Severity,
-    any_layout,
     replace,
     rule,
 )
+from perflint_rules.host_factories import RANDOM, made_before
 
 _DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
-_MOVED = any_layout(rb"\) \. (?:to|cuda) \(")
 _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random numbers")
 
 
@@ -55,22 +54,20 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     costs=Cost.COPY,
     severity=Severity.INFO,
     calls=_DRAWS,
-    needs=[(_MOVED,)],
+    needs=[(".to(", ".cuda(")],
     fixes=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each factory of random numbers whose result is copied."""
-    for call in code.calls_to(*_DRAWS):
-        if any(k.arg in (None, "device", "generator", "out", "pin_memory") for k in call.keywords):
-            continue
-        move = code.flow.parent.get(code.flow.parent.get(call, call))
-        if not isinstance(move, ast.Call) or not isinstance(move.func, ast.Attribute) or move.func.value is not call:
-            continue
-        if move.func.attr not in ("to", "cuda") or not code.is_hot(call) or not _is_device(code, move):
-            continue
-        fix = code.fix("draw them on the device", _drawn(code, call, move), unless=[_OTHER])
-        yield code.finding(move, "random numbers are drawn on the host and copied; draw them on the device", fix, [_OTHER])
+    for move in code.calls("to", "cuda"):
+        held = move.func.value if isinstance(move.func, ast.Attribute) else move
+        for call in made_before(code, held, RANDOM):
+            if code.is_hot(move) and _is_device(code, move):
+                direct = call is held
+                fix = code.fix("draw them on the device", _drawn(code, call, move), unless=[_OTHER]) if direct else None
+                message = "random numbers are drawn on the host and copied; draw them on the device"
+                yield code.finding(move, message, fix, [_OTHER] if direct else [])
 
 
 def _is_device(code: Code, move: ast.Call) -> bool:
