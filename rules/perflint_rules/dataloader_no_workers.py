@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `DataLoader(...)` without workers over a dataset of the project whose samples are read from files, decoded or
-tokenised.
+tokenised, or over images of `torchvision.datasets` that are read from files or transformed.
 
 ## Why it is slow
 With `num_workers=0` the training process makes each batch itself, and the GPU waits meanwhile. With workers, batches are
@@ -49,9 +49,12 @@ from perflint.api import (
     External,
     Finding,
     LoaderCall,
+    Object,
     Option,
     Scope,
     Severity,
+    Value,
+    argument,
     flow_of,
     is_test,
     rule,
@@ -69,6 +72,8 @@ _READS = words(
     """
 )
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
+_FOLDERS = words("ImageFolder")
+"""Images that are read from files, one for each sample."""
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
@@ -78,7 +83,7 @@ _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
     costs=Cost.LOADING,
     severity=Severity.WARNING,
     calls=[DATA_LOADER],
-    near=[("Dataset",), ("__getitem__",)],
+    near=[("Dataset", "datasets"), ("__getitem__", "torchvision")],
     options=[_OWN],
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -86,9 +91,9 @@ def check(code: Code) -> Iterator[Finding]:
     if is_test(code.scope):
         return
     for loader in code.loaders():
-        if loader.workers != 0 or not loader.datasets or any(dataset.is_iterable for dataset in loader.datasets):
+        if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets):
             continue
-        work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), None)
+        work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), _images(loader.dataset))
         if work is not None and not _is_deliberate(loader):
             idle = stays_on_host(code, loader)  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
@@ -100,6 +105,23 @@ def check(code: Code) -> Iterator[Finding]:
 def _is_deliberate(loader: LoaderCall) -> bool:
     """Whether somebody has written the 0."""
     return loader.gives("num_workers") is True
+
+
+def _images(dataset: Value) -> str | None:
+    """What transforms the images of a dataset of torchvision, as it is written, or reads them: all that the loader may get."""
+    found = ""
+    for alternative in dataset.alternatives:
+        if not isinstance(alternative, Object) or not isinstance(alternative.site, tuple):
+            return None
+        package, _, name = alternative.qualname.rpartition(".")
+        _scope, built = alternative.site
+        if package != "torchvision.datasets" or not isinstance(built, ast.Call):
+            return None
+        given = argument(built, None, "transform")
+        if name not in _FOLDERS and (given is None or isinstance(given, ast.Constant)):
+            return None
+        found = ast.unparse(built.func)
+    return found or None
 
 
 def _work(code: Code, scope: Scope) -> str | None:
