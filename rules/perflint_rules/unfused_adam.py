@@ -60,13 +60,16 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_moved_later(code: Code, call: ast.Call) -> bool:
-    """Whether the network whose parameters are handed over is on the host still."""
-    given = call.args[0] if call.args else None
-    network = path_of(given.func.value) if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) else None
+    """Whether a network whose parameters are handed over is on the host still."""
+    given = [part.func for part in ast.walk(call.args[0]) if isinstance(part, ast.Call)] if call.args else []
+    networks = {path_of(func.value) for func in given if isinstance(func, ast.Attribute) and func.attr == "parameters"}
     order = code.flow.order
     moves = [(move, move.func.value) for move in code.calls("cuda", "to") if isinstance(move.func, ast.Attribute)]
-    moved = [order[move] > order[call] for move, what in moves if path_of(what) == network]
-    return network is not None and bool(moved) and all(moved)
+    for network in networks - {None}:
+        moved = [order[move] > order[call] for move, what in moves if path_of(what) == network]
+        if moved and all(moved):
+            return True
+    return False
 
 
 def _fused(code: Code, call: ast.Call) -> Iterator[Edit]:
