@@ -1,8 +1,8 @@
 """A copy is asked not to wait, and waits.
 
 ## What it does
-Finds `torch.from_numpy(a).to(device, non_blocking=True)`, also of `torch.tensor(...)`, `torch.zeros(...)` and the like, in
-code that runs each step.
+Finds `torch.from_numpy(a).to(device, non_blocking=True)`, also of `torch.tensor(...)`, `torch.zeros(...)` and the like, and
+of what `torch.cat` or `torch.stack` joins on the host, be it pinned or not, in code that runs each step.
 
 ## Why it is slow
 Only copies from pinned memory run beside the CPU. From pageable memory the driver first copies to a staging buffer of its
@@ -37,18 +37,22 @@ There is no fix: the numbers would have to come from elsewhere. Leaving the argu
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Severity, any_layout, argument, rule, words
+from perflint.api import Code, Cost, External, Finding, Place, Severity, Tensor, any_layout, argument, rule, words
 
 _PAGEABLE = words(
     "torch.from_numpy torch.tensor torch.as_tensor torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange"
 )
+_JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 
 
 @rule(
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.INFO,
-    needs=[("non_blocking=True",), (any_layout(rb"\b(?:from_numpy|tensor|zeros|ones|full|rand|randn|arange) \("),)],
+    needs=[
+        ("non_blocking=True",),
+        (any_layout(rb"\b(?:from_numpy|tensor|zeros|ones|full|rand|randn|arange|cat|concat|\w*stack) \("),),
+    ],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -57,13 +61,27 @@ def check(code: Code) -> Iterator[Finding]:
         asked = argument(call, None, "non_blocking")
         if not isinstance(call.func, ast.Attribute) or not isinstance(asked, ast.Constant) or asked.value is not True:
             continue
-        made = call.func.value
-        if isinstance(made, ast.Call) and not made.keywords and code.is_hot(call) and _is_pageable(code, made):
+        made = _made(code, call.func.value)
+        if isinstance(made, ast.Call) and code.is_hot(call) and _is_pageable(code, made):
             yield code.finding(
                 call,
                 "this memory is not pinned, so the copy may wait all the same; make it on the device, or in the loader",
             )
 
 
+def _made(code: Code, node: ast.expr) -> ast.expr | None:
+    """What an expression is, or what its name is bound to in the same round."""
+    if not isinstance(node, ast.Name):
+        return node
+    bound = code.flow.reaching.get(node, frozenset())
+    only = next(iter(bound)) if len(bound) == 1 else None
+    if only is None or only.kind != "assign" or only.index or code.flow.loop(only.node) is not code.flow.loop(node):
+        return None
+    return only.value
+
+
 def _is_pageable(code: Code, made: ast.Call) -> bool:
-    return code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _PAGEABLE)
+    """Whether a call makes a tensor in ordinary memory: of arrays and numbers, or of tensors of the host."""
+    if code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS):
+        return code.value(made).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST)
+    return not made.keywords and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _PAGEABLE)
