@@ -45,7 +45,9 @@ from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _REDUCTIONS = tuple(
-    f"{owner}{name}(" for owner in ("torch.", ".") for name in ("min", "max", "any", "all", "equal", "allclose")
+    f"{owner}{name}("
+    for owner in ("torch.", ".")
+    for name in ("min", "max", "any", "all", "sum", "mean", "norm", "equal", "allclose")
 )
 
 

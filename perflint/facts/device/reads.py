@@ -361,9 +361,32 @@ def _truth_reads(inference: Inference, scope: Scope, counts: Callable[[ast.AST],
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
             for operand in _operands(node.test):
                 if operand in flow.order and (
-                    _strictly_device(inference, scope, operand) or (compared and _compares_on_device(inference, scope, operand))
+                    _strictly_device(inference, scope, operand)
+                    or (compared and _compares_on_device(inference, scope, operand))
+                    or _is_truth_of_tensors(inference, scope, operand)
                 ):
                     yield HostRead(operand, operand, ReadKind.TRUTH)
+
+
+def _is_truth_of_tensors(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether a comparison with what a tensor is reduced to gives a tensor, as far as one can see, and none on the host."""
+    if not isinstance(node, ast.Compare) or not any(_reduces(flow_of(scope), side) for side in (node.left, *node.comparators)):
+        return False
+    held = inference.value(scope, node).alternatives
+    there = all(isinstance(a, Tensor) and a.place is not Place.HOST and not a.guessed for a in held)
+    return bool(held) and there and inference.project.uses_accelerator(scope.module.source.path)
+
+
+def _reduces(flow: Flow, node: ast.expr) -> bool:
+    """`x.sum()`, or a name for it: more than a guess that a parameter is a tensor."""
+    if isinstance(node, ast.Name):
+        bound = flow.reaching.get(node, frozenset())
+        made = [d.value for d in bound if d.kind == "assign" and not d.index]
+        return bool(made) and len(made) == len(bound) and all(isinstance(m, ast.Call) and _reduces(flow, m) for m in made)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCTIONS
+
+
+_REDUCTIONS = words("sum mean min max norm amin amax")
 
 
 def _compares_on_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:

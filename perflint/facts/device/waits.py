@@ -397,6 +397,9 @@ class _Finder:
         if isinstance(node, (ast.Constant, ast.Slice)):
             return False
         held = self._value(node)
+        known = isinstance(node, ast.Call) and last_name(node.func) in _REDUCED and bool(held.alternatives)
+        if known and all(isinstance(a, Tensor) and not a.guessed and a.place is not Place.HOST for a in held.alternatives):
+            return device_value(self._inference, self._scope, node)  # of what a forward pass is given, say
         if not held.must(lambda a: isinstance(a, Tensor) or (isinstance(a, Batch) and a.default_collate)):
             return False
         return device_value(self._inference, self._scope, node)
@@ -463,6 +466,7 @@ def _is_built_list(made: ast.expr, scope: Scope) -> bool:
     return False
 
 
+_REDUCED = words("min max sum amin amax")
 _SLICES = re.compile(rb"\bslice\b|\bEllipsis\b")
 """What makes a list an index of several dimensions, which copies nothing."""
 
