@@ -149,9 +149,8 @@ def _is_one_of_many(code: Code, call: ast.Call) -> bool:
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:
     """Whether what is copied could be made on the device: other rules say so."""
-    if is_built_constant(code.facts.inference, code.scope, moved) or factories_behind(code, moved):
-        return True
-    return bool(made_before(code, moved) or made_before(code, moved, RANDOM))
+    made = factories_behind(code, moved) or made_before(code, moved) or made_before(code, moved, RANDOM)
+    return bool(made) or is_built_constant(code.facts.inference, code.scope, moved)
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

@@ -137,7 +137,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""
     if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
         shown = any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow))
-        if not (shown and (code.step_loops() or (_converts(code) and code.heat is not None))):
+        if not (shown and (code.step_loops() or (code.calls("float") and code.heat is not None))):
             return
     for read in code.reads():
         if not code.is_hot(read.node) or is_seldom(code.flow, read.node, _outermost(code, read.node)):
@@ -175,11 +175,6 @@ def check(code: Code) -> Iterator[Finding]:
         waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
         message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
         yield code.finding(read.node, message, fix, missing, waits=[read.node])
-
-
-def _converts(code: Code) -> bool:
-    """Whether a function makes a Python number of something that it has not just computed from numbers: `float(x.mean())`."""
-    return any(isinstance(call.func, ast.Name) and len(call.args) == 1 for call in code.calls("float"))
 
 
 def _outermost(code: Code, node: ast.expr) -> Loop | None:
