@@ -187,13 +187,26 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
         root = root.value
     statements = [loop.statement for loop in loops.kinds(scope)]
     for definition in flow_of(scope).reaching.get(root, frozenset()):
-        if definition.kind != "for" and not (definition.value is not None and _draws(definition.value)):
+        made = definition.value
+        if definition.kind != "for" and not (made is not None and (_draws(made) or _joins(loops, scope, made))):
             return False
         loop = definition.block.loop
         while loop is not None:
             if loop.statement is not None and loop.statement in statements:
                 return True
             loop = loop.parent
+    return False
+
+
+def _joins(loops: Loops, scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression joins parts of a batch: `torch.cat(images)`, `torch.cat([x[0], x[1]])`."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="cat" | "concat" | "stack"), args=[ast.List(elts=[*parts]) | ast.Tuple(elts=[*parts]), *_]
+        ):
+            return bool(parts) and all(_is_loop_variable(loops, scope, part) for part in parts)
+        case ast.Call(func=ast.Attribute(attr="cat" | "concat" | "stack"), args=[parts, *_]):
+            return _is_loop_variable(loops, scope, parts)
     return False
 
 
