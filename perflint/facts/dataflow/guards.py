@@ -41,7 +41,22 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return False
     if is_periodic(flow, block.node.test, negated=block.kind == "else"):
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
-    return block.kind == "then" and _fills_cache(flow, block)
+    return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block))
+
+
+def _fills_up(block: Block) -> bool:
+    """`if len(shown) < 16: shown.append(...)`: the first rounds only."""
+    match block.node:
+        case ast.If(
+            test=ast.Compare(
+                left=ast.Call(func=ast.Name(id="len"), args=[held]), ops=[ast.Lt() | ast.LtE()], comparators=[ast.Constant()]
+            ),
+            body=body,
+        ):
+            calls = (node.func for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+            grown = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("append", "extend")}
+            return path_of(held) in grown - {None}
+    return False
 
 
 def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
