@@ -37,7 +37,7 @@ There is no fix: the numbers would have to come from elsewhere. Leaving the argu
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Place, Severity, Tensor, any_layout, argument, rule, words
+from perflint.api import Code, Cost, External, Finding, Severity, any_layout, argument, comes_from_host, rule, words
 
 _PAGEABLE = words(
     "torch.from_numpy torch.tensor torch.as_tensor torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange"
@@ -62,7 +62,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(call.func, ast.Attribute) or not isinstance(asked, ast.Constant) or asked.value is not True:
             continue
         made = _made(code, call.func.value)
-        if isinstance(made, ast.Call) and code.is_hot(call) and _is_pageable(code, made):
+        if isinstance(made, ast.Call) and code.is_hot(call) and _is_pageable(code, made, call.func.value):
             yield code.finding(
                 call,
                 "this memory is not pinned, so the copy may wait all the same; make it on the device, or in the loader",
@@ -80,8 +80,8 @@ def _made(code: Code, node: ast.expr) -> ast.expr | None:
     return only.value
 
 
-def _is_pageable(code: Code, made: ast.Call) -> bool:
+def _is_pageable(code: Code, made: ast.Call, copied: ast.expr) -> bool:
     """Whether a call makes a tensor in ordinary memory: of arrays and numbers, or of tensors of the host."""
     if code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS):
-        return code.value(made).must(lambda a: isinstance(a, Tensor) and a.place is Place.HOST)
+        return comes_from_host(code.facts.inference, code.facts.loops, code.scope, copied)
     return not made.keywords and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _PAGEABLE)
