@@ -176,6 +176,7 @@ from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.rule.option import Option
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
 from perflint.source.words import any_layout, call_pattern, keyword, words
 
 __all__ = [
@@ -343,6 +344,7 @@ __all__ = [
     "is_zero_state",
     "items_of",
     "keyword",
+    "last_name",
     "leading_moves",
     "leaves_gradients_alone",
     "looks_at_numbers",

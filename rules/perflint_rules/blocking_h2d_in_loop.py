@@ -75,7 +75,7 @@ from perflint.api import (
     target_of,
     without_cuda,
 )
-from perflint_rules.host_factories import RANDOM, factories_behind, made_before
+from perflint_rules.host_factories import draws_behind, factories_behind
 
 _TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
 
@@ -149,7 +149,7 @@ def _is_one_of_many(code: Code, call: ast.Call) -> bool:
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:
     """Whether what is copied could be made on the device: other rules say so."""
-    made = factories_behind(code, moved) or made_before(code, moved) or made_before(code, moved, RANDOM)
+    made = factories_behind(code, moved) or draws_behind(code, moved)
     return bool(made) or is_built_constant(code.facts.inference, code.scope, moved)
 
 

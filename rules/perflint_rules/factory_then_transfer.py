@@ -63,7 +63,7 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out, made_before
+from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
@@ -74,7 +74,10 @@ _MOVED_FACTORY = any_layout(
     rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^=]{0,60}? \. (?:to|cuda) \("
 )
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
-_FACTORY = any_layout(rb"\btorch \. (?:zeros|ones|empty|eye|full|arange) \(|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero|fill)_")
+_FACTORY = any_layout(
+    rb"\b(?:torch|np|numpy) \. (?:zeros|ones|empty|eye|identity|full|arange|array) \("
+    rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero|fill)_"
+)
 
 
 @rule(
@@ -133,7 +136,7 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
     assert isinstance(call.func, ast.Attribute)
-    factories = factories_behind(code, call.func.value) or made_before(code, call.func.value)
+    factories = factories_behind(code, call.func.value)
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
     device = moved_to(code.facts, code.scope, call)
@@ -146,6 +149,8 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
             missing = [*_open(code, call, factories[0], device)]
             fix = code.fix("build the tensor on the device", _folded(code, call, factories[0], device), unless=missing)
         cure = f"pass `device=` to `{name}`{'' if fix else ', or keep the result'}"
+        if not is_factory(code, factories[0]):
+            cure = "build it on the device, or keep the result"
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 

@@ -13,12 +13,15 @@ from perflint.api import (
     Tensor,
     argument,
     dtype_of,
+    last_name,
     operations,
     words,
 )
 
 EXACT = words("zeros ones empty eye full arange")
 RANDOM = words("rand randn randint randperm normal")
+_ARRAYS = words("zeros ones eye identity full arange array")
+_PLACES = frozenset(("device", "pin_memory", "out"))
 _TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
 """Types of the host."""
 _COMPUTED = EXACT | {"linspace"}
@@ -32,33 +35,62 @@ def is_factory(code: Code, call: ast.Call, names: frozenset[str] = EXACT) -> boo
     return name in names and code.is_external(call.func, f"torch.{name}")
 
 
-def made_before(code: Code, moved: ast.expr, names: frozenset[str] = EXACT) -> list[ast.Call]:
-    """The factory of what is copied, of which a `Variable` or a name is made before, and nothing else; none if there is none.
-
-    A name has to be bound in the same round, and copied before anything else becomes of it: what is filled by hand is data.
-    """
+def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
+    """What draws the random numbers that are copied; a `Variable` or a name that nothing looks at before may stand between."""
+    if isinstance(moved, ast.Name):
+        made = _bound_before(code, moved, moved)
+        return draws_behind(code, made) if isinstance(made, ast.Call) else []
     match moved:
         case ast.Call(func=func, args=[made, *_]) if code.is_external(func, "torch.autograd.Variable"):
             moved = made
-        case ast.Name():
-            bound = code.flow.reaching.get(moved, frozenset())
-            only = next(iter(bound)) if len(bound) == 1 else None
-            if only is None or only.kind != "assign" or only.index or not isinstance(only.value, ast.Call):
-                return []
-            order = code.flow.order
-            if any(order[use] < order[moved] for use in code.flow.uses[only]):
-                return []
-            if code.flow.loop(only.value) is not code.flow.loop(moved):
-                return []
-            return made_before(code, only.value, names)
-    if not isinstance(moved, ast.Call) or any(
-        k.arg in (None, "device", "pin_memory", "out", "generator") for k in moved.keywords
-    ):
+    if not isinstance(moved, ast.Call) or any(k.arg in _PLACES | {None, "generator"} for k in moved.keywords):
         return []
-    return [moved] if is_factory(code, moved, names) or (names == EXACT and _is_filled(code, moved)) else []
+    return [moved] if is_factory(code, moved, RANDOM) else []
 
 
-def _is_filled(code: Code, call: ast.Call) -> bool:
+def _bound_before(code: Code, name: ast.Name, inside: ast.expr) -> ast.expr | None:
+    """What a name is bound to in the same round, if nothing outside of an expression looks at it before, and may fill it."""
+    bound = code.flow.reaching.get(name, frozenset())
+    only = next(iter(bound)) if len(bound) == 1 else None
+    if only is None or only.kind != "assign" or only.index or only.value is None:
+        return None
+    order, within = code.flow.order, set(ast.walk(inside))
+    if any(order[use] < order[name] and use not in within for use in code.flow.uses[only]):
+        return None
+    return only.value if code.flow.loop(only.value) is code.flow.loop(name) else None
+
+
+def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
+    """The factories from which a tensor on the host is computed; none if anything else but numbers goes into it."""
+    value = code.value(node)
+    if not value.must_be_if_known(Tensor) or value.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device):
+        return []
+    found = _factories(code, node)
+    return found if found != [node] or _fills(code, found[0]) else []
+
+
+def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    found = [
+        call for call in calls if is_factory(code, call, _COMPUTED) or _fills(code, call) or _is_constant_array(code, call)
+    ]
+    if any(last_name(call.func) in RANDOM for call in calls):
+        return []
+    filled = [part for call in found for part in ast.walk(call.func)]
+    sizes = [call for call in calls if _changes_layout(call) or last_name(call.func) in ("range", "len") or call in filled]
+    given = {part for call in (*found, *sizes) for argument in call.args for part in ast.walk(argument)}
+    keywords = {part for call in found for keyword in call.keywords for part in ast.walk(keyword)}
+    for name in [part for part in ast.walk(node) if isinstance(part, ast.Name) and part not in given | keywords]:
+        if isinstance(name.ctx, ast.Load) and not _is_number(code, name):
+            made = _bound_before(code, name, node) if depth else None
+            behind = _factories(code, made, depth - 1) if made is not None else []
+            if not behind:
+                return []
+            found += behind
+    return found
+
+
+def _fills(code: Code, call: ast.Call) -> bool:
     """Whether a call makes a tensor by its type and fills it at once: `torch.FloatTensor(3).zero_()`."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
@@ -67,18 +99,13 @@ def _is_filled(code: Code, call: ast.Call) -> bool:
     return False
 
 
-def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
-    """The factories from which a tensor on the host is computed; none if anything else but numbers goes into it."""
-    found = [part for part in ast.walk(node) if isinstance(part, ast.Call) and is_factory(code, part, _COMPUTED)]
-    value = code.value(node)
-    on_host = value.must_be_if_known(Tensor) and not value.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
-    if not found or found == [node] or not on_host:
-        return []
-    shaped = [part for part in ast.walk(node) if isinstance(part, ast.Call) and _changes_layout(part)]
-    given = {part for call in (*found, *shaped) for argument in call.args for part in ast.walk(argument)}
-    keywords = {part for call in found for keyword in call.keywords for part in ast.walk(keyword)}
-    names = [part for part in ast.walk(node) if isinstance(part, ast.Name) and part not in given | keywords]
-    return found if all(_is_number(code, name) for name in names) else []
+def _is_constant_array(code: Code, call: ast.Call) -> bool:
+    """`np.eye(3)`, `np.array([1, 0, 0])`."""
+    name = last_name(call.func)
+    if name not in _ARRAYS or not code.is_external(call.func, f"numpy.{name}"):
+        return False
+    literal = (ast.List, ast.Tuple, ast.Constant, ast.UnaryOp, ast.Load, ast.USub)
+    return name != "array" or (bool(call.args) and all(isinstance(part, literal) for part in ast.walk(call.args[0])))
 
 
 def _changes_layout(call: ast.Call) -> bool:

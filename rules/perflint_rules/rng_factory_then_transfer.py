@@ -43,7 +43,7 @@ from perflint.api import (
     replace,
     rule,
 )
-from perflint_rules.host_factories import RANDOM, made_before
+from perflint_rules.host_factories import draws_behind
 
 _DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
 _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random numbers")
@@ -62,7 +62,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each factory of random numbers whose result is copied."""
     for move in code.calls("to", "cuda"):
         held = move.func.value if isinstance(move.func, ast.Attribute) else move
-        for call in made_before(code, held, RANDOM):
+        for call in draws_behind(code, held):
             if code.is_hot(move) and _is_device(code, move):
                 direct = call is held
                 fix = code.fix("draw them on the device", _drawn(code, call, move), unless=[_OTHER]) if direct else None
