@@ -91,8 +91,15 @@ class Expressions(Words):
                 f"{s}.cpu().item()",
                 f"int({s})",
                 f"{s}.detach().float().cpu().tolist()",
+                f"(0.5 * {s}.item() - {self.one_of(env)}.item())",
+                f"(float({self.one_of(env)}) + {s}.item() * {self.pick(['2', 'len(KEPT)', '-0.0'])})",
+                f"round({s}.item() - float({s}) / 4, 4)",
             ]
         )
+
+    def one_of(self, env: Env) -> str:
+        """A scalar tensor that has a name, or another that stands in parentheses."""
+        return self.pick(env.scalars) if env.scalars else f"({self.scalar(env)})"
 
     def formatted(self, env: Env) -> str:
         s = self.pick(env.scalars) if env.scalars else self.scalar(env)

@@ -56,7 +56,8 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
 A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `losses.values()` where somebody
 looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts, for what only the code under
 `if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses = LateMeter(AverageMeter())` is given
-`losses.update(LateItem(loss), len(x))`.
+`losses.update(LateItem(loss), len(x))`. What is computed from reads is one `LateItem`, too:
+`accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard

@@ -14,9 +14,10 @@ from perflint.api import (
     is_guard,
     suspends,
 )
-from perflint_rules.kept_locals import SeenInEachStep, means_item
+from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.late_meters import is_new_meter
-from perflint_rules.late_takes import Take, Way, only_computes, take_of
+from perflint_rules.late_numbers import is_late_number
+from perflint_rules.late_takes import Take, Way, chained_names, only_computes, take_of, taken_with
 
 
 class LateLocals:
@@ -28,6 +29,8 @@ class LateLocals:
     def __init__(self, code: Code, is_inner: bool) -> None:
         self.code, self.flow, self._is_inner = code, code.flow, is_inner
         self._reads = {read.node: read for read in code.reads()}
+        self._numbers = dict.fromkeys(taken_with(code, self._reads, node) for node in self._reads)
+        """The reads, and what is computed from them where that is taken instead."""
         self._public: list[str] = []
         """Global variables that another program could read, if it imported this file."""
 
@@ -56,7 +59,7 @@ class LateLocals:
     def _takes_of(self, take: Take) -> list[Take]:
         """Everything by which a local takes reads, in the way of `take`."""
         found: dict[ast.expr, Take] = {}
-        for node in [*self._reads, *(use for d in self.flow.definitions if self._is_late(d) for use in self.flow.uses[d])]:
+        for node in [*self._numbers, *(use for d in self.flow.definitions if self._is_late(d) for use in self.flow.uses[d])]:
             other = take_of(self.code, node)
             if other is None or other.name != take.name:
                 continue
@@ -89,8 +92,10 @@ class LateLocals:
 
     def _is_late(self, definition: Definition) -> bool:
         """Whether a definition binds a name to nothing but a read."""
-        read = self._reads.get(definition.value) if definition.value is not None else None
-        return read is not None and definition.kind == "assign" and not definition.index and means_item(self.code, read)
+        made = definition.value
+        if made not in self._numbers or definition.kind != "assign" or definition.index:
+            return False
+        return made is not None and is_late_number(self.code, self._reads, made)
 
     def _are_late(self, use: ast.Name) -> bool:
         definitions = self.flow.reaching.get(use, frozenset())
@@ -108,7 +113,8 @@ class LateLocals:
             if not starts:
                 raise CannotRewrite(f"`{name}` has no start")
         for start in starts:
-            if start.kind != "assign" or start.index or not flow.binds_alone(start.node) or not self._is_start(way, start):
+            is_own = flow.binds_alone(start.node) or (way == "sum" and chained_names(flow.statement(start.node)))
+            if start.kind != "assign" or start.index or not is_own or not self._is_start(way, start):
                 raise CannotRewrite(f"`{name}` has no literal start")
         tracked = starts | own
         uses = sorted({use for d in tracked for use in flow.uses[d]} - targets, key=flow.order.__getitem__)

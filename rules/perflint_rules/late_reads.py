@@ -15,7 +15,6 @@ from perflint.api import (
     Kind,
     Obligation,
     ReadKind,
-    Tensor,
     no_copy_in_flight,
     path_of,
     replace,
@@ -23,10 +22,10 @@ from perflint.api import (
     untimed,
     without_effect,
 )
-from perflint_rules.kept_locals import means_item
 from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_meters import require_plain_look
-from perflint_rules.late_takes import Take, Way, copied, take_of
+from perflint_rules.late_numbers import as_arguments, is_late_number, open_about
+from perflint_rules.late_takes import Take, Way, copied, take_of, taken_with, unchained
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
 _OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem"}
@@ -42,6 +41,7 @@ class Late(LateLocals):
         super().__init__(code, is_inner)
         self._edits: dict[Edit, None] = {}
         self._imports: dict[Import, None] = {}
+        self._chained: dict[ast.stmt, dict[str, str]] = {}
         self._takes: dict[str, list[Take]] = {}
         self._refused: CannotRewrite | None = None
         try:
@@ -52,10 +52,10 @@ class Late(LateLocals):
     @classmethod
     def find(cls, code: Code, read: HostRead, is_inner: bool) -> "Late | None":
         """What takes a read in a loop; None if that is no total, list or name."""
-        take = take_of(code, read.node)
-        if take is None or (take.way != "list" and not means_item(code, read)):
-            return None
-        return cls(code, take, is_inner)
+        reads = {read.node: read for read in code.reads()}
+        taken = taken_with(code, reads, read.node)
+        take, is_number = take_of(code, taken), is_late_number(code, reads, taken)
+        return cls(code, take, is_inner) if take is not None and (is_number or take.way == "list") else None
 
     def missing(self) -> Iterator[Obligation | None]:
         """The proofs that a safe fix needs and that do not hold."""
@@ -78,10 +78,7 @@ class Late(LateLocals):
         for take in takes:
             for factor in filter(None, (take.weight, take.divisor, take.power)):
                 yield without_effect(code.facts, code.scope, factor)
-            read = self._reads.get(take.taken)
-            if read is not None and read.kind is ReadKind.CONVERSION:
-                if not code.value(read.tensor).must(lambda a: isinstance(a, Tensor) and a.grad is False):
-                    yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
+            yield from open_about(code, self._reads, take.taken)
 
     def parts(self) -> Iterator[Edit | Import]:
         """The edits.
@@ -94,6 +91,7 @@ class Late(LateLocals):
             raise self._refused
         yield from self._imports
         yield from self._edits
+        yield from (unchained(self.code, statement, starts) for statement, starts in self._chained.items())
 
     def _rewrite(self, take: Take) -> None:
         """Make an object of the runtime of the local that takes something, with all that it takes."""
@@ -108,12 +106,15 @@ class Late(LateLocals):
         self._imports[Import("perflint_runtime", _OBJECTS[take.way])] = None
         for start in starts:
             assert start.value is not None
-            given = self.code.text(start.value) if take.way in ("sum", "meter") else ""
-            self._replace(start.value, f"{_OBJECTS[take.way]}({given})")
+            made = f"{_OBJECTS[take.way]}({self.code.text(start.value) if take.way in ('sum', 'meter') else ''})"
+            if self.flow.binds_alone(start.node):
+                self._replace(start.value, made)
+            else:
+                self._chained.setdefault(self.flow.statement(start.node), {})[start.name] = made
         for other in takes:
-            if other.way != "meter" or other.taken in self._reads:
+            if other.way != "meter" or other.taken in self._numbers:
                 self._edits[self._taking(other)] = None
-            if isinstance(other.taken, ast.Name) and other.taken not in self._reads:
+            if isinstance(other.taken, ast.Name) and other.taken not in self._numbers:
                 self._rewrite_named(other.taken)
         looked_at = [use for use in uses if not self._is_taken(use)]
         for use in looked_at:
@@ -145,8 +146,7 @@ class Late(LateLocals):
         method, given = self._given(take.taken, take.way)
         source = self.code.source
         if take.way in ("item", "meter"):
-            self._imports[Import("perflint_runtime", "LateItem")] = None
-            return replace(source, take.taken, f"LateItem({given})")
+            return replace(source, take.taken, given)
         factors = [given]
         if take.divisor is not None:
             factors += [self.code.text(take.weight) if take.weight is not None else "1", self.code.text(take.divisor)]
@@ -157,16 +157,18 @@ class Late(LateLocals):
         return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(factors)})")
 
     def _given(self, taken: ast.expr, way: Way) -> tuple[str, str]:
-        """The method that takes a read, and the text of what it takes."""
+        """The method that takes a number, and the text of what it takes."""
         method = "add" if way == "sum" else "add_item"
-        read = self._reads.get(taken)
-        if read is None:  # a name that stands for one
+        if taken not in self._numbers:  # a name that stands for one
             return method, self.code.text(taken)
-        if means_item(self.code, read):
-            return method, self.code.text(read.tensor)
-        if way == "list" and read.kind is ReadKind.COPY:
+        read = self._reads.get(taken)
+        if way == "list" and read is not None and read.kind is ReadKind.COPY:
             return copied(self.code, taken)
-        raise CannotRewrite("it is another read than of a single number")
+        given = as_arguments(self.code, self._reads, taken)
+        if way in ("item", "meter") or ", of=" in given:
+            self._imports[Import("perflint_runtime", "LateItem")] = None
+            given = f"LateItem({given})"
+        return method, given
 
     def _look(self, way: Way, use: ast.expr) -> None:
         """Read where somebody looks."""

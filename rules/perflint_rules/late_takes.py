@@ -1,20 +1,24 @@
 """Statements by which a local variable takes a read: into a total, a list, a meter or a name: no rule by itself."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from perflint.api import (
     CannotRewrite,
     Code,
+    Edit,
     External,
     Literal,
     Number,
     Tensor,
     may_run_later,
     path_of,
+    replace_statement,
 )
 from perflint_rules.kept_totals import is_product
+from perflint_rules.late_numbers import Reads, number_around
 
 Way = OneOf["sum", "list", "meter", "item"]
 
@@ -66,6 +70,11 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
         case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
             return Take("item", statement, target, taken)
     return None
+
+
+def taken_with(code: Code, reads: Reads, read: ast.expr) -> ast.expr:
+    """What is taken of a read: the read itself, or a number that is computed from it."""
+    return read if take_of(code, read) is not None else number_around(code, reads, read)
 
 
 def _sum(
@@ -129,6 +138,21 @@ def copied(code: Code, read: ast.expr) -> tuple[str, str]:
     if behind and not isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         text = f"({text})"
     return method, ".".join((text, *reversed(behind)))
+
+
+def chained_names(statement: ast.stmt) -> list[str]:
+    """The names in `a = b = 0`."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    return names if len(names) == len(targets) == len({*names}) else []
+
+
+def unchained(code: Code, statement: ast.stmt, starts: Mapping[str, str]) -> Edit:
+    """`a = b = 0` with a start of its own for some of the names."""
+    assert isinstance(statement, ast.Assign)
+    names = chained_names(statement)
+    given = [starts.get(name, code.text(statement.value)) for name in names]
+    return replace_statement(code.source, statement, f"{', '.join(names)} = {', '.join(given)}")
 
 
 def only_computes(code: Code, use: ast.expr) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perflint_runtime.late_items import MOST_KEPT, numbers, snapshot
+from perflint_runtime.late_items import MOST_KEPT, LateItem, late, read_together
 from perflint_runtime.pinned import may_be_staged
 
 _MOST_BYTES = 2**26
@@ -36,7 +36,7 @@ class HostList:
     def __init__(self) -> None:
         """Begin with an empty list."""
         self._values: list[Any] = []
-        self._items: list[tuple[int, Tensor]] = []
+        self._items: list[tuple[int, LateItem]] = []
         self._copies: deque[tuple[int, _Copy]] = deque()
         self._bytes = 0
 
@@ -46,7 +46,7 @@ class HostList:
 
     def add_item(self, value: Any) -> None:
         """Do `append(value.item())`. As a rule, waits for nothing."""
-        kept = snapshot(value)
+        kept = late(value)
         if kept is None:
             self._values.append(value.item())
             return
@@ -77,9 +77,9 @@ class HostList:
 
     def _read_items(self) -> None:
         kept, self._items = self._items, []
-        if kept:
-            for (position, _), number in zip(kept, numbers([tensor for _, tensor in kept]), strict=True):
-                self._values[position] = number
+        read_together(item for _, item in kept)
+        for position, item in kept:
+            self._values[position] = item.item()
 
     def _starts_copy(self, value: Any, is_array: bool) -> bool:
         """Begin a copy to the host that nobody waits for; do nothing where it might give something else."""

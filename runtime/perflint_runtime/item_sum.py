@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from perflint_runtime.late_items import MOST_KEPT, numbers, snapshot
+from perflint_runtime.late_items import MOST_KEPT, LateItem, late, read_together
 
 _EXACT = 2**53
 """Up to here a float holds every integer, so that nothing that is computed from one overflows."""
@@ -37,7 +36,7 @@ class ItemSum:
     def __init__(self, start: Any = 0) -> None:
         """Begin with a number, of the type that an empty total shall have."""
         self._value: Any = start
-        self._kept: list[tuple[Tensor, Any, Any, Any]] = []
+        self._kept: list[tuple[LateItem, Any, Any, Any]] = []
 
     def add(self, value: Any, weight: Any = 1, divisor: Any = 1, power: Any = ...) -> None:
         """Do `total += value.item() ** power * weight / divisor`, without the power where there is none.
@@ -45,7 +44,7 @@ class ItemSum:
         There is no product and no quotient by the integer 1. As a rule, waits for nothing.
         """
         if _may_grow(self._value) and _is_ordinary(weight) and _is_ordinary(divisor) and divisor != 0:
-            kept = snapshot(value)
+            kept = late(value)
             if kept is not None and (power is ... or _is_small(power, kept)):
                 self._kept.append((kept, weight, divisor, power))
                 if len(self._kept) >= MOST_KEPT:
@@ -59,8 +58,9 @@ class ItemSum:
         """The total as the Python number that the plain code would hold. Waits for the device."""
         if self._kept:
             kept, self._kept = self._kept, []
-            for number, (_, weight, divisor, power) in zip(numbers([tensor for tensor, *_ in kept]), kept, strict=True):
-                self._value += _scaled(number, weight, divisor, power)
+            read_together(item for item, *_ in kept)
+            for item, weight, divisor, power in kept:
+                self._value += _scaled(item.item(), weight, divisor, power)
         return self._value
 
     def __repr__(self) -> str:
@@ -77,9 +77,9 @@ def _is_ordinary(number: Any) -> bool:
     return type(number) is float or (type(number) is int and abs(number) <= _EXACT)
 
 
-def _is_small(power: Any, kept: Tensor) -> bool:
+def _is_small(power: Any, kept: LateItem) -> bool:
     """Whether no number of a type can be too large for a float when it is raised to a power."""
-    return type(power) in (int, float) and 1 <= power <= 4 and kept.dtype is not torch.float64
+    return type(power) in (int, float) and 1 <= power <= 4 and kept.dtype not in (None, torch.float64)
 
 
 def _scaled(number: Any, weight: Any, divisor: Any, power: Any) -> Any:

@@ -6,7 +6,7 @@ wait, and Python does with the numbers what the plain code would have done, in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,36 +29,67 @@ _READ_ALIKE = frozenset(
     )
 )
 """Types of which `tolist` of many tensors gives what `item` of each does."""
+PLAIN = frozenset((int, float, complex, bool, str, type(None)))
+"""Types whose objects stay as they are."""
 
 
 class LateItem:
     """What `value.item()` gives, read when somebody asks for it.
 
-        value = LateItem(loss)     # value = loss.item()
+        value = LateItem(loss)                               # value = loss.item()
+        value = LateItem(loss, of=float)                     # value = float(loss)
+        value = LateItem(hits, mask, of=lambda a, b: a / b)  # value = hits.item() / mask.item()
         if step % 100 == 0:
-            print(value.item())    # print(value)
+            print(value.item())                              # print(value)
 
-    A plain tensor of one element on CUDA and on the CPU is copied on its device, so that later writes do not matter. Whatever
+    Plain tensors of one element on CUDA and on the CPU are copied on their device, so that later writes do not matter. Whatever
     else comes is read at once, with the errors that `.item()` raises.
     """
 
-    __slots__ = ("_number", "_tensor")
+    __slots__ = ("_number", "_of", "_parts")
 
-    def __init__(self, value: Any) -> None:
-        """Take the number that `value` holds now."""
-        self._tensor: Tensor | None = snapshot(value)
-        self._number: Any = None if self._tensor is not None else value.item()
+    def __init__(self, value: Any, *more: Any, of: Callable[..., Any] | None = None) -> None:
+        """Take the number that `value` holds now, or what `of` makes of the numbers of all values.
+
+        `of` computes with numbers alone; others that it needs are defaults of its parameters: `lambda a, n=n: a / n`.
+        """
+        values = (value, *more)
+        self._of = of
+        self._parts = _parts(values, of)
+        self._number: Any = _at_once(values, of) if self._parts is None else None
 
     def item(self) -> Any:
         """The number. Waits for the device, the first time."""
-        if self._tensor is not None:
-            self._number, self._tensor = self._tensor.item(), None
+        if self._parts is not None:
+            read_together((self,))
         return self._number
 
     @property
     def waits(self) -> bool:
         """Whether nobody has read the number yet."""
-        return self._tensor is not None
+        return self._parts is not None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What is to be read for it, in order."""
+        found: list[Tensor] = []
+        for part in self._parts or ():
+            found += [part] if isinstance(part, Tensor) else part.tensors
+        return found
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type of the tensor whose `.item()` it gives, where it waits for nothing else."""
+        alone = self._parts[0] if self._of is None and self._parts else None
+        return alone.dtype if isinstance(alone, (Tensor, LateItem)) else None
+
+    def settle(self, read: Iterator[Any]) -> Any:
+        """Take what has been read from its tensors, and give the number."""
+        if self._parts is not None:
+            given = [next(read) if isinstance(part, Tensor) else part.settle(read) for part in self._parts]
+            self._number = given[0] if self._of is None else self._of(*given)
+            self._parts = None
+        return self._number
 
     def __repr__(self) -> str:
         return f"LateItem({self.item()!r})"
@@ -66,15 +97,63 @@ class LateItem:
 
 def read_together(items: Iterable[LateItem]) -> None:
     """Read all numbers that nobody has read yet, with one wait for all of a type and a device."""
-    waiting = [item for item in items if item._tensor is not None]
-    for item, number in zip(waiting, numbers([item._tensor for item in waiting if item._tensor is not None]), strict=True):
-        item._number, item._tensor = number, None
+    waiting = list(dict.fromkeys(item for item in items if item.waits))
+    tensors = [item.tensors for item in waiting]
+    read = iter(numbers([tensor for those in tensors for tensor in those]))
+    given = [[next(read) for _ in those] for those in tensors]
+    for item, found in zip(waiting, given, strict=True):
+        item.settle(iter(found))
+
+
+def late(value: Any) -> LateItem | None:
+    """What gives `value.item()` when somebody asks; None where it has to be read at once."""
+    if type(value) is not LateItem:
+        kept = snapshot(value)
+        if kept is None:
+            return None
+        item = LateItem.__new__(LateItem)
+        item._of, item._parts = None, [kept]
+        return item
+    return value if value.waits else None
+
+
+def _parts(values: tuple[Any, ...], of: Callable[..., Any] | None) -> list[Tensor | LateItem] | None:
+    """What a number is made of later; None where it has to be made at once."""
+    if not all(type(given) in PLAIN for given in getattr(of, "__defaults__", None) or ()):
+        return None
+    parts: list[Tensor | LateItem] = []
+    for value in values:
+        is_late = type(value) is LateItem and (value.waits or type(value.item()) in PLAIN)
+        part = value if is_late else snapshot(value)
+        if part is None or (of is int and (is_late or part.dtype.is_floating_point)):  # nan and inf are errors
+            return None
+        parts.append(part)
+    if of is float and isinstance(parts[0], Tensor) and values[0].requires_grad:
+        _warn_as_torch_does()
+    return parts
+
+
+def _at_once(values: tuple[Any, ...], of: Callable[..., Any] | None) -> Any:
+    if of is None:
+        return values[0].item()
+    if of is float or of is int:
+        return of(values[0].item() if type(values[0]) is LateItem else values[0])
+    return of(*(value.item() for value in values))
+
+
+def _warn_as_torch_does() -> None:
+    """The warning that `float` of a tensor gives that belongs to a graph: once in a process, as a rule."""
+    global _has_warned
+    if not _has_warned or torch.is_warn_always_enabled():
+        _has_warned = True
+        float(torch.zeros((), requires_grad=True))
+
+
+_has_warned = False
 
 
 def snapshot(value: Any) -> Tensor | None:
     """A copy on the device of what `value.item()` would read; None where it has to be read at once."""
-    if type(value) is LateItem:
-        return value._tensor
     if type(value) is not Tensor or value.numel() != 1 or value.layout is not torch.strided:
         return None
     if value.device.type not in ("cuda", "cpu") or value.dtype not in _READ_ALIKE or value.is_quantized:
@@ -86,6 +165,8 @@ def snapshot(value: Any) -> Tensor | None:
 
 def numbers(tensors: Sequence[Tensor]) -> list[Any]:
     """What `item` gives for each of some snapshots, with one wait for all of a type and a device."""
+    if len(tensors) == 1:
+        return [tensors[0].item()]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for position, tensor in enumerate(tensors):
         groups.setdefault((tensor.device, tensor.dtype), []).append(position)

@@ -14,10 +14,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-from perflint_runtime.late_items import MOST_KEPT, LateItem, read_together
+from perflint_runtime.late_items import MOST_KEPT, PLAIN, LateItem, read_together
 
-_PLAIN = frozenset((int, float, complex, bool, str, type(None)))
-"""Types whose objects stay as they are."""
 _ATTRIBUTES = frozenset(("__setattr__", "__getattribute__", "__getattr__"))
 
 
@@ -97,13 +95,13 @@ def _number(value: Any) -> Any:
 
 def _stays(value: Any) -> bool:
     """Whether a value is the same when a method gets it later."""
-    return type(value) in _PLAIN or (type(value) is LateItem and (value.waits or type(value.item()) in _PLAIN))
+    return type(value) in PLAIN or (type(value) is LateItem and (value.waits or type(value.item()) in PLAIN))
 
 
 def _holds_plain(meter: Any, name: str) -> bool:
     """Whether all attributes of an object are numbers and text, and none hides a method."""
     attributes = getattr(meter, "__dict__", None)
-    return type(attributes) is dict and name not in attributes and all(type(value) in _PLAIN for value in attributes.values())
+    return type(attributes) is dict and name not in attributes and all(type(value) in PLAIN for value in attributes.values())
 
 
 def _is_as_written(cls: type) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 from device_reads import count_reads
-from perflint_runtime import ItemSum, LateItem
+from perflint_runtime import HostList, ItemSum, LateItem
+from perflint_runtime.late_items import numbers
 from torch import Tensor, nn
 
 
@@ -202,3 +205,94 @@ def test_a_late_item_is_what_the_tensor_held_then() -> None:
     late = LateItem(value)
     value.fill_(9.0)
     assert (late.item(), late.item(), repr(late)) == (1.5, 1.5, "LateItem(1.5)")
+
+
+def _late_inputs(draw: random.Random) -> Any:
+    return draw.choice([_float, _integer, _float, _odd, lambda _: 2.5, lambda _: np.float32(1.5), lambda _: np.arange(3)])(draw)
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor")
+@pytest.mark.parametrize("seed", range(20))
+def test_conversions_are_those_of_python(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(50):
+        value, of = _late_inputs(draw), draw.choice([float, int])
+        expected = outcome(lambda of=of, value=value: of(value))
+        given = outcome(lambda of=of, value=value: LateItem(value, of=of).item())
+        assert same(given, expected), (value, of)
+        plain, total = 0.5, ItemSum(0.5)
+        if not isinstance(expected, tuple):
+            plain += expected * 3
+            total.add(LateItem(value, of=of), 3)
+            assert same(total.value(), plain)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_computed_is_what_python_computes(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(50):
+        first, second, number = (
+            _late_inputs(draw),
+            _late_inputs(draw),
+            draw.choice([2, 0.1, -0.0, 0, np.float64(3), np.ones(2)]),
+        )
+        formulas: list[Callable[..., Any]] = [
+            lambda a, b, n=number: a + b * n,
+            lambda a, b, n=number: round(a - b, 3) / n,
+            lambda a, b: a / b,
+            lambda a, b, n=number: n * a - (-b),
+        ]
+        of = draw.choice(formulas)
+        with np.errstate(all="ignore"):
+            expected = outcome(lambda of=of, a=first, b=second: of(a.item(), b.item()))
+            given = outcome(lambda of=of, a=first, b=second: LateItem(LateItem(a), b, of=of).item())
+        assert type(given) is type(expected)
+        assert repr(given) == repr(expected) or same(given, expected)
+
+
+def test_a_number_that_may_change_is_used_at_once() -> None:
+    buffer, value = np.ones(1), torch.tensor(2.0)
+    item = LateItem(value, of=lambda a, n=buffer: a * n)
+    buffer[0], _ = 5.0, value.fill_(9.0)
+    assert item.item() == 2.0
+
+
+def test_each_part_is_what_its_tensor_held_when_it_was_given() -> None:
+    value = torch.tensor(1.0)
+    item = LateItem(LateItem(value), value.add_(1), of=lambda a, b: a - b)
+    value.fill_(7.0)
+    assert item.item() == -1.0
+
+
+def test_a_float_of_a_graph_warns_as_torch_does() -> None:
+    code = (
+        "import torch\nfrom perflint_runtime import LateItem\nloss = torch.ones((), requires_grad=True) * 2\n"
+        "read = (lambda x: LateItem(x, of=float).item()) if {late} else float\nprint([read(loss) for _ in range(3)])\n"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code.format(late=late)], capture_output=True, text=True, check=True)
+        for late in (False, True)
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert [run.stderr.count("Converting a tensor") for run in runs] == [1, 1]
+
+
+def test_several_numbers_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [LateItem(LateItem(torch.tensor(float(n))), torch.tensor(float(n + 1)), of=lambda a, b: a / b) for n in range(5)]
+    waits: list[int] = []
+    monkeypatch.setattr("perflint_runtime.late_items.numbers", lambda tensors: waits.append(len(tensors)) or numbers(tensors))
+    total, listed = ItemSum(0.0), HostList()
+    for value in values:
+        total.add(value)
+        listed.add_item(value)
+    assert listed.values() == [n / (n + 1) for n in range(5)]
+    assert total.value() == sum(n / (n + 1) for n in range(5))
+    assert waits[0] == 10
+    assert sum(waits) == 10
+
+
+def test_an_error_comes_again_whenever_somebody_asks() -> None:
+    item = LateItem(torch.tensor(1.0), torch.tensor(0.0), of=lambda a, b: a / b)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            item.item()
