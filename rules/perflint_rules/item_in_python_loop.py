@@ -29,7 +29,9 @@ Safe when the iterated value is a one-dimensional tensor without doubt, and `flo
 its numbers. A tensor of unknown shape is flattened first, so that elements of shape `[1]` are numbers, too; that others
 raise an error is what such a fix gives up (`errors-are-bugs`). A comprehension with a condition or a comment gets no fix.
 For a list of scalars
-(`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list.
+(`torch.stack(losses).tolist()`) the fix is unsafe: `stack` promotes mixed types and fails on an empty list. With
+`runtime = true` these become `item_list(losses)`, which looks at what it is given when the program runs, and
+`[names[int(i)] for i in t]` becomes `[names[i] for i in item_list(t, of=int)]`, where nothing in between writes to a tensor.
 
 In a loop over indices the fix reads the tensor before the loop. It is safe under the same proofs, when the tensor is a
 local that nothing can write to until the loop ends, the loop is over `range(len(t))` (a list raises with other words for
@@ -69,6 +71,7 @@ from perflint.api import (
     replace,
     rule,
 )
+from perflint_rules.element_lists import listed_at_run_time
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
 from perflint_rules.indexed_reads import indexed_reads
 
@@ -123,19 +126,23 @@ def check(code: Code) -> Iterator[Finding]:
             )
         else:
             continue
+        if code.options.runtime and any(not obligation.kind.is_declarable for obligation in filter(None, missing)):
+            fix, missing = listed_at_run_time(code, node) or (fix, missing)
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
         yield code.finding(node, message, fix, missing)
 
 
 def _deeper(code: Code, node: ast.ListComp, generator: ast.comprehension) -> Iterator[Finding]:
-    """`[names[int(i)] for i in t]`, `[x.item() for t in tensors for x in t]`: for these there is no fix."""
+    """`[names[int(i)] for i in t]`, `[x.item() for t in tensors for x in t]`: for these only the runtime has a fix."""
     assert isinstance(generator.target, ast.Name)
     name = generator.target.id
     reads = [part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _reads(part, name)]
     value = code.value(generator.iter)
     if reads and value.must_be_if_known(Tensor) and all(place_of(a).may_be_device for a in value.alternatives):
         text = ast.unparse(generator.iter)
-        yield code.finding(node, f"each element of `{text}` is read from the device by itself; go over `{text}.tolist()`")
+        fix, missing = (listed_at_run_time(code, node) if code.options.runtime else None) or (None, [])
+        message = f"each element of `{text}` is read from the device by itself; go over `{text}.tolist()`"
+        yield code.finding(node, message, fix, missing)
 
 
 def _listed(code: Code, node: ast.ListComp, iterated: ast.expr) -> Iterator[Edit | Import]:

@@ -26,7 +26,9 @@ for x, y in loader:
 When an item may be something else than an array, a number say, and for a single array.
 
 ## Fix safety
-Unsafe: an empty list gives another type (float64), and arrays of several types are joined by numpy's rules, not torch's.
+Unsafe: an empty list gives another type (float64), and arrays of several types are joined by numpy's rules, not torch's. With
+`runtime = true` it is `torch.tensor(joined(rows))`: `joined` looks at the arrays when the program runs, and joins those of
+which torch makes the same tensor. That torch no longer warns of the slow way is assumed (`errors-are-bugs`).
 """
 
 import ast
@@ -43,6 +45,7 @@ from perflint.api import (
     Obligation,
     Severity,
     items_of,
+    path_of,
     replace,
     rule,
     words,
@@ -77,8 +80,12 @@ def check(code: Code) -> Iterator[Finding]:
         if not items or not all(_is_array(code, item) for item in items):
             continue
         message = "torch asks each array for each number as a Python object; join the list by `np.array` first"
-        fix = code.fix("join it by `np.array`", _joined(code, rows), unless=[_TYPES])
-        yield code.finding(call, message, fix, [_TYPES])
+        missing = [_TYPES]
+        fix = code.fix("join it by `np.array`", _joined(code, rows), unless=missing)
+        if code.options.runtime and (joined := _joined_at_run_time(code, call)) is not None:
+            missing = [Obligation(Kind.ERRORS_ARE_BUGS, "torch would no longer warn that this is slow")]
+            fix = code.fix("let the runtime join it", joined, unless=missing)
+        yield code.finding(call, message, fix, missing)
 
 
 def _is_array(code: Code, node: ast.expr, depth: int = 4) -> bool:
@@ -112,3 +119,24 @@ def _joined(code: Code, rows: ast.expr) -> Iterator[Edit | Import]:
     numpy, imports = code.name_for("numpy")
     yield from imports
     yield replace(code.source, rows, f"{numpy}.array({code.text(rows)})")
+
+
+def _joined_at_run_time(code: Code, call: ast.Call) -> list[Edit | Import] | None:
+    """The list as an array where torch makes the same tensor of it, if the maker is one of which that can be told."""
+    maker = next(name for name in _MAKERS if call in code.calls_to(name)).rpartition(".")[2]
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    if maker == "as_tensor" or len(call.args) > 1 or not named.keys() <= {"dtype", "device", "requires_grad", "pin_memory"}:
+        return None
+    integers = maker == "LongTensor"
+    if "dtype" in named:
+        dtype = (path_of(named["dtype"]) or "").rpartition(".")[2]
+        if not code.is_external(named["dtype"], f"torch.{dtype}") or dtype not in _INTEGERS | _FLOATS:
+            return None
+        integers = dtype in _INTEGERS
+    rows = call.args[0]
+    text = f"joined({code.text(rows)}, integers=True)" if integers else f"joined({code.text(rows)})"
+    return [Import("perflint_runtime", "joined"), replace(code.source, rows, text)]
+
+
+_FLOATS = words("float32 float float64 double")
+_INTEGERS = words("int64 long")

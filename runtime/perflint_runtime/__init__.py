@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint_runtime.array_lists import joined as joined
     from perflint_runtime.cached_features import CachedFeatures as CachedFeatures
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
@@ -58,11 +59,13 @@ if TYPE_CHECKING:
     from perflint_runtime.state import set_random_state as set_random_state
     from perflint_runtime.state import set_seed as set_seed
     from perflint_runtime.tensor_items import TensorItems as TensorItems
+    from perflint_runtime.tensor_items import item_list as item_list
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
     from perflint_runtime.trainer import Trainer as Trainer
     from perflint_runtime.tune import tune_loader as tune_loader
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
+    "array_lists": ("joined",),
     "cached_features": ("CachedFeatures",),
     "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),
@@ -134,7 +137,10 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "set_random_state",
         "set_seed",
     ),
-    "tensor_items": ("TensorItems",),
+    "tensor_items": (
+        "TensorItems",
+        "item_list",
+    ),
     "tensor_loader": ("BatchedTensorLoader",),
     "trainer": ("Trainer",),
     "tune": ("tune_loader",),

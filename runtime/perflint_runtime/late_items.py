@@ -14,7 +14,7 @@ from torch import Tensor
 
 MOST_KEPT = 4096
 """So many numbers are kept on a device, 512 bytes each, before they are read."""
-_READ_ALIKE = frozenset(
+READ_ALIKE = frozenset(
     (
         torch.float16,
         torch.bfloat16,
@@ -154,13 +154,19 @@ _has_warned = False
 
 def snapshot(value: Any) -> Tensor | None:
     """A copy on the device of what `value.item()` would read; None where it has to be read at once."""
+    return value.detach().reshape(()).clone() if is_readable(value) else None
+
+
+def is_readable(value: Any) -> bool:
+    """Whether `value.item()` gives what `tolist` of many such tensors gives, and no error."""
     if type(value) is not Tensor or value.numel() != 1 or value.layout is not torch.strided:
-        return None
-    if value.device.type not in ("cuda", "cpu") or value.dtype not in _READ_ALIKE or value.is_quantized:
-        return None
-    if torch._C._functorch.is_functorch_wrapped_tensor(value) or (value.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return None  # `.item()` raises there
-    return value.detach().reshape(()).clone()
+        return False
+    if value.device.type not in ("cuda", "cpu") or value.dtype not in READ_ALIKE or value.is_quantized:
+        return False
+    # `.item()` raises there
+    return not (
+        torch._C._functorch.is_functorch_wrapped_tensor(value) or (value.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
 
 
 def numbers(tensors: Sequence[Tensor]) -> list[Any]:

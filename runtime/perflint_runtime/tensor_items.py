@@ -8,10 +8,13 @@ for i in range(len(scores)):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from perflint_runtime.late_items import READ_ALIKE, is_readable, numbers
 
 _BLOCK = 4096
 """So many elements are read at once: a loop that leaves early does not wait for a large tensor to be copied."""
@@ -63,4 +66,28 @@ def _has_numbers(values: Tensor) -> bool:
         and values.layout is torch.strided
         and values.device.type in ("cuda", "cpu")
         and not values.is_quantized
+        and not torch._C._functorch.is_functorch_wrapped_tensor(values)
     )
+
+
+def item_list(values: Any, of: Callable[[Any], Any] | None = None) -> list[Any]:
+    """What `[value.item() for value in values]` gives, or with `of=float` or `of=int` `[of(value) for value in values]`.
+
+    Waits once for a plain tensor with one number each, and once for each type and device of a list or a tuple of plain tensors
+    of one element. Whatever else comes is read one after the other, as in the plain code, which also raises what the plain
+    code raises.
+    """
+    found: list[Any] | None = None
+    if type(values) is Tensor and _has_numbers(values) and values.dtype in READ_ALIKE and _converts(values, of):
+        # The CPU waits for the GPU here.
+        found = values.flatten().tolist()
+    elif type(values) in (list, tuple) and all(is_readable(value) and _converts(value, of) for value in values):
+        found = numbers([value.detach().reshape(()) for value in values])
+    if found is None:
+        return [value.item() if of is None else of(value) for value in values]
+    return found if of is None else [of(number) for number in found]
+
+
+def _converts(value: Tensor, of: Callable[[Any], Any] | None) -> bool:
+    """Whether `float` or `int` of a tensor gives what it makes of the number, without a warning and without an error."""
+    return of is None or not (value.requires_grad or (of is int and value.is_floating_point()))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from device_reads import count_reads
-from perflint_runtime import TensorItems
+from perflint_runtime import TensorItems, item_list
 from torch import Tensor, nn
 
 INDICES = [0, 1, 2, -1, -3, 3, -4, 10**30, True, 1.0, None, slice(0, 1), slice(0, 2), (0,), (1, 0), torch.tensor(1), "a"]
@@ -106,3 +106,44 @@ def test_a_write_is_seen() -> None:
     assert items[1] == 5.0
     alias.add_(1)
     assert items[1] == 6.0
+
+
+def _all_of(read: Callable[[], list[Any]]) -> Any:
+    try:
+        got = read()
+    except Exception as error:
+        return type(error), str(error)
+    return [_outcome(lambda number=number: number) for number in got]
+
+
+LISTS = VALUES | {
+    "scalars": [torch.tensor(1.5), torch.tensor(-0.0), torch.tensor(float("nan"))],
+    "scalars of several types": (torch.tensor(1.5), torch.tensor([2]), torch.tensor(True), torch.tensor([[2.5]]).half()),
+    "no scalars": [],
+    "a scalar of an own class": [torch.tensor(1.5), torch.tensor(2.5).as_subclass(Own)],
+    "a scalar with a graph": [torch.tensor(1.5), nn.Parameter(torch.tensor(2.5))],
+    "infinite": torch.tensor([1.0, float("inf")]),
+    "large": torch.tensor([2**62, -(2**62) - 1]),
+    "text": "123",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Converting a tensor")
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_items_is_what_the_plain_reads_give(name: str) -> None:
+    values = LISTS[name]
+    assert _all_of(lambda: item_list(values)) == _all_of(lambda: [value.item() for value in values])
+    assert _all_of(lambda: item_list(values, of=float)) == _all_of(lambda: [float(value) for value in values])
+    assert _all_of(lambda: item_list(values, of=int)) == _all_of(lambda: [int(value) for value in values])
+
+
+def test_an_iterator_is_gone_through_once() -> None:
+    values = iter([torch.tensor(1), torch.tensor(2)])
+    assert item_list(values) == [1, 2]
+    assert list(values) == []
+
+
+def test_a_list_of_scalars_is_one_wait() -> None:
+    with count_reads() as reads:
+        assert item_list([torch.tensor(float(n)) for n in range(50)]) == [float(n) for n in range(50)]
+    assert len(reads) == 1
