@@ -57,7 +57,7 @@ A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(out
 looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts, for what only the code under
 `if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses = LateMeter(AverageMeter())` is given
 `losses.update(LateItem(loss), len(x))`. What is computed from reads is one `LateItem`, too:
-`accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`.
+`accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`: `scalars.set_item(loss, at="loss")`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard

@@ -15,9 +15,10 @@ from perflint.api import (
     suspends,
 )
 from perflint_rules.kept_locals import SeenInEachStep
+from perflint_rules.late_looks import gives_number, is_set, only_computes
 from perflint_rules.late_meters import is_new_meter
 from perflint_rules.late_numbers import is_late_number
-from perflint_rules.late_takes import Take, Way, chained_names, only_computes, take_of, taken_with
+from perflint_rules.late_takes import Take, Way, chained_names, take_of, taken_with
 
 
 class LateLocals:
@@ -135,6 +136,8 @@ class LateLocals:
                 return way == "sum" and type(number) in (int, float)
             case ast.List(elts=[]):
                 return way == "list"
+            case ast.Dict():
+                return way == "dict"
             case ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
                 return way == "list" and self.code.means_builtin("list")
             case ast.Call() as made:
@@ -154,8 +157,10 @@ class LateLocals:
 
     def _require_seldom(self, use: ast.expr, takes: Iterable[Take]) -> None:
         """That not every step looks at the local."""
-        parent = self.flow.parent.get(use)
+        parent, takes = self.flow.parent.get(use), [*takes]
         if isinstance(parent, ast.Attribute) and parent.attr == "append":
+            return
+        if takes[0].way == "dict" and is_set(self.flow, use):
             return
         for take in takes:
             loop = self._loop_of(take)
@@ -169,7 +174,7 @@ class LateLocals:
         parent = flow.parent.get(use)
         if isinstance(parent, ast.Attribute) and parent.attr == "append":
             return
-        if only_computes(self.code, use):
+        if only_computes(self.code, use) or (takes[0].way == "dict" and gives_number(self.code, use, takes)):
             return
         around = {flow.loop(start.node) for start in starts}
         if len(around) > 1 or not all(flow.dominates(start.node, take.statement) for start in starts[:1] for take in takes):

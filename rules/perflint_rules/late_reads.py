@@ -4,9 +4,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    BUILT_FROM_TEXT,
-    LOOKS_AT_FRAMES,
-    OWN_TENSORS,
     CannotRewrite,
     Code,
     Edit,
@@ -15,21 +12,20 @@ from perflint.api import (
     Kind,
     Obligation,
     ReadKind,
-    no_copy_in_flight,
     path_of,
     replace,
     replace_statement,
-    untimed,
-    without_effect,
 )
 from perflint_rules.late_locals import LateLocals
+from perflint_rules.late_looks import is_set, require_own_lists
 from perflint_rules.late_meters import require_plain_look
-from perflint_rules.late_numbers import as_arguments, is_late_number, open_about
+from perflint_rules.late_numbers import as_arguments, is_late_number
+from perflint_rules.late_proofs import open_about_takes
 from perflint_rules.late_takes import Take, Way, copied, take_of, taken_with, unchained
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
-_OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem"}
-_LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "item": "item"}
+_OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem", "dict": "HostDict"}
+_LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "item": "item", "dict": "read"}
 
 
 class Late(LateLocals):
@@ -59,26 +55,12 @@ class Late(LateLocals):
 
     def missing(self) -> Iterator[Obligation | None]:
         """The proofs that a safe fix needs and that do not hold."""
-        code, flow = self.code, self.flow
         takes = [take for takes in self._takes.values() for take in takes]
-        loops = {take: code.around(take.statement) for take in takes}
+        loops = {take: self.code.around(take.statement) for take in takes}
         blocks = [block for take, loop in loops.items() for block in self._blocks_in(loop, take.statement)]
-        if any(block.kind == "try" and getattr(block.node, "handlers", None) for block in blocks):
-            yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
-        if code.scope.is_module:
-            yield from code.feared(BUILT_FROM_TEXT)
-        if any(take.way == "meter" for take in takes):
-            yield Obligation(Kind.ERRORS_ARE_BUGS, "what the meter raises would be raised when somebody looks at it")
+        yield from open_about_takes(self.code, loops, blocks, self._reads)
         for name in self._public:
             yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
-        yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
-        calls = [call for call in flow.calls if any(not loop or flow.within(call, loop.block) for loop in loops.values())]
-        yield untimed(calls)
-        yield no_copy_in_flight(code.facts, code.scope, calls)
-        for take in takes:
-            for factor in filter(None, (take.weight, take.divisor, take.power)):
-                yield without_effect(code.facts, code.scope, factor)
-            yield from open_about(code, self._reads, take.taken)
 
     def parts(self) -> Iterator[Edit | Import]:
         """The edits.
@@ -106,7 +88,7 @@ class Late(LateLocals):
         self._imports[Import("perflint_runtime", _OBJECTS[take.way])] = None
         for start in starts:
             assert start.value is not None
-            made = f"{_OBJECTS[take.way]}({self.code.text(start.value) if take.way in ('sum', 'meter') else ''})"
+            made = f"{_OBJECTS[take.way]}({self.code.text(start.value) if take.way in ('sum', 'meter', 'dict') else ''})"
             if self.flow.binds_alone(start.node):
                 self._replace(start.value, made)
             else:
@@ -116,10 +98,11 @@ class Late(LateLocals):
                 self._edits[self._taking(other)] = None
             if isinstance(other.taken, ast.Name) and other.taken not in self._numbers:
                 self._rewrite_named(other.taken)
+        require_own_lists(self.code, takes, starts, uses)
         looked_at = [use for use in uses if not self._is_taken(use)]
         for use in looked_at:
             self._require_seldom(use, takes)
-            if take.way == "list":
+            if take.way in ("list", "dict"):
                 self._require_complete(use, starts, takes)
             self._look(take.way, use)
 
@@ -147,6 +130,10 @@ class Late(LateLocals):
         source = self.code.source
         if take.way in ("item", "meter"):
             return replace(source, take.taken, given)
+        if take.key is not None:
+            return replace_statement(
+                source, take.statement, f"{take.name}.{take.method}({given}, at={self.code.text(take.key)})"
+            )
         factors = [given]
         if take.divisor is not None:
             factors += [self.code.text(take.weight) if take.weight is not None else "1", self.code.text(take.divisor)]
@@ -176,7 +163,7 @@ class Late(LateLocals):
         parent = flow.parent.get(use)
         if way == "meter":
             return require_plain_look(self.code, use)
-        if isinstance(parent, ast.Delete):
+        if isinstance(parent, ast.Delete) or (way == "dict" and is_set(flow, use)):
             return
         if way == "list" and isinstance(parent, ast.Attribute) and parent.attr == "append":
             call = flow.parent.get(parent)

@@ -9,18 +9,16 @@ from perflint.api import (
     CannotRewrite,
     Code,
     Edit,
-    External,
     Literal,
     Number,
     Tensor,
     may_run_later,
-    path_of,
     replace_statement,
 )
 from perflint_rules.kept_totals import is_product
 from perflint_rules.late_numbers import Reads, number_around
 
-Way = OneOf["sum", "list", "meter", "item"]
+Way = OneOf["sum", "list", "meter", "item", "dict"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +26,8 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`.
+    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`. key,
+    method: where a dict takes it, and by which method of the runtime.
     """
 
     way: Way
@@ -39,6 +38,8 @@ class Take:
     divisor: ast.expr | None = None
     power: ast.expr | None = None
     before: ast.Name | None = None
+    key: ast.expr | None = None
+    method: str = ""
 
     @property
     def use(self) -> ast.Name:
@@ -54,6 +55,22 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
     """What takes an expression: a total, a list, a meter or a name."""
     statement = code.flow.statement(taken)
     match statement:
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Slice())]) | ast.AugAssign(target=ast.Subscript(slice=ast.Slice())):
+            return None
+        case ast.Assign(targets=[ast.Subscript(value=ast.Name() as target, slice=key)], value=value) if value is taken:
+            return Take("dict", statement, target, taken, key=key, method="set_item")
+        case ast.AugAssign(target=ast.Subscript(value=ast.Name() as target, slice=key), op=ast.Add(), value=value) if (
+            value is taken
+        ):
+            return Take("dict", statement, target, taken, key=key, method="add_item")
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Subscript(value=ast.Name() as target, slice=key), attr="append"),
+                args=[given],
+                keywords=[],
+            )
+        ) if given is taken:
+            return Take("dict", statement, target, taken, key=key, method="append_item")
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
             return Take("list", statement, target, taken)
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=value):
@@ -153,25 +170,3 @@ def unchained(code: Code, statement: ast.stmt, starts: Mapping[str, str]) -> Edi
     names = chained_names(statement)
     given = [starts.get(name, code.text(statement.value)) for name in names]
     return replace_statement(code.source, statement, f"{', '.join(names)} = {', '.join(given)}")
-
-
-def only_computes(code: Code, use: ast.expr) -> bool:
-    """Whether a list, or a part of it, goes into a function that keeps nothing of it."""
-    node: ast.AST = use
-    while isinstance(parent := code.flow.parent.get(node), ast.Subscript) and parent.value is node:
-        node = parent
-    call = code.flow.parent.get(node)
-    if not isinstance(call, ast.Call) or node not in call.args:
-        return False
-    name = path_of(call.func) or ""
-    if name in _LOOKING:
-        return code.means_builtin(name)
-    return code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _COMPUTING)
-
-
-_LOOKING = frozenset(("len", "sum", "min", "max", "any", "all"))
-_COMPUTING = frozenset(
-    f"{module}.{name}"
-    for module in ("numpy", "statistics", "math")
-    for name in ("mean", "average", "sum", "std", "var", "median", "min", "max", "fsum", "nanmean", "concatenate")
-)
