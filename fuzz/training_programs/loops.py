@@ -65,6 +65,9 @@ class Loops(Networks):
         if self.chance(0.4):
             self.line("losses = []")
             env.lists.append("losses")
+        if self.chance(0.3):
+            self.line(f"stats = {{'total': {self.pick(['0.0', '0'])}, 'all': []}}")
+            env.tables.append("stats")
         if self.chance(0.2):
             self.line("meter = " + self.helper("Meter") + "()")
         has_meter = self.lines[-1].strip() == "meter = Meter()"
@@ -105,13 +108,22 @@ class Loops(Networks):
                 self.ending(outer, loader)
             self.depth -= 1
         self.ending(outer, loader)
-        results = [*env.totals, *env.lists, *(["correct"] if correct else []), *(["meter.mean"] if has_meter else [])]
+        results = [
+            *env.totals,
+            *env.lists,
+            *env.tables,
+            *(["correct"] if correct else []),
+            *(["meter.mean"] if has_meter else []),
+        ]
         self.leave(env, results)
 
     def ending(self, env: Env, loader: str) -> None:
         for total in env.totals:
             if self.chance(0.5):
                 self.line(self.pick([f"print({total} / 3)", f"print(f'{{{total} / 3:.5f}}')", f"print('epoch', {total})"]))
+        for table in env.tables:
+            if self.chance(0.5):
+                self.line(f"print({self.pick([table, f'sorted({table}, key=str)', f'len({table})', f'{table}.popitem()'])})")
         for values in env.lists:
             if self.chance(0.5):
                 mean = self.pick([f"sum({values}) / max(len({values}), 1)", f"{values}[-1:]", f"np.mean({values} or [0])"])

@@ -44,6 +44,21 @@ class Statements(Language):
                 forms += [lambda: self.line(self.pick(whole))] * 2
             if self.chance(0.3):
                 forms.append(lambda: self.guarded(env, lambda inner: self.show_total(inner, total)))
+        if env.tables:
+            table = self.pick(env.tables)
+            writes = [
+                f"{table}['total'] += {read}",
+                f"{table}['total'] += {read} * {n}",
+                f"{table}['last'] = {read}",
+                f"{table}[{env.step or 0}, 'loss'] = {read}",
+                f"{table}['all'].append({read})",
+                f"{table}['seen'] = {table}.get('seen', 0) + {n}",
+                f"{table}['all'] += [{s}]",
+                f"KEPT.append({table}['all'])",
+            ]
+            forms += [lambda: self.line(self.pick(writes))] * 3
+            shown = [f"print({table})", f"print({table}['total'] / 2)", f"KEPT.append({table})", f"{table}['total'] = 0.0"]
+            forms.append(lambda: self.guarded(env, lambda inner: self.line(self.pick(shown))))
         if env.lists:
             forms += [lambda: self.line(f"{self.pick(env.lists)}.append({self.pick([read, read, s])})")] * 2
         if env.numbers:

@@ -30,6 +30,7 @@ class Env:
     numbers: list[str] = field(default_factory=list)
     totals: list[str] = field(default_factory=list)
     lists: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
     optimizers: list[str] = field(default_factory=list)
     step: str | None = None

@@ -181,8 +181,9 @@ class LateLocals:
             raise CannotRewrite("the list may be kept while it still grows")
         (home,) = around
         for take in takes:
-            inner = [loop for loop in flow.block[take.statement].loops() if home is None or loop is not home]
-            outermost = inner[inner.index(home) - 1] if home in inner else inner[-1] if inner else None
+            inner = [*flow.block[take.statement].loops()]
+            inner = inner[: inner.index(home)] if home in inner else inner
+            outermost = inner[-1] if inner else None
             last = flow.extent(outermost)[1] if outermost is not None else flow.order[take.target]
             if flow.order[use] <= last:
                 raise CannotRewrite("the list may be kept while it still grows")
