@@ -15,6 +15,7 @@ from perflint.facts.autograd.evaluations import (
     is_test,
     is_tried_out,
     measures,
+    only_evaluates,
     records_nothing,
 )
 from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph, runs_network

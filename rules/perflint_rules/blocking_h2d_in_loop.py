@@ -65,6 +65,7 @@ from perflint.api import (
     comes_from_host,
     is_blocking,
     is_built_constant,
+    is_neural_module,
     is_read_back,
     keyword,
     path_of,
@@ -77,7 +78,7 @@ from perflint.api import (
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
 
-_TO_DEVICE = any_layout(rb"\. to \((?! (?:torch \.|dtype\b|\w+ \. dtype))")
+_TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
@@ -120,14 +121,16 @@ def check(code: Code) -> Iterator[Finding]:
         looked_at = [_not_a_tensor(receiver), _not_cuda(code, call, target), _may_be_on_device(receiver), written]
         missing = list(code.feared(SIDE_STREAM))
         fix, cure = None, "pass `non_blocking=True`"
-        if code.options.runtime and any(looked_at) and call.func.attr != "type":
+        if receiver.may(lambda a: is_neural_module(inference, a)):
+            cure = "copy batches apart from networks, with `non_blocking=True`"
+        elif code.options.runtime and any(looked_at) and call.func.attr != "type":
             helper = _HELPERS[call.func.attr, written is not None]
             fix = code.fix(f"use `{helper}` of the runtime", _guarded(code, call, helper), unless=missing)
         if fix is not None:
             cure = fix.message
         else:
             missing += filter(None, looked_at)
-            if not spread and not positional:
+            if not spread and not positional and not receiver.may(lambda a: is_neural_module(inference, a)):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""

@@ -47,7 +47,8 @@ _KINDS = words(
     "Bernoulli Beta Binomial Categorical Cauchy ContinuousBernoulli Dirichlet Exponential Gamma Geometric Gumbel Laplace "
     "LogNormal Multinomial MultivariateNormal NegativeBinomial Normal OneHotCategorical Pareto Poisson StudentT Uniform"
 )
-_DISTRIBUTIONS = tuple(f"torch.distributions.{kind}" for kind in sorted(_KINDS))
+_MODULES = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() for kind in _KINDS} | {"StudentT": "studentT"}
+_DISTRIBUTIONS = tuple(f"torch.distributions.{name}" for kind in sorted(_KINDS) for name in (kind, f"{_MODULES[kind]}.{kind}"))
 _SWITCHED = re.compile(rb"set_default_validate_args")
 _SILENT = Obligation(Kind.UNKNOWN_CODE, "invalid parameters raise no error any more")
 

@@ -94,6 +94,7 @@ from perflint.api import (
     is_test,
     is_tried_out,
     keyword,
+    only_evaluates,
     records_nothing,
     rule,
     statement_without_graph,
@@ -137,13 +138,14 @@ def check(code: Code) -> Iterator[Finding]:
     evaluation = not scope.is_module and not trains and (unnamed or evaluates(scope))
     if not evaluation and not trains and not scope.is_module:
         return
-    if not trains and not scope.is_module and is_tried_out(code.facts, scope):
+    if not (trains or scope.is_module) and is_tried_out(code.facts, scope):
         return
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    if evaluation and not forwards and CALLS_EVAL.search(scope.text):
-        forwards = [call for call in code.flow.calls if hands_to_network(code.facts, scope, call)]
+    if not forwards and CALLS_EVAL.search(scope.text):
+        helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
+        forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported: list[int] = []
     said: set[ast.stmt] = set()
@@ -180,8 +182,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_module_method(code: Code) -> bool:
-    owner = code.scope.owner
-    return owner is not None and is_neural_module(code.facts.inference, Instance(owner))
+    return code.scope.owner is not None and is_neural_module(code.facts.inference, Instance(code.scope.owner))
 
 
 def _decorated(code: Code) -> Iterator[Edit | Import]:
@@ -196,5 +197,4 @@ def _decorated(code: Code) -> Iterator[Edit | Import]:
 def _wrapped(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     torch, imports = code.name_for("torch")
     yield from imports
-    statement = code.flow.statement(call)
-    yield wrap_statement(code.source, statement, f"with {torch}.no_grad():")
+    yield wrap_statement(code.source, code.flow.statement(call), f"with {torch}.no_grad():")

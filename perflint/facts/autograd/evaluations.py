@@ -6,10 +6,11 @@ import ast
 import os
 import re
 
-from perflint.facts.autograd.gradflow import GradEnd, GradUse, graph_ends
+from perflint.facts.autograd.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.training_objects import is_neural_module, may_run_module
 from perflint.facts.values.callers import CallSite
 from perflint.facts.values.names import NETWORK_CALL
@@ -115,6 +116,15 @@ def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
             for target in facts.loops.targets(scope, call)
         )
     )
+
+
+def only_evaluates(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a helper runs in a loop over batches that trains nothing, in a function that trains elsewhere."""
+    loop = facts.loops.step_loop(scope, call)
+    if loop is None or facts.loops.kinds(scope).get(loop) is not LoopKind.EVALUATE:
+        return False
+    targets = facts.loops.targets(scope, call)
+    return not any(backward_in(facts, target) or backward_below(facts, target) for target in targets)
 
 
 def _makes_network(scope: Scope, call: ast.Call) -> bool:

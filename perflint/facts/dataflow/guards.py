@@ -16,6 +16,7 @@ _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
+_ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
 
 
@@ -39,7 +40,7 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return is_periodic(flow, block.node.values[operand - 1], negated=isinstance(block.node.op, ast.Or))
     if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
         return False
-    if is_periodic(flow, block.node.test, negated=block.kind == "else"):
+    if is_periodic(flow, block.node.test, negated=block.kind == "else") or (block.kind == "then" and _moves_on(block.node)):
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
     return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block))
 
@@ -91,6 +92,27 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
     return bool((tested & assigned) - {None})
 
 
+def _moves_on(guard: ast.If | ast.IfExp) -> bool:
+    """`if now - self.last >= interval: self.last = now`, and `if now >= due: due += interval`: the next time is later.
+
+    A best value so far (`if loss < best: best = loss`) is no time: it is neither subtracted nor added to.
+    """
+    if not isinstance(guard, ast.If):
+        return False
+    ordered = [n for n in ast.walk(guard.test) if isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERS)]
+    taken_off = {
+        path_of(n.right) for o in ordered for n in ast.walk(o) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)
+    }
+    compared = {path_of(side) for o in ordered for side in (o.left, o.comparators[0])}
+    set_anew = {path_of(t) for s in guard.body if isinstance(s, ast.Assign) for t in s.targets}
+    put_off = {
+        path_of(s.target)
+        for s in guard.body
+        if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add) and not isinstance(s.value, ast.Constant)
+    }  # by a constant: a counter, of steps perhaps
+    return bool((taken_off & set_anew | compared & put_off) - {None})
+
+
 def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:
     """Whether a condition holds only now and then (or, negated, fails only now and then)."""
     match test:
@@ -100,6 +122,8 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             return is_periodic(flow, operand, not negated, depth)
         case ast.BinOp(op=ast.Mod()):
             return negated
+        case ast.Constant(value=value):
+            return bool(value) == negated  # `if False:` never runs
         case ast.BoolOp(op=op, values=values):
             some = isinstance(op, ast.And) != negated
             periodic = [is_periodic(flow, v, negated, depth) for v in values]

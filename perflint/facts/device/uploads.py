@@ -72,8 +72,8 @@ def _is_number(node: ast.expr) -> bool:
 def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression may be a tensor in host memory that arrives with each batch."""
     receiver = inference.value(scope, node)
-    if receiver.may(lambda a: is_neural_module(inference, a)):
-        return False
+    if receiver.may(lambda a: is_neural_module(inference, a)):  # a helper for networks, and for batches where these are passed
+        return receiver.may(lambda a: isinstance(a, Tensor) and a.place is Place.HOST and not a.random)
     held = [a for a in receiver.alternatives if isinstance(a, (Tensor, Batch, Output))]
     if held:
         if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):

@@ -97,8 +97,8 @@ class Callers:
         if receiver is not None:
             return receiver
         declared = _declared(scope, name, self._inference)
-        if depth <= 0 or scope.name in ("forward", "__getitem__"):
-            return declared
+        if depth <= 0 or (scope.owner is not None and scope.name in ("forward", "__getitem__")):
+            return declared  # called by torch; a function of that name is called by the project alone
         if scope.name in LIGHTNING_STEP_HOOKS and scope.parameters[1:2] and scope.parameters[1].arg == name:
             return Value(frozenset((Batch(place=Place.ELSEWHERE),)), open=True)
         found = self.sites(scope)
