@@ -363,6 +363,7 @@ __all__ = [
     "no_copy_in_flight",
     "no_device",
     "once_then_leaves",
+    "only_evaluates",
     "operations",
     "origins",
     "path_of",

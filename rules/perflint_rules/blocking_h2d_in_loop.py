@@ -25,8 +25,7 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a
-guard such as `step % 100 == 0`, for a change of dtype only, for modules, and for copies to the host: those are unsafe
-without a synchronisation (see non-blocking-d2h-read).
+guard such as `step % 100 == 0`, for a change of dtype only, for modules, and for copies to the host (see non-blocking-d2h-read).
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
@@ -108,20 +107,19 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(call.func, ast.Attribute)
         if not code.is_hot(call) or _is_made_there(code, call.func.value) or is_read_back(inference, code.scope, call):
             continue
-        target = target_of(inference, code.scope, call)
+        target, receiver = target_of(inference, code.scope, call), code.value(call.func.value)
         if target is None or target is Place.HOST:
             continue
-        receiver = code.value(call.func.value)
-        arrives = comes_from_host(inference, code.facts.loops, code.scope, call.func.value)
-        if not arrives or without_cuda(code.scope, call):
+        if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
+        network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
         written = stays_as_is(code.facts, code.scope, call.func.value)
         looked_at = [_not_a_tensor(receiver), _not_cuda(code, call, target), _may_be_on_device(receiver), written]
         missing = list(code.feared(SIDE_STREAM))
         fix, cure = None, "pass `non_blocking=True`"
-        if receiver.may(lambda a: is_neural_module(inference, a)):
+        if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
         elif code.options.runtime and any(looked_at) and call.func.attr != "type":
             helper = _HELPERS[call.func.attr, written is not None]
@@ -130,7 +128,7 @@ def check(code: Code) -> Iterator[Finding]:
             cure = fix.message
         else:
             missing += filter(None, looked_at)
-            if not spread and not positional and not receiver.may(lambda a: is_neural_module(inference, a)):
+            if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
         pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
