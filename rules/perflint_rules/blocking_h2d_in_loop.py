@@ -25,7 +25,7 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a
-guard such as `step % 100 == 0`, for a change of dtype only, for modules, and for copies to the host (see non-blocking-d2h-read).
+guard such as `step % 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read).
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
