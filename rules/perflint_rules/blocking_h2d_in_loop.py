@@ -24,8 +24,8 @@ for x, y in loader:
 
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
-(`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a
-guard such as `step % 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read).
+(`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
+100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read).
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
@@ -78,7 +78,6 @@ from perflint.api import (
 from perflint_rules.host_factories import draws_behind, factories_behind
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
-
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
 
