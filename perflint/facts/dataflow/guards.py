@@ -135,11 +135,9 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 return equal if not ordered else not negated
             if isinstance(op, (ast.Eq, ast.NotEq)) and (_counts(flow, left) or _counts(flow, right)):
                 return equal
-            if (
-                isinstance(op, (ast.In, ast.Lt, ast.LtE))
-                and _counts(flow, left)
-                and isinstance(right, (ast.Constant, ast.List))
-            ):
+            if isinstance(op, ast.In) and _counts(flow, left):
+                return not negated  # some rounds that were chosen before
+            if isinstance(op, (ast.Lt, ast.LtE)) and _counts(flow, left) and isinstance(right, ast.Constant):
                 return not negated
             if isinstance(right, ast.Constant) and (type(op), right.value) in (_FULL if negated else _EMPTY):
                 return _is_size(flow, left) or (negated and _counts(flow, left))
