@@ -42,6 +42,7 @@ from perflint.api import Code, Cost, External, Finding, Severity, any_layout, ar
 _PAGEABLE = words(
     "torch.from_numpy torch.tensor torch.as_tensor torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange"
 )
+_SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 
 
@@ -69,15 +70,17 @@ def check(code: Code) -> Iterator[Finding]:
             )
 
 
-def _made(code: Code, node: ast.expr) -> ast.expr | None:
-    """What an expression is, or what its name is bound to in the same round."""
+def _made(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
+    """What an expression is, or what its name is bound to in the same round, but for its shape."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
+        node = node.func.value
     if not isinstance(node, ast.Name):
         return node
     bound = code.flow.reaching.get(node, frozenset())
     only = next(iter(bound)) if len(bound) == 1 else None
     if only is None or only.kind != "assign" or only.index or code.flow.loop(only.node) is not code.flow.loop(node):
         return None
-    return only.value
+    return _made(code, only.value, depth - 1) if only.value is not None and depth else None
 
 
 def _is_pageable(code: Code, made: ast.Call, copied: ast.expr) -> bool:

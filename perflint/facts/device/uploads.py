@@ -176,19 +176,19 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
     return False
 
 
-def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
-    """Whether an expression of unknown type is what a step loop iterates over or draws, or a part of it."""
+def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3) -> bool:
+    """Whether an expression of unknown type is what a step loop iterates over or draws, a part of it, or several joined."""
     root = node
     while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
         if isinstance(root, ast.Call):
             if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
-                return False
+                return depth > 0 and _joins(loops, scope, root, depth - 1)
             root = root.func
         root = root.value
     statements = [loop.statement for loop in loops.kinds(scope)]
     for definition in flow_of(scope).reaching.get(root, frozenset()):
         made = definition.value
-        if definition.kind != "for" and not (made is not None and (_draws(made) or _joins(loops, scope, made))):
+        if definition.kind != "for" and not (made is not None and (_draws(made) or _hands_on(loops, scope, definition, depth))):
             return False
         loop = definition.block.loop
         while loop is not None:
@@ -198,16 +198,19 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr) -> bool:
     return False
 
 
-def _joins(loops: Loops, scope: Scope, node: ast.expr) -> bool:
-    """Whether an expression joins parts of a batch: `torch.cat(images)`, `torch.cat([x[0], x[1]])`."""
-    match node:
-        case ast.Call(
-            func=ast.Attribute(attr="cat" | "concat" | "stack"), args=[ast.List(elts=[*parts]) | ast.Tuple(elts=[*parts]), *_]
-        ):
-            return bool(parts) and all(_is_loop_variable(loops, scope, part) for part in parts)
-        case ast.Call(func=ast.Attribute(attr="cat" | "concat" | "stack"), args=[parts, *_]):
-            return _is_loop_variable(loops, scope, parts)
-    return False
+def _hands_on(loops: Loops, scope: Scope, definition: Definition, depth: int) -> bool:
+    """Whether a name is bound to what is joined from parts of a batch, or another shape of it: `x = x.view(-1, 3)`."""
+    made = definition.value if definition.kind == "assign" and not definition.index else None
+    return isinstance(made, ast.Call) and depth > 0 and _is_loop_variable(loops, scope, made, depth - 1)
+
+
+def _joins(loops: Loops, scope: Scope, call: ast.Call, depth: int) -> bool:
+    """`torch.cat(images)`, `torch.cat([x[0], x[1]])`."""
+    if last_name(call.func) not in ("cat", "concat", "stack") or not call.args:
+        return False
+    joined = call.args[0]
+    parts = joined.elts if isinstance(joined, (ast.List, ast.Tuple)) else [joined]
+    return bool(parts) and all(_is_loop_variable(loops, scope, part, depth) for part in parts)
 
 
 def _draws(node: ast.expr) -> bool:
