@@ -369,8 +369,15 @@ def _truth_reads(inference: Inference, scope: Scope, counts: Callable[[ast.AST],
 
 
 def _is_truth_of_tensors(inference: Inference, scope: Scope, node: ast.expr) -> bool:
-    """Whether a comparison with what a tensor is reduced to gives a tensor, as far as one can see, and none on the host."""
-    if not isinstance(node, ast.Compare) or not any(_reduces(flow_of(scope), side) for side in (node.left, *node.comparators)):
+    """Whether a condition is what tensors are reduced to, as far as one can see: `x.sum() > 0`, `(mask != 0).any()`."""
+    match node:
+        case ast.Compare(left=left, comparators=others):
+            reduced = any(_reduces(flow_of(scope), side) for side in (left, *others))
+        case ast.Call(func=ast.Attribute(value=ast.Compare(), attr="any" | "all"), args=[], keywords=[]):
+            reduced = True
+        case _:
+            reduced = False
+    if not reduced:
         return False
     held = inference.value(scope, node).alternatives
     there = all(isinstance(a, Tensor) and a.place is not Place.HOST and not a.guessed for a in held)
