@@ -35,7 +35,7 @@ from perflint.facts.values.variables import free_name
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
 from perflint.rule.assumptions import ASSUMPTIONS
-from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Severity
+from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
 from perflint.rule.option import Option, Setting
 from perflint.source.renaming import renamed
@@ -255,7 +255,8 @@ class Code:
         rule's; `Severity.INFO` for what is true but worth little, which is shown only if somebody selects the rule.
         """
         start, end = self.span(node)
-        if severity is None and self.rule.severity is Severity.WARNING and self._is_lost_in_writing(node):
+        rate = rate_of(self.facts, self.scope, node)
+        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate):
             severity = Severity.INFO
         distinct = dict.fromkeys(obligation for obligation in missing if obligation is not None)
         obligations = tuple(
@@ -265,7 +266,7 @@ class Code:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
             obligations = (relied, *obligations)
         offsets = tuple(self.span(wait)[0] for wait in waits)
-        rule, rate = self.rule, rate_of(self.facts, self.scope, node)
+        rule = self.rule
         return Finding(
             rule.name,
             severity or rule.severity,
@@ -280,10 +281,12 @@ class Code:
             rate,
         )
 
-    def _is_lost_in_writing(self, node: ast.AST) -> bool:
-        """Whether a wait or a copy stands beside a model that writes text, which takes a forward pass and a wait per token."""
-        brief = self.rule.costs in (Cost.WAIT, Cost.COPY)
-        return brief and node in self.flow.block and writes_text(self.facts, self.scope, node)
+    def _is_worth_little(self, node: ast.AST, rate: Rate) -> bool:
+        """Whether a wait or a copy is one now and then, or beside a model that writes text, with a wait for each token."""
+        if self.rule.costs not in (Cost.WAIT, Cost.COPY):
+            return False
+        seldom = rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH)
+        return seldom or (node in self.flow.block and writes_text(self.facts, self.scope, node))
 
     def fix(
         self,

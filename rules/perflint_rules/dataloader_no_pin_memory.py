@@ -114,10 +114,8 @@ def _gains_no_workers(loader: LoaderCall) -> bool:
 
 
 def _makes_arrays(loader: LoaderCall) -> bool:
-    """Whether the collate function hands out arrays, which pinning passes by: where samples are made, nothing is of torch."""
-    if loader.argument("collate_fn") is None or not loader.knows_all_datasets:
-        return False
-    texts = [scope.text for scope in loader.sample_code()]
+    """Whether the collate function hands out arrays, which pinning passes by: in it, nothing is of torch."""
+    texts = [scope.text for scope in loader.collate_code()]
     return any(_NUMPY.search(text) for text in texts) and not any(_TORCH.search(text) for text in texts)
 
 

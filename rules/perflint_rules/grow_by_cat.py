@@ -29,8 +29,8 @@ A buffer of fixed size needs no copy either: write new rows where the oldest are
 For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
 guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
-few rounds. Where a step adds one number for each sample (`argmax(1)`, `x[:, 0]`), which is a small copy, it is reported only
-if the rule is selected.
+few rounds. Where the copies are short beside a step, it is reported only if the rule is selected: what is added is one number
+for each sample (`argmax(1)`, `x[:, 0]`), or an evaluation collects on the device.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -44,6 +44,7 @@ from perflint.api import (
     Cost,
     Finding,
     Heat,
+    LoopKind,
     Option,
     Severity,
     any_layout,
@@ -90,7 +91,10 @@ def check(code: Code) -> Iterator[Finding]:
         if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
             continue
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
-        little = code.step_loop(call) is not None and all(is_number_a_row(code, part) for part in _added(call, grown))
+        step, parts = code.step_loop(call), _added(call, grown)
+        evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
+        there = evaluates and any(map(code.may_be_on_device, parts))  # beside a forward pass, a copy there is short
+        little = there or (step is not None and all(is_number_a_row(code, part) for part in parts))
         yield code.finding(call, message, severity=Severity.INFO if little else None)
 
 

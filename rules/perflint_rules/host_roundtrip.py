@@ -62,6 +62,6 @@ def check(code: Code) -> Iterator[Finding]:
         back = next(iter(ways_back(code.facts, code.scope, read.node)), None)
         if back is not None:
             row = back.call.lineno
-            what = "nothing is computed from it meanwhile" if back.bare else "numpy computes from it meanwhile"
+            what = "nothing is computed from it meanwhile" if back.bare else "the host computes from it meanwhile"
             message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
             yield code.finding(read.node, message, waits=[read.node])

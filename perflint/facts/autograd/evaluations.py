@@ -10,6 +10,7 @@ from perflint.facts.autograd.gradflow import GradEnd, GradUse, backward_below, b
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.training.generation import writes_tokens
 from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.training_objects import is_neural_module, may_run_module
 from perflint.facts.values.callers import CallSite
@@ -55,8 +56,10 @@ def calls_eval(scope: Scope) -> bool:
 
 def is_test(scope: Scope) -> bool:
     """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
-    name = os.path.basename(scope.module.source.path).lower()
-    if name.startswith("test_") and os.path.basename(os.path.dirname(scope.module.source.path)) == "tests":
+    folder, name = os.path.split(scope.module.source.path.lower())
+    if name.startswith("test_") and os.path.basename(folder) == "tests":
+        return True
+    if name.endswith("_test.py") and not {"test", "tests"}.isdisjoint(folder.split(os.sep)):
         return True
     named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
     return named or scope.module.holds(_TESTS)
@@ -157,6 +160,8 @@ def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if facts.grad_mode.is_off(scope, call) is not False:
         return True
     targets = facts.loops.targets(scope, call)
+    if not targets and writes_tokens(call):
+        return True  # transformers switches autograd off itself
     if targets and all(facts.grad_mode.may_be_switched_off(t) or _runs_without_autograd(facts, t) for t in targets):
         return True
     return (

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
+from perflint.source.texts import last_name
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
@@ -17,7 +18,8 @@ _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
-_RARE_CALLS = frozenset(("isnan", "isinf", "isfinite", "is_nan"))
+_RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
+_USUAL_CALLS = frozenset(("isfinite",))
 
 
 def is_guard(flow: Flow, block: Block) -> bool:
@@ -40,6 +42,8 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return is_periodic(flow, block.node.values[operand - 1], negated=isinstance(block.node.op, ast.Or))
     if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
         return False
+    if isinstance(block.node, ast.If) and _gives_up(block.node.body if block.kind == "then" else block.node.orelse):
+        return True
     if is_periodic(flow, block.node.test, negated=block.kind == "else") or (block.kind == "then" and _moves_on(block.node)):
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
     return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block))
@@ -58,6 +62,11 @@ def _fills_up(block: Block) -> bool:
             grown = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("append", "extend")}
             return path_of(held) in grown - {None}
     return False
+
+
+def _gives_up(body: list[ast.stmt]) -> bool:
+    """Whether a block ends in an error, or ends the program: no step goes on behind it."""
+    return bool(body) and (isinstance(body[-1], ast.Raise) or _ends_program(body[-1]))
 
 
 def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
@@ -141,7 +150,7 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 return not negated
             if isinstance(right, ast.Constant) and (type(op), right.value) in (_FULL if negated else _EMPTY):
                 return _is_size(flow, left) or (negated and _counts(flow, left))
-            return (_is_rare(test) or _is_seldom(left, op, right)) and not negated
+            return (_is_rare(test) or _is_seldom(left, op, right) or _are_few(left, op, right)) and not negated
         case ast.Name() | ast.Attribute():
             name = (path_of(test) or "").rpartition(".")[2]
             if _GUARD_NAMES.search(name):
@@ -152,18 +161,36 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
                 return all(is_periodic(flow, v, negated, depth - 1) for v in values_of)
         case ast.Call():
             name = (path_of(test.func) or "").rpartition(".")[2]
+            if name in _USUAL_CALLS or (name == "all" and _holds_usual(test)):
+                return negated
             return not negated and (_is_rare(test) or bool(_GUARD_NAMES.search(name) or name.startswith("should_")))
     return False
 
 
 def _is_rare(test: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call) and (path_of(n.func) or "").rpartition(".")[2] in _RARE_CALLS for n in ast.walk(test))
+    return _calls_one_of(test, _RARE_CALLS)
+
+
+def _holds_usual(test: ast.expr) -> bool:
+    return _calls_one_of(test, _USUAL_CALLS)
+
+
+def _calls_one_of(test: ast.expr, names: frozenset[str]) -> bool:
+    return any(isinstance(n, ast.Call) and last_name(n.func) in names for n in ast.walk(test))
 
 
 def _is_seldom(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
     """`random.random() < 0.001`: by chance, one step in ten or fewer."""
     drawn = isinstance(left, ast.Call) and (path_of(left.func) or "").rpartition(".")[2] in ("random", "rand", "uniform")
     return drawn and isinstance(op, (ast.Lt, ast.LtE)) and isinstance(right, ast.Constant) and _is_small(right.value)
+
+
+def _are_few(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
+    """`len(self.examples) < self.examples_wanted`: the first ones."""
+    match left:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=ast.Name(id="self"))]):
+            return isinstance(op, (ast.Lt, ast.LtE)) and isinstance(right, (ast.Name, ast.Attribute))
+    return False
 
 
 def _is_small(value: object) -> bool:

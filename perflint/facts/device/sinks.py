@@ -224,8 +224,11 @@ def _grown(flow: Flow, step: Step) -> ast.expr | None:
     match step.node, flow.parent.get(step.node):
         case ast.AugAssign(target=target), _:
             return target
-        case ast.BinOp(left=ast.Name(id=before), op=ast.Add(), right=added), ast.Assign(targets=[ast.Name(id=name) as target]):
-            return target if added is step.value and before == name else None
+        case ast.BinOp(left=ast.Name(id=before) as left, op=ast.Add(), right=added) as grown, ast.Assign(
+            targets=[ast.Name(id=name) as target]
+        ):
+            if added is step.value and before == name and any(d.value is grown for d in flow.reaching.get(left, ())):
+                return target  # what it was in the round before
     return None
 
 

@@ -44,9 +44,15 @@ def _is_rare(facts: Facts, scope: Scope, call: ast.Call, loop: Loop) -> bool:
 
 
 def _writes(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "generate":
-        return any(keyword.arg is None or keyword.arg in _ARGUMENTS for keyword in call.keywords)
+    if writes_tokens(call):
+        return True
     return depth > 0 and any(_function_writes_text(facts, target, depth - 1) for target in facts.loops.targets(scope, call))
+
+
+def writes_tokens(call: ast.Call) -> bool:
+    """Whether a call is the method by which models of transformers, and those made after them, write text."""
+    named = isinstance(call.func, ast.Attribute) and call.func.attr == "generate"
+    return named and any(keyword.arg is None or keyword.arg in _ARGUMENTS for keyword in call.keywords)
 
 
 def _function_writes_text(facts: Facts, scope: Scope, depth: int) -> bool:

@@ -198,11 +198,16 @@ class LoaderCall:
         inference = self.facts.inference
         methods = (classes.find_method(inference, dataset.cls, name) for dataset in self.datasets for name in _SAMPLES)
         starts = [method for method in methods if method is not None]
+        return list(called_from(self.facts, *starts, *self._collates(), depth=REACH))
+
+    def collate_code(self) -> list[Scope]:
+        """The functions of the project that make batches of samples: its collate function, and what that calls."""
+        return list(called_from(self.facts, *self._collates(), depth=REACH))
+
+    def _collates(self) -> list[Scope]:
         collate = self.argument("collate_fn")
-        if collate is not None:
-            value = inference.value(self.scope, collate)
-            starts += [a.scope for a in value.alternatives if isinstance(a, FunctionRef)]
-        return list(called_from(self.facts, *starts, depth=REACH))
+        found = self.facts.inference.value(self.scope, collate).alternatives if collate is not None else ()
+        return [a.scope for a in found if isinstance(a, FunctionRef)]
 
     # -- who goes over it --------------------------------------------------------------------------------------------
 
