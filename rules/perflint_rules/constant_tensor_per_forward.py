@@ -42,7 +42,7 @@ There is no fix: a buffer is shared by all calls, so nobody may write to it.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Definition, Finding, Literal, Option, Severity, is_conditional, path_of, rule
+from perflint.api import Code, Cost, Definition, Finding, Literal, Option, Severity, flow_of, is_conditional, path_of, rule
 
 _METHODS = Option("forward-methods", (), "Names of further methods that count as a forward pass")
 _TRIANGLES = ("torch.tril", "torch.triu")
@@ -110,9 +110,9 @@ def _is_constant(code: Code, node: ast.expr) -> bool:
                 return code.value(node).must(lambda a: isinstance(a, Literal))
             return all(_binds_constant(code, definition) for definition in found)
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            owner = code.scope.owner
-            setters = owner.methods_assigning(name) if owner is not None else ()
-            return not code.flow.reaching.get(node) and all(method.name == "__init__" for method in setters)
+            methods = code.scope.owner.methods_assigning(name) if code.scope.owner is not None else ()
+            later = (store for m in methods if m.name != "__init__" for store in flow_of(m).stores)
+            return not code.flow.reaching.get(node) and not any(getattr(store, "attr", None) == name for store in later)
         case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=name):
             return name not in ("shape", "size")
         case ast.Tuple(elts=parts) | ast.List(elts=parts):

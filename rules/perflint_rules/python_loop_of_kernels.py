@@ -117,6 +117,8 @@ def _counts(code: Code, node: ast.expr, depth: int = 2) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(attr="size"), args=[_]) | ast.Subscript(value=ast.Attribute(attr="shape")):
             return True
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr="size"), args=[])):
+            return True
         case ast.Call(func=ast.Name(id="len"), args=[held]):
             return _is_tensor(code, held)
         case ast.Name() if depth:
@@ -130,8 +132,6 @@ def _is_size(code: Code, node: ast.expr, depth: int) -> bool:
     """Whether a name is bound to a size: `n = x.size(0)`, and `b, n = x.shape` or `b, n = x.size()`."""
     match node:
         case ast.Attribute(attr="shape") | ast.Call(func=ast.Attribute(attr="size"), args=[]):
-            return True
-        case ast.Subscript(value=ast.Call(func=ast.Attribute(attr="size"), args=[])):
             return True
     return _counts(code, node, depth)
 
@@ -184,6 +184,8 @@ def _carries(code: Code, loop: Loop, nodes: list[ast.AST]) -> bool:
     """Whether a round needs what an earlier one has bound or stored; sums and lists only grow."""
     flow = code.flow
     stored = {path_of(n.value) for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)} - {None}
+    here = {d.name for d in flow.definitions if any(block is loop.block for block in d.block.ancestry())}
+    stored -= here  # made in the same round
     bound = [t for n in nodes for t in (*getattr(n, "targets", ()), getattr(n, "target", None)) if isinstance(t, ast.expr)]
     targets = {id(part) for target in bound for part in ast.walk(target)}
     for node in nodes:
