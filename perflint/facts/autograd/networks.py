@@ -282,7 +282,8 @@ class Network:
                 return
             if func.attr in MODULE_METHODS and self.has_method_of_torch(receiver, func.attr):
                 return
-            if is_known_method(func.attr) and not receiver.may_be(Instance, Object, ClassRef, FunctionRef, External):
+            other = receiver.without(_is_parameter)
+            if is_known_method(func.attr) and not other.may_be(Instance, Object, ClassRef, FunctionRef, External):
                 return
             if receiver.must(lambda a: isinstance(a, Object) and a.qualname.startswith(_OBJECTS)):
                 return

@@ -74,7 +74,7 @@ _FUNCTIONS = words(
     dropout3d alpha_dropout feature_alpha_dropout local_response_norm lp_pool1d lp_pool2d gumbel_softmax device Size
     is_tensor broadcast_tensors polar atan2 maximum minimum fmod logical_and logical_or logical_not roll flip kron
     channel_shuffle Generator manual_seed no_grad inference_mode is_available current_device Tensor FloatTensor LongTensor
-    argmax argmin topk sort finfo iinfo numel is_floating_point promote_types get_default_dtype xlogy
+    argmax argmin topk sort finfo iinfo numel is_floating_point promote_types get_default_dtype xlogy spmm
     """
 )
 """Functions of torch and of `torch.nn.functional` that give the same with and without autograd, by their last names. Left out
