@@ -89,9 +89,16 @@ class Imports(Texts):
     def _changes_path(self, directory: str) -> bool:
         """Whether a file of a folder changes where modules are looked for."""
         if directory not in self._changing:
-            files = (file for file in self.files if os.path.dirname(file) == directory)
-            self._changing[directory] = any(self._said(file).elsewhere for file in sorted(files))
+            self._changing[directory] = any(self._said(file).elsewhere for file in self._by_folder.get(directory, ()))
         return self._changing[directory]
+
+    @cached_property
+    def _by_folder(self) -> dict[str, list[str]]:
+        """The files by the folder that they are in."""
+        folders: dict[str, list[str]] = {}
+        for file in sorted(self.files):
+            folders.setdefault(os.path.dirname(file), []).append(file)
+        return folders
 
     def _search_path(self, directory: str) -> Iterator[str]:
         yield directory  # a script's own directory is the first entry of sys.path

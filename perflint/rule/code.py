@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from perflint.facts.compiled.compiled import Root
 from perflint.facts.compiled.graph_breaks import GraphBreak
-from perflint.facts.dataflow.definitions import Definition, Loop, path_of
+from perflint.facts.dataflow.definitions import Definition, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.device.reads import HostRead, device_value
@@ -366,11 +366,7 @@ class Code:
         """Whether an import stands above the function that is looked at, and its name is never deleted."""
         if not self.scope.is_module and getattr(definition.node, "lineno", 0) > self.scope.row:
             return False
-        top = flow_of(self.scope.module.top)
-        return not any(
-            isinstance(node, ast.Delete) and any(path_of(target) == definition.name for target in node.targets)
-            for node in top.order
-        )
+        return definition.name not in flow_of(self.scope.module.top).deleted
 
     def _is_global(self, name: str) -> bool:
         scope: Scope | None = self.scope

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
-from perflint.facts.dataflow.definitions import Block, Definition, Loop, Notes
+from perflint.facts.dataflow.definitions import Block, Definition, Loop, Notes, path_of
 from perflint.facts.dataflow.statement_pass import StatementPass, may_swallow
 from perflint.facts.operations.operations import Road
 from perflint.source.syntax import FunctionNode, Scope
@@ -128,6 +129,12 @@ class Flow(Notes):
     def definitions_of(self, name: str) -> list[Definition]:
         """All definitions of a name or path in this scope."""
         return self.defined.get(name, [])
+
+    @cached_property
+    def deleted(self) -> frozenset[str]:
+        """The names and paths that `del` takes away somewhere in the scope."""
+        targets = (target for node in self.order if isinstance(node, ast.Delete) for target in node.targets)
+        return frozenset(filter(None, map(path_of, targets)))
 
     def definitions_at(self, target: ast.AST) -> list[Definition]:
         """What a target, an alias or a statement binds."""
