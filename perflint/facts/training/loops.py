@@ -48,6 +48,8 @@ MODULE_HOUSEKEEPING = words(
 """Methods of a module that are no forward pass."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
 _ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
+_ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
+"""What a function holds that runs a backward pass or steps an optimizer itself."""
 _ACTING_NAME = re.compile(r"backward|step|optimi[sz]e|forward_backward")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
@@ -108,10 +110,11 @@ class Loops:
         loops = [loop for loop in flow.loops if loop.statement is not None]
         kinds: dict[Loop, LoopKind] = {}
         helpers = self._inference.project.backward_helpers(flow.calls_named)
-        for name in [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]:
+        names = [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]
+        for name in sorted(names, key=_is_no_pass):
             for call in flow.calls_named[name]:
                 innermost = statement_loop(flow, call)
-                if innermost is not None and self._trains(scope, call, HOT_DEPTH):
+                if innermost is not None and innermost not in kinds and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"]:
             innermost = statement_loop(flow, call)
@@ -168,12 +171,17 @@ class Loops:
 
     def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
         def acts() -> tuple[bool, bool]:
-            found: list[tuple[bool, bool]] = []
-            if _ACTS_NEEDLE.search(scope.text) is not None:
+            backward = steps = False
+            if (_ACTS_NEEDLE if depth > 0 else _ACTS_HERE).search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    found = [self.training_acts(scope, c, depth) for c in flow.calls if statement_loop(flow, c) is None]
-            return any(b for b, _ in found), any(s for _, s in found)
+                    once = [call for call in flow.calls if statement_loop(flow, call) is None]
+                    for call in sorted(once, key=_acts_by_others):
+                        runs_back, takes_step = self.training_acts(scope, call, depth)
+                        backward, steps = backward or runs_back, steps or takes_step
+                        if backward and steps:
+                            break
+            return backward, steps
 
         return self._steps.get((scope, depth), acts)
 
@@ -232,15 +240,17 @@ class Loops:
 
     def _holds_step_loop(self, scope: Scope, body: Block | None, depth: int = 2) -> bool:
         """Whether the functions that a loop's body (or a whole scope) calls hold a step loop: then it is an epoch loop."""
-        if depth == 0:
-            return False
         flow = flow_of(scope)
-        for call in flow.calls:
-            if body is None or flow.within(call, body):
-                for target in self.targets(scope, call):
-                    if self.kinds(target) or self._holds_step_loop(target, None, depth - 1):
-                        return True
-        return False
+        return any(
+            self.kinds(target) or (depth > 1 and self._calls_step_loop(target, depth - 1))
+            for call in flow.calls
+            if body is None or flow.within(call, body)
+            for target in self.targets(scope, call)
+        )
+
+    def _calls_step_loop(self, scope: Scope, depth: int) -> bool:
+        """`_holds_step_loop` of a whole function, remembered: many loops call the same ones."""
+        return self.solver.solve((scope, depth), lambda: self._holds_step_loop(scope, None, depth), False)
 
     def targets(self, scope: Scope, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may run."""
@@ -402,6 +412,16 @@ class Loops:
         name = scope.name.encode()
         callers = [m for m in scope.owner.methods.values() if m is not scope and name in m.called_members]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
+
+
+def _is_no_pass(name: str) -> bool:
+    """Sorts backward passes first, for which a look at the name is enough."""
+    return name not in ("backward", "manual_backward")
+
+
+def _acts_by_others(call: ast.Call) -> bool:
+    """Sorts calls that act themselves first, before those whose functions have to be looked at."""
+    return not (isinstance(call.func, ast.Attribute) and call.func.attr in ("backward", "manual_backward", "step"))
 
 
 def is_step_hook(scope: Scope) -> bool:
