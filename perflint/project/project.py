@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from perflint.project.files import requirements_digest, text_digest
 from perflint.project.imports import MAX_NEIGHBOURS, Imports
@@ -45,8 +45,11 @@ class Project(Imports):
     """The files of a project, their imports, and what is asked about the programs that they make up."""
 
     _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
-    _file_matches: dict[str, dict[re.Pattern[bytes] | Gate, bool]] = field(default_factory=dict, repr=False)
-    _is_large: dict[str, bool] = field(default_factory=dict, repr=False)
+    _passing: dict[Gate, dict[str, bool]] = field(default_factory=dict, repr=False)
+    _matching: dict[re.Pattern[bytes], dict[str, bool]] = field(default_factory=dict, repr=False)
+    """Which files pass a gate or match a pattern, as far as they were asked."""
+    _programs: dict[str, tuple[list[str | None], Iterator[str | None] | None]] = field(default_factory=dict, repr=False)
+    """What `_program` has found so far, and what is left to find."""
     _training: dict[str, bool] = field(default_factory=dict, repr=False)
     _stored: dict[str, frozenset[bytes]] = field(default_factory=dict, repr=False)
     _near_training: dict[str, str] = field(default_factory=dict, repr=False)
@@ -61,8 +64,10 @@ class Project(Imports):
     def changed(self, path: str) -> None:
         """Forget what was known of one file, and what searches have found."""
         super().changed(path)
-        for known in (self._stored, self._training, self._file_matches, self._helpers):
+        for known in (self._stored, self._training, self._helpers):
             known.pop(path, None)
+        for holders in (*self._passing.values(), *self._matching.values()):
+            holders.pop(path, None)
         self._program_matches.clear()
         self._near_training.clear()
         vars(self).pop("_training_anywhere", None)
@@ -71,7 +76,7 @@ class Project(Imports):
 
     def _forget_importers(self) -> None:
         super()._forget_importers()
-        self._is_large.clear()
+        self._programs.clear()
 
     # -- what kind of program ----------------------------------------------------------------------------------------
 
@@ -102,17 +107,17 @@ class Project(Imports):
         return next((file for file in sorted(around) if self._passes(file, gate)), "")
 
     def _passes(self, path: str, gate: Gate) -> bool:
-        known = self._file_matches.setdefault(path, {})
-        if gate not in known:
-            known[gate] = gate.passes(self._read(path) or b"")
-        return known[gate]
+        known = self._passing.setdefault(gate, {})
+        if path not in known:
+            known[path] = gate.passes(self._read(path) or b"")
+        return known[path]
 
     def program_holds(self, path: str, pattern: re.Pattern[bytes], before: re.Pattern[bytes] | None = None) -> bool:
         """Whether the text of a file, of what it imports or of who imports it matches a pattern.
 
         before: a pattern that matches each such text, too, and is faster to search.
         """
-        self.trace.note("program", path, pattern.pattern.decode(), str(pattern.flags))
+        self.trace.note("program", path, *_written(pattern))
         return bool(self._holder_in_program(path, pattern, before))
 
     def program_may_hold(self, path: str, pattern: re.Pattern[bytes], before: re.Pattern[bytes] | None = None) -> bool:
@@ -129,21 +134,52 @@ class Project(Imports):
         return [file for file in found if file is not None] if None not in found else None
 
     def _has_large_program(self, path: str) -> bool:
-        if path not in self._is_large:
-            self._is_large[path] = None in self._program(path)
-        return self._is_large[path]
+        return None in self._program(path)
 
     def _holder_in_program(self, path: str, pattern: re.Pattern[bytes], before: re.Pattern[bytes] | None = None) -> str:
         """The nearest file of a program that matches a pattern, or nothing."""
         key = (path, pattern)
-        if key not in self._program_matches:
-            files = (file for file in self._program(path) if file is not None)
-            holders = (f for f in files if (before is None or self._holds(f, before)) and self._holds(f, pattern))
-            self._program_matches[key] = next(holders, "")
-        return self._program_matches[key]
+        found = self._program_matches.get(key)
+        if found is None:
+            known = self._matching.setdefault(pattern, {})
+            found = ""
+            for file in self._program(path):
+                if file is None:
+                    continue
+                matches = known.get(file)
+                if matches is None:
+                    matches = known[file] = (before is None or self._holds(file, before)) and self._holds(file, pattern)
+                if matches:
+                    found = file
+                    break
+            self._program_matches[key] = found
+        return found
 
-    def _program(self, path: str) -> Iterator[str | None]:
-        """The files that run together with a file, nearest first; None where there are more than are looked at."""
+    def _program(self, path: str) -> Iterable[str | None]:
+        """The files that run together with a file, nearest first; None where there are more than are looked at.
+
+        They are looked for as far as somebody asks, and each once, for many patterns are searched for in all of them.
+        """
+        known = self._programs.get(path)
+        if known is None:
+            known = self._programs[path] = ([], self._run_with(path))
+        found, others = known
+        return found if others is None else self._found_further(path, found, others)
+
+    def _found_further(self, path: str, found: list[str | None], others: Iterator[str | None]) -> Iterator[str | None]:
+        yield from found
+        at = len(found)
+        while True:
+            if at == len(found):
+                try:
+                    found.append(next(others))
+                except StopIteration:
+                    self._programs[path] = (found, None)
+                    return
+            yield found[at]
+            at += 1
+
+    def _run_with(self, path: str) -> Iterator[str | None]:
         yield path
         seen = {path}
         level = [path]
@@ -227,11 +263,11 @@ class Project(Imports):
         return self._holds(path, pattern)
 
     def _holds(self, path: str, pattern: re.Pattern[bytes]) -> bool:
-        known = self._file_matches.setdefault(path, {})
-        if pattern not in known:
+        known = self._matching.setdefault(pattern, {})
+        if path not in known:
             data = self._read(path)
-            known[pattern] = data is not None and may_hold(self._vocabulary(path), pattern) and pattern.search(data) is not None
-        return known[pattern]
+            known[path] = data is not None and may_hold(self._vocabulary(path), pattern) and pattern.search(data) is not None
+        return known[path]
 
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:
         """Those of some names by which the project calls functions that run a backward pass.
@@ -348,6 +384,12 @@ class Project(Imports):
             self._training.get(path),
             sorted(helpers) if helpers is not None else None,
         )
+
+
+@cache
+def _written(pattern: re.Pattern[bytes]) -> tuple[str, str]:
+    """A pattern as questions have it."""
+    return pattern.pattern.decode(), str(pattern.flags)
 
 
 def _as_listed(listing: Listing) -> Listing:

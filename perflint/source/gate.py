@@ -84,6 +84,9 @@ class Gate:
 
     def in_turn(self) -> Iterator[tuple[_Needle, ...]]:
         """`groups` one by one: patterns are compiled when their group's turn comes, and many texts lack what comes before."""
+        return iter(self._made) if len(self._made) == len(self._declared) else self._made_in_turn()
+
+    def _made_in_turn(self) -> Iterator[tuple[_Needle, ...]]:
         for index, words in enumerate(self._declared):
             if index == len(self._made):
                 self._made.append(_same(tuple(map(_as_needle, words))))
