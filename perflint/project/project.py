@@ -15,7 +15,7 @@ from perflint.source.gate import Gate
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import BACKWARD
 from perflint.source.vocabulary import may_hold
-from perflint.source.words import any_layout, call_pattern, whole
+from perflint.source.words import any_layout, call_pattern, made, whole
 
 MAX_IMPORTERS = 30
 """What the rest of the project does with the contents of a file that more files import than this is not looked for: the values
@@ -332,7 +332,7 @@ class Project(Imports):
             case "members":
                 return _digest_of(file or "" for file in self._program(about[0]))
             case "program":
-                return self._holder_in_program(about[0], re.compile(about[1].encode(), int(about[2])))
+                return self._holder_in_program(about[0], made(about[1].encode(), int(about[2])))
             case "near":
                 return self._holder_near(about[0], Gate(about[1:]))
             case "helpers":
@@ -349,7 +349,7 @@ class Project(Imports):
                 return self._trains(path)
             case "near":
                 return self._passes(path, Gate(tuple(about[1:])))
-        return self._holds(path, re.compile(about[1].encode(), int(about[2])))
+        return self._holds(path, made(about[1].encode(), int(about[2])))
 
     def digest(self, path: str) -> str | None:
         """The digest of a file's text, if it was read or learned."""

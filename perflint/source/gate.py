@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 
 from perflint.source.vocabulary import may_hold, vocabulary
-from perflint.source.words import BETWEEN
+from perflint.source.words import BETWEEN, made
 
 Word = str | re.Pattern[bytes]
 """A word as it stands in the text, or a pattern over the text's bytes."""
@@ -71,7 +71,7 @@ class Gate:
     @classmethod
     def of(cls, groups: Iterable[Iterable[Word]]) -> Gate:
         """The gate of groups as a rule declares them; groups of plain words come first, for they are looked up faster."""
-        needles = [tuple(word.encode() if isinstance(word, str) else word for word in group) for group in groups]
+        needles = [tuple(map(_needle, group)) for group in groups]
         needles.sort(key=lambda group: sum(not isinstance(needle, bytes) for needle in group))
         gate = cls(tuple(word for group in needles for word in ("", *map(_as_word, group))))
         gate._made = [_same(group) for group in needles]
@@ -288,13 +288,19 @@ class Needles:
         return held
 
 
+def _needle(word: Word | _Needle) -> _Needle:
+    if isinstance(word, str):
+        return word.encode()
+    return word if isinstance(word, bytes) else made(word.pattern, int(word.flags))
+
+
 def _as_word(needle: _Needle) -> str:
     return f"word {needle.decode()}" if isinstance(needle, bytes) else f"{needle.flags} {needle.pattern.decode()}"
 
 
 def _as_needle(word: str) -> _Needle:
     kind, _, text = word.partition(" ")
-    return text.encode() if kind == "word" else re.compile(text.encode(), int(kind))
+    return text.encode() if kind == "word" else made(text.encode(), int(kind))
 
 
 def _holds(text: bytes, needle: _Needle) -> bool:

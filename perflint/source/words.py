@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from typing import Any, cast
 
 BETWEEN = rb"(?:[\s\\]|#[^\n]*\n)*"
 """What may stand between two tokens: white space, backslashes and comments, or nothing."""
@@ -29,7 +30,32 @@ def counted(number: int, noun: str) -> str:
 @cache
 def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
     """What finds a keyword in a text: the space behind it that nearly everybody writes, and what else may stand there."""
-    return f"{name} ", re.compile(name.encode() + rb"[\s\\(]")
+    return f"{name} ", made(name.encode() + rb"[\s\\(]")
+
+
+class _Uncompiled:
+    """What stands for a pattern until it is first searched for: many never are, and compiling takes time."""
+
+    def __init__(self, pattern: bytes, flags: int) -> None:
+        self.pattern, self.flags = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        """What a compiled pattern does; from now on all of it is found at once."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        compiled = re.compile(self.pattern, self.flags)
+        for method in ("search", "match", "fullmatch", "findall", "finditer", "sub", "split"):
+            setattr(self, method, getattr(compiled, method))
+        return getattr(compiled, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made, (self.pattern, self.flags)
+
+
+@cache
+def made(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
+    """`re.compile`, as late as can be; the same pattern is the same object."""
+    return cast("re.Pattern[bytes]", _Uncompiled(pattern, flags))
 
 
 @cache
@@ -38,7 +64,7 @@ def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
 
     So what it finds does not depend on how somebody, or a formatter, breaks lines.
     """
-    return re.compile(pattern.replace(b" ", BETWEEN), flags)
+    return made(pattern.replace(b" ", BETWEEN), int(flags))
 
 
 class Unread:

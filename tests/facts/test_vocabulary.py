@@ -12,8 +12,8 @@ from perflint.source.vocabulary import may_hold, needs_of, vocabulary
 from perflint.source.words import any_layout, call_pattern
 
 FEARS = [fear.pattern for fear in vars(fears).values() if isinstance(fear, fears.Fear)]
-NEEDS = {needle for rule in all_rules() for group in rule.needs.groups for needle in group if isinstance(needle, re.Pattern)}
-PATTERNS = sorted({*FEARS, *NEEDS}, key=lambda pattern: pattern.pattern)
+NEEDS = {needle for rule in all_rules() for group in rule.needs.groups for needle in group if not isinstance(needle, bytes)}
+PATTERNS = sorted({re.compile(p.pattern, p.flags) for p in (*FEARS, *NEEDS)}, key=lambda pattern: pattern.pattern)
 
 
 @pytest.mark.parametrize(
