@@ -295,7 +295,12 @@ class ExpressionPass:
                     self.notes.yields.append(node)
             case _:
                 self.children(node, node)
-        self.note(node, parent)
+        if self.recording:  # `note`, without a call for each expression of a program
+            notes = self.notes
+            notes.parent[node] = parent
+            notes.block[node] = self.block
+            self.number += 1
+            notes.order[node] = self.number
 
     def reach(self, node: ast.expr, name: str) -> None:
         assert self.env is not None

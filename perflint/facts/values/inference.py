@@ -79,12 +79,17 @@ class Inference:
         self.solver = Solver(project.trace)
         self.callers = Callers(self)
         self._frames: dict[tuple[Scope, tuple[tuple[str, Value], ...], int], Frame] = {}
+        self._own_frames: dict[Scope, Frame] = {}
+        """Those in which most questions are asked: nothing is bound, all of the depth is left."""
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def value(self, scope: Scope, node: ast.expr) -> Value:
         """What `node`, an expression of `scope`, may evaluate to."""
-        return self.infer(node, self.frame(scope))
+        frame = self._own_frames.get(scope)
+        if frame is None:
+            frame = self._own_frames[scope] = self.frame(scope)
+        return self.infer(node, frame)
 
     def frame(self, scope: Scope, arguments: Iterable[tuple[str, Value]] = (), depth: int = MAX_DEPTH) -> Frame:
         """The frame of a scope. The same arguments give the same frame."""
@@ -111,7 +116,13 @@ class Inference:
             return one(Literal(node.value))
         key = (node, frame)
         value: Value | None = self.solver.recall(key)
-        return value if value is not None else self.solve(key, lambda: self._infer(node, frame))
+        return value if value is not None else self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING)
+
+    def _parsed(self, node: ast.expr, frame: Frame) -> Value:
+        try:
+            return self._infer(node, frame)
+        except SyntaxProblem:
+            return UNKNOWN
 
     def known(self, node: ast.expr, frame: Frame) -> Value:
         """Like `infer`, but a cycle counts as not known: for operands of an operation that changes the value."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from perflint.project.trace import Trace, traced
+from perflint.project.trace import Trace
 
 Answer = TypeVar("Answer")
 
@@ -91,14 +91,17 @@ class Solver:
         before = len(self._provisional)
         outer, self._cut = self._cut, _NO_CUT
         self._active[key] = depth
+        trace = self._trace
+        asked_outside, trace.asked = trace.asked, 0
         try:
-            result, asked = traced(self._trace, compute)
+            result = compute()
         except BaseException:
             self._cut = outer
             self._drop(before)
             raise
         finally:
             del self._active[key]
+            asked, trace.asked = trace.asked, asked_outside | trace.asked
         cut, self._cut = self._cut, outer
         if cut == _NO_CUT:
             self._known[key] = result, asked

@@ -33,6 +33,8 @@ class Place(Enum):
     UNKNOWN = "unknown"
     """Nothing is known, also not whether it was ever moved."""
 
+    __hash__ = object.__hash__  # one of Python's own, not a function: places are hashed with every value
+
     @property
     def may_be_device(self) -> bool:
         return self in (Place.CUDA, Place.CUDA_OR_HOST, Place.ELSEWHERE)
@@ -257,7 +259,10 @@ class Value:
 
     def map(self, change: Callable[[Alternative], Value]) -> Value:
         """The join of `change` over the alternatives; an open value stays open."""
-        return join([*map(change, self.alternatives), *([UNKNOWN] if self.open else [])])
+        changed = [change(alternative) for alternative in self.alternatives]
+        if self.open:
+            changed.append(UNKNOWN)
+        return join(changed)
 
     def without(self, leave_out: Callable[[Alternative], bool]) -> Value:
         return Value(OrderedFrozenSet(a for a in self.alternatives if not leave_out(a)), self.open)
@@ -281,14 +286,15 @@ def one(alternative: Alternative) -> Value:
 
 def join(values: Iterable[Value]) -> Value:
     """The union: what holds after branches meet. Too many alternatives become an open value."""
-    joined = list(values)
+    joined = values if isinstance(values, list) else list(values)
     if len(joined) == 1 and len(joined[0].alternatives) <= MAX_ALTERNATIVES:
         return joined[0]
     alternatives: dict[Alternative, None] = {}
     opened = False
     for value in joined:
-        alternatives.update(dict.fromkeys(value.alternatives))
-        opened |= value.open
+        for alternative in value.alternatives:
+            alternatives[alternative] = None
+        opened = opened or value.open
     if len(alternatives) > MAX_ALTERNATIVES:
         return UNKNOWN
     return Value(OrderedFrozenSet(alternatives), opened)

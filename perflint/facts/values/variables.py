@@ -23,8 +23,9 @@ def local_name(inference: Inferring, node: ast.expr, name: str, frame: Frame) ->
     flow = flow_of(frame.scope)
     reaching = flow.reaching.get(node, frozenset())
     if reaching and name not in flow.outer_names:
-        values = [inference.definition(d, frame, flow) for d in sorted(reaching, key=by_order)]
-        return join((*values, *_rebound(inference, frame.scope, flow, name, frame.depth)))
+        ordered = sorted(reaching, key=by_order) if len(reaching) > 1 else reaching
+        values = [inference.definition(d, frame, flow) for d in ordered]
+        return join([*values, *_rebound(inference, frame.scope, flow, name, frame.depth)])
     return free_name(inference, frame.scope, name, frame.depth, local=bool(reaching))
 
 
