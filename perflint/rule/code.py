@@ -262,7 +262,9 @@ class Code:
         obligations = tuple(
             sorted(distinct, key=lambda obligation: self._may_be_declared(obligation.kind))
         )  # first what blocks
-        if fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions and (relied := relied_on(self.scope, node)) is not None:
+        rests = fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions
+        relied = relied_on(self.facts, self.scope, node) if rests else None
+        if fix is not None and relied is not None:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
             obligations = (relied, *obligations)
         offsets = tuple(self.span(wait)[0] for wait in waits)

@@ -15,7 +15,9 @@ from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
-_RUNS_APART: Final = any_layout(rb"\bThread\w* \(|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(")
+_RUNS_APART: Final = any_layout(
+    rb"\bThread\w* \(|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
+)
 """What runs a function so that its error ends nothing else."""
 
 
@@ -35,16 +37,24 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
     return min(filter(None, missing), key=lambda caught: caught.kind.is_declarable, default=None)
 
 
-def relied_on(scope: Scope, node: ast.AST) -> Obligation | None:
-    """What is around `node` in its own function and goes on after an error: perhaps after one of this line."""
+def relied_on(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obligation | None:
+    """What is around `node`, or around a call of its function, and goes on after an error: perhaps after one of this line."""
     for block in flow_of(scope).block[node].ancestry():
         handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
-        if any(_goes_on(handler) and _may_take_error_of_torch(handler) for handler in handlers):
+        if any(_goes_on(handler) and not _exits(handler) and _may_take_error_of_torch(handler) for handler in handlers):
             return Obligation(Kind.CONTROL_FLOW, "a handler around it goes on after an error")
         managers = getattr(block.node, "items", []) if block.kind == "with" else []
         if any(_is_named_for_errors(item.context_expr) for item in managers):
             return Obligation(Kind.CONTROL_FLOW, "a `with` around it goes on after an error")
-    return None
+    sites = facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ()
+    return next(filter(None, (relied_on(facts, site.scope, site.node, depth - 1) for site in sites)), None)
+
+
+def _exits(handler: ast.ExceptHandler) -> bool:
+    """Whether the last thing that a handler does is to end the program."""
+    last = handler.body[-1]
+    call = last.value if isinstance(last, ast.Expr) else None
+    return isinstance(call, ast.Call) and path_of(call.func) in ("sys.exit", "exit", "quit", "os._exit")
 
 
 def _is_named_for_errors(manager: ast.expr) -> bool:
