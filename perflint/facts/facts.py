@@ -47,6 +47,8 @@ class Facts:
         """What each file puts into containers of layers that are made, as `fills` finds it."""
         self.replaced: Memo[tuple[str, frozenset[str]], list[Obligation]] = Memo(project.trace)
         """What each file puts in the place of functions of torch by some names."""
+        self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
+        """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
         """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""
         self.parameter_ends: Memo[tuple[Scope, int, bool], list[Any]] = Memo(project.trace)

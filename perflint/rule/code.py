@@ -23,6 +23,7 @@ from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
 from perflint.facts.proofs.errors import error_is_caught, relied_on
+from perflint.facts.proofs.factories import changes_factories
 from perflint.facts.proofs.fears import Fear, feared
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.training.generation import writes_text
@@ -231,6 +232,10 @@ class Code:
     def replaced(self, *qualnames: str) -> Iterator[Obligation]:
         """What the program puts in the place of functions or classes of torch: an obligation each."""
         return replaced(self.facts, self.source.path, *qualnames)
+
+    def changes_factories(self, node: ast.AST, *factories: str) -> Iterator[Obligation]:
+        """What may make something else of calls of factories at `node` (`"torch.zeros"`): an obligation each."""
+        return changes_factories(self.facts, self.scope, node, *factories)
 
     def caught(self, node: ast.AST) -> Obligation | None:
         """Whether the program may go on after an error that `node` raises."""

@@ -40,7 +40,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    OWN_TENSORS,
     CannotRewrite,
     Code,
     Cost,
@@ -158,8 +157,7 @@ def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> It
     """What is open about building a tensor of numbers on the device."""
     yield inexact(code, factory)
     yield None if device is call else no_device(code.facts, code.scope, device)
-    yield from code.feared(OWN_TENSORS)
-    yield from code.replaced(ast.unparse(factory.func))
+    yield from code.changes_factories(factory, ast.unparse(factory.func))
     yield None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device)
 
 

@@ -144,6 +144,8 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     if cell and any(code.feared(AUTOCAST)):
         yield Obligation(Kind.NO_AUTOCAST, "with autocast the input of a cell may have another type than the state")
     yield from code.feared(HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT)
+    yield from code.replaced(*(f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")))
+    yield from code.changes_factories(made[0].node if made else call.node, "torch.zeros")
     other_type = code.facts.project.program_may_hold(code.source.path, _OTHER_TYPE)
     if other_type or not all(fits_layer(code.facts, code.scope, call, source) for source in sources):
         yield from code.feared(CATCHES)

@@ -68,6 +68,7 @@ from perflint.api import (
     Severity,
     Tensor,
     add_keyword,
+    any_layout,
     argument,
     is_used_as_tensor,
     is_where,
@@ -85,6 +86,9 @@ from perflint.api import (
     without_effect,
 )
 
+_LIKE_TENSORS = any_layout(rb"\bdef (?:size|shape|split|unsqueeze|dim) \(|\b(?:size|shape|dim) = property")
+"""What objects of the program have that ask like tensors for their size."""
+
 
 @rule(
     category="hidden-state",
@@ -101,6 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
     for _, made, factory in places:
         moved = made is not factory
         missing = list(_moved(code, made) if moved else elsewhere)  # the states of a module move together, or not at all
+        missing += code.changes_factories(factory, "torch.zeros")
         fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
         message = (
             "the zero state is filled on the host and copied to the device for every batch; pass `device=`"
@@ -187,6 +192,8 @@ def _first_tensor(code: Code) -> str:
 def _elsewhere(code: Code, call: RnnCall) -> Obligation | None:
     """Whether the layer's input is where the first parameter is: a part of it, or what torch's layers make of it."""
     first = next((p.arg for p in code.scope.parameters if p.arg != "self"), None)
+    if first is not None and code.facts.project.program_may_hold(code.source.path, _LIKE_TENSORS):
+        return Obligation(Kind.VALUE, f"`{first}` may be an object of the program, without a device")
     if call.node.args and is_where(code.facts, code.scope, call.node.args[0], first):
         return None
     return Obligation(Kind.VALUE, "the layer's input may be on another device than the first parameter")

@@ -103,7 +103,7 @@ def _moved(code: Code) -> Iterator[Finding]:
             _too_large(code, made),
             _scripts_differently(made),
             None if device is call else no_device(code.facts, code.scope, device),
-            *_changed(code),
+            *code.changes_factories(made, "torch.tensor", "torch.full"),
         ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"

@@ -53,7 +53,7 @@ def uploaded(make: Callable[..., Any], data: Any, *more: Any, device: Any = None
     On its way to a CUDA device, the tensor is made on the host, and copied like `moved_copy` does. Whatever else is asked for
     (another device, gradients) is `make(...)` itself, with the errors that it raises.
     """
-    if more or not how.keys() <= {"dtype"} or not _names_cuda(device):
+    if more or not how.keys() <= {"dtype"} or not _names_cuda(device) or torch.empty(0).device.type != "cpu":
         return make(data, *more, device=device, **how)
     return moved_copy(make(data, **how), device)
 
