@@ -263,6 +263,8 @@ class Loops:
                     method = classes.find_method(inference, alternative.cls, call.func.attr)
                     if method is not None:
                         found.append(method)
+                        others = classes.put_in_its_place(inference, alternative.cls, call.func.attr, 2)
+                        found += (function for other in others for function in self._callable_scopes(other))
                         continue
                 member = inference.member(alternative, call.func.attr, 2)
                 found += self._callable_scopes(member)

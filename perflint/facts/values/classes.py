@@ -156,7 +156,8 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
         if any((path_of(d) or "").endswith("property") for d in method.decorators):
             bound = inference.bound(method, base, depth - 1)
             return inference.returned(bound) if bound is not None else UNKNOWN
-        return inference.reference(method, one(base) if isinstance(base, Instance) else None)
+        written = inference.reference(method, one(base) if isinstance(base, Instance) else None)
+        return join((written, *put_in_its_place(inference, cls, name, depth)))
     if depth <= 0:
         return UNKNOWN
     values: list[Value] = []
@@ -168,6 +169,15 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
     if values:
         return join((*values, *_assigned_from_outside(inference, cls, name, depth)))
     return hinted(name)
+
+
+def put_in_its_place(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:
+    """What other code puts in the place of a method: `net.init_hidden = other`."""
+    project, path = inference.project, cls.module.source.path
+    importers = project.importers(path)
+    files = {path, *importers} if depth > 0 and len(importers) <= MAX_IMPORTERS else {path}
+    if depth > 0 and any(name.encode() in project.attributes_stored(file) for file in files):
+        yield from (v for v in _assigned_from_outside(inference, cls, name, depth) if v.may_be(FunctionRef))
 
 
 def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:

@@ -389,7 +389,9 @@ class Inference:
             case Instance():
                 method = classes.find_method(self, receiver.cls, name)
                 if method is not None:
-                    return self.inline(FunctionRef(method, one(receiver)), node, frame)
+                    others = classes.put_in_its_place(self, receiver.cls, name, frame.depth)
+                    called = (other.map(lambda callee: self.apply(callee, node, frame)) for other in others)
+                    return join((self.inline(FunctionRef(method, one(receiver)), node, frame), *called))
                 held = classes.attribute(self, receiver, name, frame.depth)
                 if not held.open or (held.alternatives and operations.method(name) is None):
                     return held.map(lambda callee: self.apply(callee, node, frame))

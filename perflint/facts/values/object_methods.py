@@ -266,7 +266,11 @@ def loss_type(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> 
     return "float" if any(isinstance(a, Output) or (isinstance(a, Tensor) and "float" in a.dtype) for a in given) else ""
 
 
-_SETS_REDUCTION = any_layout(rb"\. reduction =(?!=)|[\"']reduction[\"'] ,")
+_SETS_REDUCTION = any_layout(
+    rb"\. reduction =(?!=)|(?<!dest=)[\"']reduction[\"'] [],:)]|(?:__|\bdict|\bupdate) \( [^()]*\breduction ="
+    rb"|(?:[Cc]rit|[Ll]oss)\w* \. __dict__|vars \( [\w.]*(?:[Cc]rit|[Ll]oss)"
+    rb"|attr(?:__)? \( [\w.]*(?:[Cc]rit|[Ll]oss)\w* , (?!['\"])"
+)
 
 
 def reduces(call: ast.Call, tensors: int) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
+from functools import cache
 from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition
@@ -14,8 +16,15 @@ from perflint.facts.values.names import canonical
 from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Module, Scope
+from perflint.source.words import any_layout
 
 _BUILTINS: Final = frozenset(dir(builtins))
+_NAMES_BUILTINS: Final = re.compile(rb"builtin")
+_REPLACES_BUILTINS: Final = any_layout(
+    rb"builtins?(?:__)? \. (?:\w+ =(?!=)|__)|(?:attr|vars|object) \( (?:__)?builtin|__builtins__ [.[]|import builtins as\b"
+    rb"|['\"]builtins(?:\.\w+)?['\"]"
+)
+"""What may put something else in the place of a function of Python's own."""
 
 
 def local_name(inference: Inferring, node: ast.expr, name: str, frame: Frame) -> Value:
@@ -70,8 +79,24 @@ def module_variable(inference: Inferring, module: Module, name: str, depth: int)
             foreign |= value.open
     if name not in _BUILTINS:
         return UNKNOWN
+    foreign |= _may_be_replaced(inference, module, name)
     builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
     return join((builtin, *_assigned_as_global(inference, module, name, depth)))
+
+
+def _may_be_replaced(inference: Inferring, module: Module, name: str) -> bool:
+    """Whether the program puts something else in the place of Python's own `name`: `builtins.print = quiet`."""
+    project, path = inference.project, module.source.path
+    return project.program_holds(path, _REPLACES_BUILTINS, _NAMES_BUILTINS) and project.program_holds(
+        path, _replaces_builtin(name), _NAMES_BUILTINS
+    )
+
+
+@cache
+def _replaces_builtin(name: str) -> re.Pattern[bytes]:
+    return any_layout(
+        rb"\. %b =(?!=)|['\"](?:builtins\.)?%b['\"]|[(,] %b =(?!=)|attr \( \w+ , (?!['\"])" % ((name.encode(),) * 3)
+    )
 
 
 def _bound(inference: Inferring, binding: Binding, name: str, module: Module) -> Value:
