@@ -172,7 +172,7 @@ SPARSE: Final = Fear(
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
     Unread(
-        rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarning|formatwarning"
+        rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarn|formatwarning"
         rb"|captureWarnings|assertWarns|recwarn|pytest \. (?:warns|deprecated_call)"
     ),
     "the program looks at warnings, or makes errors of them",
@@ -212,11 +212,21 @@ LOOKS_AT_FUNCTIONS: Final = Fear(
     ),
     "the program looks at the code or the parameters of functions, which a decorator hides",
 )
+_IN_LOGGING: Final = (
+    rb"class [A-Za-z_]\w* \([^()]*(?:Handler|Formatter|Filter|LoggerAdapter|logging \. Logger) [,)]"
+    rb"|def (?:emit|handle|handleError|filter|format(?:Time|Message|Exception|Stack)?|makeRecord) \( self , \w+ [:,)]"
+    rb"|\. (?:emit|handle|handleError|filter|format(?:Time|Message|Exception|Stack)?|makeRecord|stream) =(?!=)"
+    rb"|\b(?:setLogRecordFactory|setStream|setLoggerClass) \(|addFilter \( (?:lambda|\w+ \))"
+    rb"|\bStreamHandler \( (?!\)|(?:stream = )?(?:sys \. (?:__)?std(?:out|err)|None)\b)"
+    rb"|basicConfig \([^()]*\bstream = (?!sys \.)|"
+)
+"""Code of the program that `logging` runs: its own handlers run nothing else."""
 RUNS_UNCALLED: Final = Fear(
     Kind.UNKNOWN_CODE,
     Unread(
         rb"def __(?:del|get|set|delete|class_getitem|instancecheck|subclasscheck)__ \(|\bmetaclass =(?!=)"
-        rb"|\b(?:stdout|stderr|showwarning|displayhook) =(?!=)|\b(?:setprofile|addaudithook|addHandler)\b|gc \. callbacks|"
+        rb"|\b(?:stdout|stderr|showwarning|displayhook) =(?!=)|\b(?:setprofile|addaudithook)\b|gc \. callbacks|"
+        + _IN_LOGGING
         + whole("settrace")
     ),
     "the program has code that runs where nothing calls it: descriptors, metaclasses, finalizers, handlers of output",
