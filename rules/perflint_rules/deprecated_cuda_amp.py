@@ -27,6 +27,7 @@ For torch below 2.4, which has no `torch.amp.GradScaler` or does not warn yet, a
 ## Fix safety
 Safe where the name is spelled out, in programs that never choose another type for autocast (`set_autocast_dtype`), ask for
 the class of a scaler or a region, replace these names or look at warnings: the old names do nothing but pass "cuda" on.
+A scaler that other code may get has another class then: that nobody asks for it is assumed (`plain-objects`).
 There is no fix where the name is imported by itself: change the import.
 """
 
@@ -58,6 +59,7 @@ _ORDER = {
     "autocast": ("enabled", "dtype", "cache_enabled"),
     "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
 }
+_METHODS = frozenset(("scale", "step", "update", "unscale_", "state_dict", "load_state_dict", "get_scale", "is_enabled"))
 _FROM_CUDA = any_layout(rb"from torch \. cuda import [^\n]*\bamp\b")
 _FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|(?:[^\n\\]|\\\s*\n)*)")
 _OWN_TYPE = any_layout(rb"set_autocast\w*dtype")
@@ -87,7 +89,7 @@ def check(code: Code) -> Iterator[Finding]:
         name = _old_name(code, call)
         if name is None:
             continue
-        missing = [*_missing(code)]
+        missing = [*_missing(code), _seen(code, call)]
         fix = code.fix('call torch.amp with "cuda"', _renamed(code, call, name), unless=missing)
         yield code.finding(call, f'this name of `{name}` is deprecated; write `torch.amp.{name}("cuda", ...)`', fix, missing)
 
@@ -101,6 +103,19 @@ def _missing(code: Code) -> Iterator[Obligation]:
         )
     yield from code.feared(WATCHES_WARNINGS)
     yield from code.replaced("torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
+
+
+def _seen(code: Code, call: ast.Call) -> Obligation | None:
+    """Whether somebody else than a region, or calls of a scaler's methods, gets the object, whose class is another one."""
+    flow, parent = code.flow, code.flow.parent.get(call)
+    if isinstance(parent, (ast.withitem, ast.FunctionDef)) and getattr(parent, "optional_vars", None) is None:
+        return None
+    names = code.flow.definitions_from(call)
+    uses = [use for definition in names for use in flow.uses[definition]]
+    local = bool(names) and not code.scope.is_module and not any(d.name in flow.inner_names | flow.outer_names for d in names)
+    if local and all(isinstance(a := flow.parent.get(use), ast.Attribute) and a.attr in _METHODS for use in uses):
+        return None
+    return Obligation(Kind.PLAIN_OBJECTS, "code that gets the object may ask for its class, which is another one")
 
 
 def _old_name(code: Code, call: ast.Call) -> str | None:
@@ -123,6 +138,8 @@ def _renamed(code: Code, call: ast.Call, name: str) -> Iterator[Edit | Import]:
     text = code.text(call)
     if "#" in text or any(isinstance(a, ast.Starred) for a in call.args):
         raise CannotRewrite("a comment would be lost, or arguments are hidden")
+    if len(call.args) > len(_ORDER[name]) or not {k.arg for k in call.keywords} <= {*_ORDER[name]}:
+        raise CannotRewrite("it has other arguments, for which it raises")
     torch, imports = code.name_for("torch")
     yield from imports
     by_name = [f"{key}={code.text(value)}" for key, value in zip(_ORDER[name], call.args, strict=False)]
