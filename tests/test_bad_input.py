@@ -160,6 +160,13 @@ def test_syntax_of_a_newer_python_is_told_from_an_error(project: Project) -> Non
     assert "newer" not in broken + indented
 
 
+def test_an_argument_by_the_name_of_a_keyword_is_one_finding_that_says_so(project: Project) -> None:
+    project.write({"a.py": "x = x.cuda(async=True)\ny = y.cuda( async = True)\n"})
+    (finding,) = project.findings()
+    assert (finding["rule"], finding["location"]["row"]) == ("invalid-syntax", 1)
+    assert "`async` is a keyword since Python 3.7: the argument is `non_blocking` since torch 0.4" in finding["message"]
+
+
 def test_warnings_of_the_parser_are_not_printed(project: Project) -> None:
     (project.root / "a.py").write_bytes(b"import torch\nx = 1if 2 else '\\d'\n")
     done = in_subprocess("check", cwd=project.root)

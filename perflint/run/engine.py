@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +32,8 @@ INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
 
 TOO_EXPENSIVE = "the file was skipped, for its analysis takes too long; split its longest function, or leave the file out"
+
+_ASYNC_ARGUMENT = re.compile(r"[(,]\s*async\s*=")
 
 MAX_LINE = 300
 """A longer line is not shown to LibCST: its parser recurses on the C stack."""
@@ -275,7 +278,12 @@ def _syntax_problem(source: Source, problem: SyntaxProblem) -> Finding:
 
 
 def _hint(line: str) -> str:
-    """What to do when a line that this Python cannot parse may be of a newer one. LibCST's grammar is ahead of Python's."""
+    """What to do when a line that this Python cannot parse is of an older one, or may be of a newer one.
+
+    LibCST's grammar is ahead of Python's.
+    """
+    if _ASYNC_ARGUMENT.search(line):
+        return "; `async` is a keyword since Python 3.7: the argument is `non_blocking` since torch 0.4"
     statement = line.strip() + (" pass" if line.rstrip().endswith(":") else "")
     if len(line) > MAX_LINE:
         return ""
