@@ -1,0 +1,253 @@
+"""Programs whose meaning a fix once changed by what is around the code: regions, handlers, names that are replaced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+
+from fuzz import meaning
+from fuzz.meaning import changes, safely_fixed
+from tests.test_fuzz_meaning import CALL, STEP
+from tests.test_fuzz_meaning import HEAD as LONG_HEAD
+
+HEAD = LONG_HEAD.partition("KEPT")[0]
+
+TRAINED = """
+def train(model, loader, criterion):
+    total = {start}
+    for x, y in loader:
+        {in_step}
+        loss = criterion(model(x.to(device)), y.to(device))
+        loss.backward()
+        {add}
+    print("trained")
+    return total
+
+
+def main(criterion):
+    model = nn.Linear(3, 2).to(device)
+    return train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), criterion)
+
+
+{run}
+"""
+
+
+def trained(run: str, start: str = "0.0", add: str = "total += loss.item()", in_step: str = "pass", head: str = "") -> str:
+    return HEAD + head + TRAINED.format(start=start, add=add, in_step=in_step, run=run)
+
+
+FACTORIES = {
+    "zeros": "print(torch.zeros(len(x)).to(device).device)",
+    "number": "print(torch.tensor(2.0).to(device).device)",
+    "state": "print(nn.GRUCell(3, 4)(x, torch.zeros(len(x), 4).to(x.device)).shape)",
+}
+ENTERED = {
+    "device": 'with torch.device("meta"):\n            {}',
+    "device by another name": 'place = torch.device("meta")\n        with place:\n            {}',
+    "device in a stack": (
+        "with contextlib.ExitStack() as stack:\n            stack.enter_context(torch.device('meta'))\n            {}"
+    ),
+    "device in a function": "with place():\n            {}",
+}
+PLACE = """import contextlib
+
+
+@contextlib.contextmanager
+def place():
+    with torch.device("meta"):
+        yield
+
+
+"""
+TRIED = "try:\n    print(main(F.mse_loss))\nexcept (NotImplementedError, RuntimeError) as error:\n    print(type(error))"
+FLOATS = ["builtins.float = real", "setattr(builtins, 'float', real)", "vars(builtins)['float'] = real", "other.float = real"]
+SETS_REDUCTION = [
+    "criterion.__dict__['reduction'] = 'none'",
+    "vars(criterion)['reduction'] = 'none'",
+    "criterion.__dict__.update(reduction='none')",
+    "nn.MSELoss.__init__(criterion, reduction='none')",
+]
+
+STATES = """{head}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.cell = nn.GRU(3, 4, batch_first=True), nn.GRUCell(3, 4)
+
+    def init_hidden(self, n):
+        return torch.zeros(1, n, 4)
+
+    def forward(self, x):
+        {forward}
+
+
+def train(net, batches):
+    for x in batches:
+        out = net(x)
+        out.sum().backward()
+        print(out.sum())
+
+
+net = Net()
+{run}
+"""
+ONE_LAYER = "return self.gru(x, torch.zeros(1, x.size(0), 4))[0]"
+RUN = "train(net, torch.randn(6, 5, 3).split(2))"
+LOUD = """class Loud(nn.GRU):
+    def forward(self, x, state=None):
+        print(state is None)
+        return super().forward(x, state)
+
+
+"""
+BATCH = """class Batch:
+    def __init__(self, x):
+        self.x = x
+
+    def size(self, dim):
+        return self.x.size(dim)
+
+    def __getitem__(self, key):
+        return self.x[key]
+
+
+"""
+RECURRENT = {
+    "zeros of another object's method": STATES.format(
+        head="",
+        forward="return self.gru(x, self.init_hidden(x.size(0)))[0]",
+        run=f"net.init_hidden = lambda n: torch.ones(1, n, 4)\n{RUN}",
+    ),
+    "layer of another class": STATES.format(
+        head=LOUD + "plain, nn.GRU = nn.GRU, Loud\n", forward=ONE_LAYER, run=f"{RUN}\nnn.GRU = plain"
+    ),
+    "batch without a device": STATES.format(
+        head=BATCH,
+        forward="h = torch.zeros(x.size(0), 4)\n        for t in range(5):\n            h = self.cell(x[:, t], h)\n"
+        "        return h",
+        run=RUN.replace("net, torch.randn(6, 5, 3).split(2)", "net, map(Batch, torch.randn(6, 5, 3).split(2))"),
+    ),
+}
+
+TEACHER = """teacher, student = nn.Linear(3, 2), nn.Linear(3, 2)
+
+
+def step(x):
+    with torch.inference_mode():
+        target = teacher(x)
+    {}
+
+
+{}
+print(student.weight.grad)
+"""
+USED = "(student(x) * target).sum().backward()"
+TEACHERS = {
+    "suppressed": TEACHER.format(
+        f"with contextlib.suppress(RuntimeError):\n        {USED}", "import contextlib\nfor x in inputs.split(2): step(x)"
+    ),
+    "tested": TEACHER.format(
+        USED,
+        "import unittest\nclass Test(unittest.TestCase):\n    def test(self): step(inputs)\n"
+        "print(len(unittest.TestSuite([Test('test')]).run(unittest.TestResult()).errors))",
+    ),
+}
+
+MIXED = {
+    "class of a scaler": "s = torch.cuda.amp.GradScaler(enabled=False)\nprint(type(s).__module__)",
+    "text of a scaler": "s = torch.cuda.amp.GradScaler(enabled=False)\nprint(repr(s).partition(' ')[0])",
+    "region by a name": "region = torch.cuda.amp.autocast(enabled=False)\nprint(type(region).__module__)",
+    "unknown argument": "try:\n    torch.cuda.amp.GradScaler(device='cpu')\nexcept TypeError as error:\n    print(error)",
+    "too many arguments": (
+        "try:\n    torch.cuda.amp.autocast(False, torch.float16, True, 1)\nexcept TypeError as error:\n    print('no')"
+    ),
+}
+
+TRAPS = {
+    **{f"state: {name}": HEAD + code for name, code in RECURRENT.items()},
+    **{f"inference tensor in code that is {name}": HEAD + code for name, code in TEACHERS.items()},
+    **{f"mixed precision: {name}": HEAD + code for name, code in MIXED.items()},
+    **{
+        f"{factory} within a {entered}": trained(TRIED, in_step=form.format(made), head=PLACE)
+        for factory, made in FACTORIES.items()
+        for entered, form in ENTERED.items()
+    },
+    **{
+        f"float of the program: {how}": trained(
+            "import builtins\nimport builtins as other\n\n\nclass real(float):\n    def __new__(cls, number):\n"
+            "        return super().__new__(cls, 1.0)\n\n\nplain = float\ntry:\n    print(main(F.mse_loss))\n"
+            "finally:\n    builtins.float = plain",
+            in_step=how,
+        )
+        for how in FLOATS
+    },
+    **{
+        f"loss of several numbers: {how}": trained(
+            f"criterion = nn.MSELoss()\n{how}\n"
+            "try:\n    print(main(criterion))\nexcept RuntimeError as error:\n    print(error)",
+            add="",
+        )
+        .replace("loss.backward()", "total += loss.item()")
+        .replace("loader, criterion)", "loader, _)")
+        for how in SETS_REDUCTION
+    },
+}
+
+METER = """class Meter:
+    def __init__(self):
+        self.sum = 0.0
+
+    def update(self, value):
+        assert value < 0.1
+        self.sum += value
+
+
+"""
+TRAPS_WITH_RUNTIME = {
+    "meter that raises within a handler of a caller's caller": trained(
+        "try:\n    print(main(F.mse_loss))\nexcept AssertionError:\n    print('too large')",
+        start="Meter()",
+        add="total.update(loss.item()); print('counted')",
+        head=METER,
+    ).replace("return total", "return total.sum"),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_trap(name: str) -> None:
+    assert changes({"main.py": TRAPS[name]})[0] == []
+
+
+@pytest.mark.parametrize("name", TRAPS_WITH_RUNTIME)
+def test_trap_with_runtime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=True))
+    assert changes({"main.py": TRAPS_WITH_RUNTIME[name]})[0] == []
+
+
+LOGS = """import logging
+import sys
+
+logger = logging.getLogger("train")
+handler = logging.StreamHandler(sys.stdout)
+logger.addHandler(handler)
+logger.addHandler(logging.FileHandler("train.log", delay=True))
+{}
+"""
+LOGGERS = {
+    "": True,
+    "class Loud(logging.Handler):\n    def emit(self, record): print(1)": False,
+    "class Short(logging.Formatter):\n    def format(self, record): return record.msg": False,
+    "logger.addFilter(lambda record: True)": False,
+    "logging.StreamHandler(open('other.log'))": False,
+    "logging.basicConfig(level=logging.INFO, stream=sys.stdout)": True,
+}
+
+
+@pytest.mark.parametrize("code", LOGGERS)
+def test_handlers_of_logging_run_no_code_of_the_program(code: str) -> None:
+    assert bool(safely_fixed({"main.py": HEAD + LOGS.format(code) + STEP.format("pass", CALL)})[1]) == LOGGERS[code]
