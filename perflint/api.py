@@ -28,6 +28,7 @@ from perflint.facts.autograd.gradflow import (
     graph_ends,
     stored_for_training,
     tensor_ends,
+    trains_near,
 )
 from perflint.facts.autograd.gradients import READS_GRADIENTS, clears_gradients, gradients_untouched, leaves_gradients_alone
 from perflint.facts.autograd.graph_free import function_without_graph, statement_without_graph
@@ -53,6 +54,9 @@ from perflint.facts.device.uploads import (
     is_blocking,
     is_built_constant,
     is_counted_in_step,
+    is_made_of_constants,
+    is_of_constants,
+    is_one_of_many,
     is_read_back,
     is_read_in_step,
     target_of,
@@ -327,8 +331,11 @@ __all__ = [
     "is_for_caller",
     "is_guard",
     "is_known_function",
+    "is_made_of_constants",
     "is_module_name",
     "is_neural_module",
+    "is_of_constants",
+    "is_one_of_many",
     "is_optimizer",
     "is_optimizer_name",
     "is_read_back",
@@ -392,6 +399,7 @@ __all__ = [
     "target_of",
     "tensor_ends",
     "training_loop",
+    "trains_near",
     "transfer_target",
     "unshared",
     "untimed",

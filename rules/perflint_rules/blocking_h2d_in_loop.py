@@ -25,7 +25,8 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
-100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read).
+100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations whose
+loader neither pins its batches nor has workers it is reported only if the rule is selected.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
@@ -64,10 +65,11 @@ from perflint.api import (
     comes_from_host,
     is_blocking,
     is_built_constant,
+    is_made_of_constants,
     is_neural_module,
+    is_one_of_many,
     is_read_back,
     keyword,
-    path_of,
     place_of,
     replace,
     rule,
@@ -76,6 +78,7 @@ from perflint.api import (
     without_cuda,
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
+from perflint_rules.loader_use import evaluates_alone_around
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
@@ -111,6 +114,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
+        pageable = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
@@ -129,22 +133,16 @@ def check(code: Code) -> Iterator[Finding]:
             missing += filter(None, looked_at)
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
-        pinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
-        hint = " (the loader does not pin its batches, so little is gained before it does)" if pinned else ""
+        hint = " (the loader does not pin its batches, so little is gained before it does)" if pageable else ""
         if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
             hint = " (it is not pinned, so the driver may still wait)"
-        if _is_one_of_many(code, call):
+        if is_one_of_many(code.flow, call):
             cure, hint = "stack them on the host and copy once", ""
+        if is_made_of_constants(call.func.value):
+            hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        yield code.finding(call, message, fix, missing, waits=[call])
-
-
-def _is_one_of_many(code: Code, call: ast.Call) -> bool:
-    """`torch.stack([row.to(device) for row in rows])`: a copy for each."""
-    rows = code.flow.parent.get(call)
-    stacked = code.flow.parent.get(rows) if isinstance(rows, (ast.ListComp, ast.GeneratorExp)) else None
-    name = path_of(stacked.func) if isinstance(stacked, ast.Call) else None
-    return name is not None and name.rpartition(".")[2] in ("stack", "cat", "concat", "vstack", "hstack")
+        little = pageable and evaluates_alone_around(code, call)
+        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 
 def _is_made_there(code: Code, moved: ast.expr) -> bool:

@@ -50,6 +50,7 @@ from perflint.api import (
     Number,
     Road,
     Severity,
+    is_of_constants,
     is_read_in_step,
     items_of,
     rule,
@@ -95,6 +96,14 @@ def _cure(code: Code, call: ast.Call) -> str:
     read = [d.value for d in code.flow.reaching.get(data, ()) if d.value is not None]
     if read and all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr == "item" for v in read):
         return "it was read from there: keep the tensor"
+    if is_of_constants(data):
+        return "it is always the same: make it once, and keep it there"
+    match data:
+        case ast.BinOp(left=ast.List(elts=[_]), op=ast.Mult()):
+            return "fill the number in there with `torch.full`"
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if code.scope.owner is not None:
+            if all(method.name == "__init__" for method in code.scope.owner.methods_assigning(name)):
+                return "it is always the same: make it once, and keep it there, as a buffer"
     ends = data
     while isinstance(ends, (ast.List, ast.Tuple)) and len(ends.elts) == 1:
         ends = ends.elts[0]

@@ -23,9 +23,10 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 
 ## When it stays silent
 When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
-when the loader's batches never leave the CPU, when they hold arrays instead of tensors, and when the dataset or the
-`collate_fn` returns device tensors. Where all that is seen takes one batch, or has a language model write text, it is
-reported only if the rule is selected.
+when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
+tensors, and when the dataset or the `collate_fn` returns device tensors. Where all that is seen takes one batch, has a language
+model write text, or evaluates without workers (to pin a batch takes as long as to copy it), it is reported only if the rule is
+selected.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -64,11 +65,12 @@ from perflint.api import (
     place_of,
     rule,
 )
-from perflint_rules.loader_use import stays_on_host, worth
+from perflint_rules.loader_use import evaluates_alone, worth
 
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
 _CUDA = any_layout(rb"\. cuda \(")
+_NEXT = ("blocking-h2d-in-loop",)
 _PINNABLE = (
     Obligation(Kind.MEMORY_TO_SPARE, "pinned memory is taken from RAM"),
     Obligation(Kind.PLAIN_BATCHES, "a batch type of one's own needs a method `pin_memory`"),
@@ -84,19 +86,19 @@ def check(code: Code) -> Iterator[Finding]:
         call = loader.call
         if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):
             continue
-        if stays_on_host(code, loader) or _arrives_on_device(code, call) or _makes_arrays(loader):
+        if loader.stays_on_host or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
         alone = loader.workers == 0 and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
-        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing)
+        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing, leads_to=_NEXT)
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"
             + hint,
             fix,
             missing,
-            severity=worth(code, loader),
+            severity=Severity.INFO if evaluates_alone(code, loader) else worth(code, loader),
         )
 
 

@@ -60,7 +60,7 @@ from perflint.api import (
     rule,
     words,
 )
-from perflint_rules.loader_use import stays_on_host, worth
+from perflint_rules.loader_use import worth
 
 _READS = words(
     """
@@ -95,7 +95,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), _images(loader.dataset))
         if work is not None and not _is_deliberate(loader):
-            idle = stays_on_host(code, loader)  # nothing trains on it
+            idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"

@@ -31,7 +31,8 @@ for x, y in loader:
 
 ## When it stays silent
 For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
-for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`).
+for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Where all
+reads stand under a guard (`step % 100 == 0`), they are reported only if the rule is selected.
 
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
@@ -62,6 +63,7 @@ from perflint.api import (
     Tensor,
     free_name,
     insert_before,
+    is_seldom,
     no_copy_in_flight,
     path_of,
     replace,
@@ -95,9 +97,9 @@ def check(code: Code) -> Iterator[Finding]:
             f"`{ast.unparse(first.tensor)}` is read from the device again on line {lines}, and each read waits for the queued "
             "work; read it once and keep the number"
         )
-        yield code.finding(
-            later[-1].node if len(later) == 1 else later[0].node, message, fix, missing, waits=[read.node for read in later]
-        )
+        seldom = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
+        place, waits = later[-1].node if len(later) == 1 else later[0].node, [read.node for read in later]
+        yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if seldom else None)
 
 
 def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:

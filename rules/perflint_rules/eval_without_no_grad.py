@@ -33,11 +33,11 @@ def evaluate(model, loader):
 ```
 
 ## When it stays silent
-Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller; in functions with a backward pass or
-`autograd.grad`; in hooks that a framework runs without autograd; in the tests of a test suite (`test_...` in `test_*.py` or
-`*_test.py`, and files that import pytest or unittest), which may run a network for its graph or its hooks; when the result
-is back-propagated by a caller; when a function that neither measures, by its name, nor calls `eval()` returns the result of
-a network that it was given.
+Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
+known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
+what a program runs once; in functions with a backward pass or `autograd.grad`; in hooks that a framework runs without autograd;
+in test suites (`test_...` in `test_*.py` or `*_test.py`, and files that import pytest or unittest); when a caller
+back-propagates the result; when a function that neither measures, by its name, nor calls `eval()` returns a given network's.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the

@@ -30,7 +30,7 @@ For windows that are sliced by a written-out number, or along another dimension 
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
 guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
 few rounds. Where the copies are short beside a step, it is reported only if the rule is selected: what is added is one number
-for each sample (`argmax(1)`, `x[:, 0]`), or an evaluation collects on the device.
+for each sample (`argmax(1)`, `x[:, 0]`, or an evaluation to `np.array([])`), or an evaluation collects on the device.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -50,6 +50,7 @@ from perflint.api import (
     any_layout,
     path_of,
     rule,
+    trains_near,
     written_rounds,
 )
 from perflint_rules.small_rows import is_number_a_row
@@ -95,6 +96,7 @@ def check(code: Code) -> Iterator[Finding]:
         evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
         there = evaluates and any(map(code.may_be_on_device, parts))  # beside a forward pass, a copy there is short
         little = there or (step is not None and all(is_number_a_row(code, part) for part in parts))
+        little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
         yield code.finding(call, message, severity=Severity.INFO if little else None)
 
 
@@ -102,6 +104,14 @@ def _added(call: ast.Call, grown: str) -> list[ast.expr]:
     first = call.args[0] if call.args else None
     parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else call.args[:2]
     return [part for part in parts if path_of(part) != grown]
+
+
+def _has_one_dimension(code: Code, call: ast.Call) -> bool:
+    """Whether what an array of numpy grows from is `np.array([])` or `np.empty(0)`, so that it has one dimension."""
+    if not code.is_external(call.func, *(name for name in _CALLS if name.startswith("numpy."))):
+        return False
+    made = [d.value for node in ast.walk(call) if isinstance(node, ast.Name) for d in code.flow.reaching.get(node, ())]
+    return any(isinstance(m, ast.Call) and m.args and ast.unparse(m.args[0]) in ("[]", "0", "(0,)") for m in made)
 
 
 def _begins_with(call: ast.Call, grown: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from functools import cache
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends
 from perflint.facts.dataflow.definitions import path_of
@@ -14,9 +15,11 @@ from perflint.facts.training.generation import writes_tokens
 from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.training_objects import is_neural_module, may_run_module
 from perflint.facts.values.callers import CallSite
+from perflint.facts.values.classes import ancestors
 from perflint.facts.values.names import NETWORK_CALL
 from perflint.facts.values.values import Instance, Object
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Class, Scope
+from perflint.source.texts import last_name
 from perflint.source.words import any_layout, words
 
 _GRAD_SWITCH = any_layout(rb"no_grad|inference_mode|set_grad_enabled")
@@ -73,10 +76,15 @@ def called_in_evaluation(facts: Facts, scope: Scope) -> bool:
     return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
 
 
-def is_tried_out(facts: Facts, scope: Scope) -> bool:
-    """Whether a function without a loop is called at the top of a script or a notebook alone, outside of any loop."""
-    sites = facts.inference.callers.sites(scope).sites if not flow_of(scope).loops else ()
-    return bool(sites) and all(site.scope.is_module and flow_of(site.scope).loop(site.node) is None for site in sites)
+def is_tried_out(facts: Facts, scope: Scope, depth: int = 3) -> bool:
+    """Whether a function without a loop runs once: the top of a script calls it, or such functions do, and no loop."""
+    sites = facts.inference.callers.sites(scope).sites if depth and not flow_of(scope).loops else ()
+    callers = {site.scope for site in sites if not site.scope.is_module and facts.inference.callers.sites(site.scope).sites}
+    return (
+        any(site.scope.is_module or site.scope in callers for site in sites)
+        and all(flow_of(site.scope).loop(site.node) is None for site in sites)
+        and all(is_tried_out(facts, caller, depth - 1) for caller in callers)
+    )
 
 
 def _after_eval(site: CallSite) -> bool:
@@ -96,12 +104,28 @@ def computes_with_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if not may_run_module(call) or isinstance(call.func, ast.Call):
         return False
     if isinstance(call.func, ast.Attribute) and call.func.attr in _FORWARD_METHODS:
+        if _is_handmade(scope, call.func.value):
+            return False
         if inference.value(scope, call.func.value).may(lambda a: is_neural_module(inference, a)):
             return True
     name = (path_of(call.func) or "").rpartition(".")[2]
     if name in ("eval", "train") or _LOSS.search(name):
         return False
     return bool(call.args or call.keywords) and inference.value(scope, call.func).may(lambda a: is_neural_module(inference, a))
+
+
+def _is_handmade(scope: Scope, receiver: ast.expr) -> bool:
+    """Whether what runs forward is a loss, or has a `backward` of its own: a network without autograd."""
+    name = last_name(receiver)
+    if _LOSS.search(name):
+        return True
+    near = scope.owner.methods.values() if scope.owner is not None else (scope,)
+    return any(_calls_backward_of(name).search(other.text) for other in near)
+
+
+@cache
+def _calls_backward_of(name: str) -> re.Pattern[bytes]:
+    return any_layout(rb"\b" + name.encode() + rb"(?<!\w" + name.encode() + rb") \. backward \(")
 
 
 def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
@@ -111,6 +135,7 @@ def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
         and not _makes_network(scope, call)
         and any(
             (target.owner is None or not is_neural_module(facts.inference, Instance(target.owner)))
+            and not evaluates(target)
             and NETWORK_CALL.search(target.text)
             and any(
                 computes_with_network(facts, target, inner) and facts.grad_mode.is_off(target, inner) is not True
@@ -165,7 +190,24 @@ def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if targets and all(facts.grad_mode.may_be_switched_off(t) or _runs_without_autograd(facts, t) for t in targets):
         return True
     return (
-        _has_no_parameters(facts, scope, call) or _is_frozen(facts, scope, call) or _switches_gradients_off(facts, scope, call)
+        _has_no_parameters(facts, scope, call)
+        or _is_frozen(facts, scope, call)
+        or _switches_gradients_off(facts, scope, call)
+        or _is_wanted(facts, scope, call)
+    )
+
+
+def _is_wanted(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether the other branch runs the same network without autograd: here its graph is what somebody asks for."""
+    flow = flow_of(scope)
+    name = path_of(call.func)
+    sides = [b for b in flow.block[call].ancestry() if b.kind in ("then", "else")]
+    return any(
+        path_of(other.func) == name
+        and any(b.node is side.node and b is not side for side in sides for b in flow.block[other].ancestry())
+        and facts.grad_mode.is_off(scope, other) is True
+        for other in (flow.calls if sides and name is not None else ())
+        if other is not call
     )
 
 
@@ -187,12 +229,49 @@ _WITHOUT_PARAMETERS = words(
 )
 
 
+_MAY_HOLD_PARAMETERS = any_layout(
+    rb"\bnn \. (?!Module\b|functional\b)|Param|Module(?:List|Dict)|_module \(|_parameter \(|setattr"
+)
+
+
 def _has_no_parameters(facts: Facts, scope: Scope, call: ast.Call) -> bool:
-    """Whether a layer of torch has nothing to train: its graph is that of its input, which another call has recorded."""
+    """Whether a layer has nothing to train: its graph is that of its input, which another call has recorded."""
     called = facts.inference.value(scope, call.func)
-    return called.must(
-        lambda a: isinstance(a, Object) and a.qualname.startswith("torch.nn.") and _last(a) in _WITHOUT_PARAMETERS
+    return (
+        bool(called.alternatives)
+        and called.must_be_if_known(Object, Instance)
+        and all(
+            _holds_numbers_alone(facts, a.cls)
+            if isinstance(a, Instance)
+            else isinstance(a, Object) and a.qualname.startswith("torch.nn.") and _last(a) in _WITHOUT_PARAMETERS
+            for a in called.alternatives
+        )
     )
+
+
+def _holds_numbers_alone(facts: Facts, cls: Class) -> bool:
+    """Whether the methods of a class make no layer and no parameter, and keep none that they are given."""
+    if any(isinstance(above, Class) and above is not cls for above in ancestors(facts.inference, cls)):
+        return False
+    return all(
+        not _MAY_HOLD_PARAMETERS.search(method.text)
+        and not (name == "__init__" and any(last_name(call.func)[:1].isupper() for call in flow_of(method).calls))
+        and not any(_is_kept_module(facts, method, store) for store in flow_of(method).stores)
+        for name, method in cls.methods.items()
+    )
+
+
+def _is_kept_module(facts: Facts, scope: Scope, store: ast.expr) -> bool:
+    """`self.net = net`, with what may be a network."""
+    if not isinstance(store, ast.Attribute):
+        return False
+    statement = flow_of(scope).statement(store)
+    if not isinstance(statement, ast.Assign):
+        return False
+    value = facts.inference.value(scope, statement.value)
+    if isinstance(statement.value, ast.Name) and not value.alternatives:
+        return True
+    return value.may(lambda a: is_neural_module(facts.inference, a))
 
 
 def _last(layer: Object) -> str:

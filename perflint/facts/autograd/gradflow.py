@@ -348,6 +348,12 @@ def backward_below(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     return not can_be_parsed(scope) or any(not can_be_parsed(function) or backward_in(facts, function) for function in below)
 
 
+def trains_near(facts: Facts, scope: Scope) -> bool:
+    """Whether a backward pass runs in a function, in one that it calls, or in one whose step calls it."""
+    near = [scope, *(call.scope for call in facts.loops.hot_calls(scope))]
+    return any(backward_in(facts, other) or backward_below(facts, other) for other in near)
+
+
 def stored_for_training(facts: Facts, scope: Scope, end: GradEnd) -> ast.expr | None:
     """Where training reads the attribute that a tensor is stored in; None when the tensor ends in another way.
 

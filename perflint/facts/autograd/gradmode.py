@@ -111,6 +111,10 @@ class GradMode:
         """Whether a decorator of a function may switch autograd off, by what it is or by its name."""
         return any(self._decorates(scope, decorator) is not False for decorator in scope.decorators)
 
+    def _is_never_called(self, scope: Scope) -> bool:
+        found = self._inference.callers.sites(scope)
+        return not scope.is_module and found.complete and not found.sites
+
     def _by_callers(self, scope: Scope, depth: int) -> bool | None:
         if scope.is_module or depth <= 0:
             return False
@@ -119,7 +123,9 @@ class GradMode:
         except SyntaxProblem:
             return None
         if not found.sites:
-            return False
+            named = self._inference.callers.namesakes(scope) if not found.complete else ()
+            on = [caller for caller, call in named if not self.is_off(caller, call, depth - 1)]
+            return None if len(on) < len(named) and all(map(self._is_never_called, on)) else False
         answers = {self.is_off(site.scope, site.node, depth - 1) for site in found.sites}
         if answers == {True}:
             return True

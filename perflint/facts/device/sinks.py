@@ -9,6 +9,7 @@ from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
+from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
@@ -136,7 +137,7 @@ class _Fate(Walk[Sink]):
         if target is None:
             yield from filter(None, [step.result])
         elif self._value(step.value).must_be(Elements, Sequence):
-            yield Sink.COLLECT
+            yield Sink.NEEDED if self._is_needed_at_once(target) else Sink.COLLECT
         else:
             yield Sink.ACCUMULATE
             if isinstance(target, ast.Name):
@@ -162,6 +163,26 @@ class _Fate(Walk[Sink]):
                     asked.discard(call)
         return False
 
+    def _is_needed_at_once(self, filled: ast.expr) -> bool:
+        """Whether the function goes on with what an attribute has collected: `self.seen.append(x); quantile(self.seen)`."""
+        name = path_of(filled.value if isinstance(filled, ast.Subscript) else filled) or ""
+        _, _, filled_name = name.rpartition(".")
+        if filled_name == name or self._depth <= 0:
+            return False
+        loop, filled_at = self._sinks.loops.around(self.scope, filled), self.flow.order[filled]
+        looks = [
+            node
+            for node in self.flow.order
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Load)
+            and node.attr == filled_name
+            and path_of(node) == name
+            and (self.flow.within(node, loop.block) if loop is not None else self.flow.order[node] > filled_at)
+            and not any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry())
+            and not _is_counted(self.flow.parent[node])
+        ]
+        return any(self._sinks.of(self.scope, look, 0) & {Sink.NEEDED, Sink.CONTROL} for look in looks)
+
     def _argument(self, call: ast.Call, node: ast.AST) -> Sink | None:
         """The sink that a call is for its argument; None when the argument lives on in the result."""
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
@@ -170,6 +191,8 @@ class _Fate(Walk[Sink]):
         if name in _JOINS and not self._grows(call):
             return None
         if name in _COLLECT_CALLS:
+            if isinstance(call.func, ast.Attribute) and self._is_needed_at_once(call.func.value):
+                return Sink.NEEDED
             return Sink.CONTROL if self._is_decided_by(call) else Sink.COLLECT
         if name == "write" and not self._value(node).may_be(Text):
             return Sink.NEEDED
@@ -217,6 +240,10 @@ class _Fate(Walk[Sink]):
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():
             yield from _Fate(self._sinks, call.scope, self._depth - 1, self.seen).ends(call.node)
+
+
+def _is_counted(parent: ast.AST) -> bool:
+    return isinstance(parent, ast.Call) and path_of(parent.func) == "len"
 
 
 def _grown(flow: Flow, step: Step) -> ast.expr | None:

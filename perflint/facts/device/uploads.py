@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.facts.dataflow.definitions import Definition, path_of
-from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
@@ -69,6 +69,21 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
 
 
+def is_of_constants(node: ast.expr) -> bool:
+    """Whether data is written out as numbers, so that a tensor of it is always the same."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return bool(node.elts) and all(map(is_of_constants, node.elts))
+    return _is_number(node)
+
+
+def is_made_of_constants(node: ast.expr) -> bool:
+    """`torch.tensor([1, 2]).float()`: a tensor that is always the same."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        node = node.func.value
+    made = isinstance(node, ast.Call) and len(node.args) == 1 and last_name(node.func).endswith("ensor")
+    return made and isinstance(node, ast.Call) and is_of_constants(node.args[0])
+
+
 def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression may be a tensor in host memory that arrives with each batch."""
     receiver = inference.value(scope, node)
@@ -84,6 +99,13 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
             return any(place_of(a) is Place.HOST for a in held)
     nothing_known = receiver.open and not receiver.alternatives
     return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
+
+
+def is_one_of_many(flow: Flow, copy: ast.Call) -> bool:
+    """`torch.stack([row.to(device) for row in rows])`: a copy for each."""
+    rows = flow.parent.get(copy)
+    stacked = flow.parent.get(rows) if isinstance(rows, (ast.ListComp, ast.GeneratorExp)) else None
+    return isinstance(stacked, ast.Call) and last_name(stacked.func) in ("stack", "cat", "concat", "vstack", "hstack")
 
 
 def is_read_back(inference: Inference, scope: Scope, copy: ast.Call) -> bool:
@@ -121,7 +143,7 @@ class _Read(Walk[bool]):
                 yield from [True] if step.name in _READING else [step.node]
             case Way.ARGUMENT if isinstance(step.node, ast.Call):
                 yield from [True] if path_of(step.node.func) in _CONVERSIONS else [step.node]
-            case Way.OPERAND | Way.ALIAS | Way.ITEM | Way.ATTRIBUTE | Way.COMPARED if step.result is not None:
+            case Way.OPERAND | Way.ALIAS | Way.ITEM | Way.ATTRIBUTE | Way.COMPARED | Way.CONTAINED if step.result is not None:
                 yield step.result
 
 

@@ -21,7 +21,8 @@ from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
 from perflint.facts.values.variables import functions_see
 from perflint.source.syntax import Class, Scope, SyntaxProblem
-from perflint.source.words import any_layout
+from perflint.source.texts import last_name
+from perflint.source.words import any_layout, words
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 
@@ -226,12 +227,16 @@ class LoaderCall:
             if node is not None and self._is_self(scope, node):
                 yield loop
 
-    def only_loops(self) -> list[Loop]:
-        """The loops of its own scope that go over this loader's batches; none if others may do so, too."""
-        ends = list(_Batches(self.scope).ends(self.call))
-        taking = {step.node for step in ends}
-        alone = all(step.way is Way.ITERATED for step in ends)
-        return [loop for loop in flow_of(self.scope).loops if loop.node in taking] if alone else []
+    @property
+    def stays_on_host(self) -> bool:
+        """Whether all who take its batches are known, and none of them copies a batch to a device."""
+        takers = self.takers()
+        return bool(takers) and not any(_may_move(self.facts, scope, taker) for scope, taker in takers)
+
+    def takers(self) -> list[tuple[Scope, ast.AST]]:
+        """The loops that go over its batches, and the calls that draw one; none if others may take them, too."""
+        found = list(_Batches(self.facts, self.scope).ends(self.call))
+        return found if all(node is not None for _, node in found) else []  # type: ignore[return-value]
 
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
@@ -250,21 +255,97 @@ def _is_wrapper(qualname: str) -> bool:
     return name in _WRAPPERS and package.startswith("torch.utils.data")
 
 
-class _Batches(Walk[Step]):
-    """Who may take a loader's batches: loops, and everything that hands it to others."""
+_MOVES = any_layout(
+    rb"\. (?:to (?!\( (?:torch \.|dtype\b))|cuda|type|backward|prepare) \(|_device \("
+    rb"|device = (?!\w+(?: \. \w+)* \. device\b)"
+)
 
-    def judge(self, step: Step) -> Iterator[Step | ast.AST | Definition]:
+
+def _may_move(facts: Facts, scope: Scope, taker: ast.AST) -> bool:
+    """Whether a loop, or a function that draws a batch, may copy batches to a device, itself or in what it calls."""
+    flow = flow_of(scope)
+    loop = next((loop for loop in flow.loops if loop.node is taker), None)
+    calls = [call for call in flow.calls if loop is None or flow.within(call, loop.block)]
+    taken = [d for d in flow.definitions if d.kind == "for" and d.value is loop.iterated] if loop is not None else [taker]
+    if any(_Escapes(scope).ends(*taken)):
+        return True
+    if any(last_name(call.func) in ("to", "cuda", "backward", "prepare", "type") for call in calls):
+        return True
+    for call in calls:
+        callee = facts.inference.value(scope, call.func)
+        if callee.may_be(Instance) or (isinstance(call.func, ast.Name) and callee.open and not callee.alternatives):
+            return True
+    called = [target for call in calls for target in facts.loops.targets(scope, call)]
+    return any(_MOVES.search(target.text) for target in called_from(facts, *called))
+
+
+class _Escapes(Walk[bool]):
+    """Whether a batch leaves the function that takes it, but as an argument."""
+
+    def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
         match step.way:
-            case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED:
-                return
-            case Way.BOUND if not step.index and (not self.scope.is_module or self._is_of_the_program_alone(step)):
+            case Way.RETURNED | Way.YIELDED | Way.STORED | Way.CAPTURED | Way.UNKNOWN:
+                yield True
+            case Way.ARGUMENT if isinstance(step.node, ast.Call) and last_name(step.node.func) in _KEEPS:
+                yield True
+            case Way.BOUND | Way.ENTERED:
                 yield from step.definitions
-            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) in ("enumerate", "tqdm", "iter"):
-                yield step.node
-            case Way.ARGUMENT if isinstance(step.node, ast.Call) and path_of(step.node.func) == "len":
+            case Way.CONTAINED | Way.ITEM | Way.ALIAS | Way.UNPACKED | Way.OPERAND if step.result is not None:
+                yield step.result
+
+
+_KEEPS = words("append extend put add insert cat stack list tuple dict")
+
+
+class _Batches(Walk[tuple[Scope, ast.AST | None]]):
+    """Who may take a loader's batches, through names, containers and functions of the project; None where nobody can say."""
+
+    def __init__(self, facts: Facts, scope: Scope, depth: int = 2, seen: set[object] | None = None) -> None:
+        super().__init__(scope, seen)
+        self._facts, self._depth = facts, depth
+
+    def judge(self, step: Step) -> Iterator[tuple[Scope, ast.AST | None] | ast.AST | Definition]:
+        match step.way:
+            case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED | Way.ATTRIBUTE:
+                return
+            case Way.BOUND | Way.ENTERED if not step.index and (
+                not self.scope.is_module or self._is_of_the_program_alone(step)
+            ):
+                yield from step.definitions
+            case Way.CONTAINED | Way.ITEM if step.result is not None:
+                yield step.result
+            case Way.ITERATED:
+                yield self.scope, step.node
+            case Way.ARGUMENT if isinstance(step.node, ast.Call):
+                yield from self._given(step.node, step.value)
+            case Way.METHOD if (step.name or "").startswith(("set_", "update", "close")):
                 return
             case _:
-                yield step
+                yield self.scope, None
+
+    def _given(self, call: ast.Call, value: ast.AST) -> Iterator[tuple[Scope, ast.AST | None] | ast.AST]:
+        match path_of(call.func):
+            case "len":
+                return
+            case "next":
+                yield self.scope, call
+            case "enumerate" | "tqdm" | "iter" | "tqdm.tqdm":
+                yield call
+            case _:
+                yield from self._followed(call, value)
+
+    def _followed(self, call: ast.Call, value: ast.AST) -> Iterator[tuple[Scope, ast.AST | None]]:
+        """Into the functions of the project that a call may run."""
+        loops, place = self._facts.loops, next((i for i, a in enumerate(call.args) if a is value), None)
+        targets = loops.targets(self.scope, call) if self._depth and place is not None else []
+        if not targets or place is None or loops.may_run_others(self.scope, call):
+            yield self.scope, None
+            return
+        for target in targets:
+            inner = _Batches(self._facts, target, self._depth - 1, self.seen)
+            names = [p.arg for p in target.parameters][(target.owner is not None) + place :][:1]
+            parameters = [d for d in inner.flow.definitions if d.kind == "parameter" and d.name in names]
+            yield from inner.ends(*parameters) if parameters else [(target, None)]
 
     def _is_of_the_program_alone(self, step: Step) -> bool:
         """Whether a global variable is bound under `if __name__ == "__main__"`, and no function looks at it."""

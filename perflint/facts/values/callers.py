@@ -176,6 +176,20 @@ class Callers:
             complete = False
         return CallSites(tuple(sites), complete)
 
+    def namesakes(self, scope: Scope) -> tuple[tuple[Scope, ast.Call], ...]:
+        """The calls of a method's name on objects that are not known, in files that may have an object of its class."""
+        if scope.owner is None or scope.parent is not None:
+            return ()
+
+        def found() -> tuple[tuple[Scope, ast.Call], ...]:
+            try:
+                callers, _ = self._candidates(scope, scope.name, False)
+                return tuple((c, call) for c in callers for call in flow_of(c).calls_named[scope.name])
+            except SyntaxProblem:
+                return ()
+
+        return self._inference.solver.solve(("namesakes", scope), found, ())
+
     def _is_found_by_name(self, scope: Scope, name: str) -> bool:
         """Whether a function may be called by code that is not followed: a notebook, `getattr` of its module."""
         project = self._inference.project

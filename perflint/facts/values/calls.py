@@ -298,7 +298,7 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
             place = meeting_place(inference.argument_places(node, frame))
             one_number = known in ("mean", "sum") and reduces(node, 3)
             return one(Tensor(place, 0 if one_number else None, loss_type(inference, last, node, frame), fresh=True))
-        if last in ("Stream", "Event"):
+        if last in ("Stream", "Event", "finfo", "iinfo"):
             return one(Object(qualname, site=(frame.scope, node)))
         if package == "torch.cuda" and last in ("current_stream", "default_stream"):
             return one(Object("torch.cuda.Stream", site=(frame.scope, node)))

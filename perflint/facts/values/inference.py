@@ -35,7 +35,7 @@ from perflint.facts.values.derived_values import (
     with_hint,
 )
 from perflint.facts.values.frames import MAX_DEPTH, Frame
-from perflint.facts.values.names import canonical, hinted_call, name_of_item
+from perflint.facts.values.names import from_elsewhere, hinted_call, name_of_item
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import (
     FALSE,
@@ -284,7 +284,7 @@ class Inference:
         """The attribute `name` of an alternative."""
         match base:
             case External(qualname):
-                return one(External(canonical(f"{qualname}.{name}")))
+                return from_elsewhere(f"{qualname}.{name}")
             case ModuleRef(module):
                 found = self.module_name(module, name, depth)
                 if found.alternatives:

@@ -11,12 +11,15 @@ from perflint.facts.values.values import (
     Alternative,
     Batch,
     Device,
+    External,
     Loader,
+    Number,
     Object,
     Output,
     Place,
     Tensor,
     Value,
+    one,
 )
 from perflint.source.words import any_layout
 
@@ -45,6 +48,15 @@ def canonical(qualname: str) -> str:
         if pattern.match(qualname):
             return pattern.sub(spelling, qualname)
     return qualname
+
+
+_CONSTANT = re.compile(r"(?:math|torch|numpy)\.(?:pi|e|tau|inf|nan|Inf|NaN)")
+
+
+@lru_cache(maxsize=NAMES_REMEMBERED)
+def from_elsewhere(qualname: str) -> Value:
+    """What a name of a library stands for: a number, or what only the name tells."""
+    return one(Number("float") if _CONSTANT.fullmatch(qualname) else External(canonical(qualname)))
 
 
 _DEVICE = Device(Place.ELSEWHERE)

@@ -212,6 +212,8 @@ def object_attribute(receiver: Object, name: str) -> Value:
     """An attribute of an object from outside the project."""
     if name == "device":
         return one(Device(Place.ELSEWHERE))
+    if receiver.qualname in ("torch.finfo", "torch.iinfo") and name in ("max", "min", "eps", "tiny", "bits"):
+        return one(Number())
     return array_attribute(receiver, name) if is_array_or_frame(receiver) else UNKNOWN
 
 

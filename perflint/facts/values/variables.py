@@ -12,7 +12,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.values.decorators import is_plain_class
 from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
-from perflint.facts.values.names import canonical
+from perflint.facts.values.names import from_elsewhere
 from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Module, Scope
@@ -165,7 +165,7 @@ def imported(inference: Inferring, alias: ast.AST, statement: ast.AST, module: M
         target = inference.project.resolve(base, module.source.path, level)
         if target is not None:
             return _exported(inference, target, alias.name)
-        return UNKNOWN if level else one(External(canonical(f"{base}.{alias.name}")))
+        return UNKNOWN if level else from_elsewhere(f"{base}.{alias.name}")
     dotted = alias.name if alias.asname else alias.name.partition(".")[0]
     target = inference.project.resolve(dotted, module.source.path)
     other = inference.project.module(target) if target is not None else None
