@@ -22,6 +22,14 @@ MAX_NEIGHBOURS = 100
 """How many files around a file are looked at to learn what kind of program it is."""
 
 
+_ALL = frozenset("*")
+"""All names of a module."""
+
+
+def _common(names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    return others if names >= _ALL else names if others >= _ALL else names & others
+
+
 def _seen_from(directory: str, level: int) -> str:
     """Where an import in a file of a directory starts from; a dot before it says that the import is relative to it."""
     for _ in range(level - 1):
@@ -121,7 +129,7 @@ class Imports(Texts):
         return packages | {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")}
 
     def importers(self, path: str) -> frozenset[str]:
-        """Files that import the file at `path`, directly or through the `__init__.py` of a package.
+        """Files that import the file at `path`, directly, through the `__init__.py` of a package, or what another one hands on.
 
         Where they are more than `MAX_NEIGHBOURS`, one more than that.
         """
@@ -141,14 +149,33 @@ class Imports(Texts):
     def _importers_of(self, path: str) -> Iterator[str]:
         assert self._direct_importers is not None
         seen = {path}
-        pending = [path]
-        for package in pending:
-            for file in self._direct_importers.get(package, ()):
+        pending = [(path, _ALL)]
+        for target, names in pending:
+            for file in self._direct_importers.get(target, ()):
+                bound = self._bound(file, target, names) if names != _ALL or file in self._direct_importers else _ALL
+                if not bound and names != _ALL:
+                    continue
                 if file not in seen:
                     seen.add(file)
                     yield file
-                    if file.endswith(f"{os.sep}__init__.py"):
-                        pending.append(file)
+                onward = (file, _ALL if file.endswith(f"{os.sep}__init__.py") else bound)
+                if onward not in pending:
+                    pending.append(onward)
+
+    def _bound(self, path: str, target: str, names: frozenset[str]) -> frozenset[str]:
+        """What a file may hand on of some names of a file that it imports: these names, or the module's own."""
+        said, directory = self._said(path), os.path.dirname(path)
+        stem = os.path.basename(target).removesuffix(".py")
+        bound: set[str] = set()
+        for level, dotted, found in said.imports():
+            start = _seen_from(directory, level)
+            if self._target(start, dotted) == target:
+                bound |= {dotted.partition(".")[0]} if found is None else _common(names, frozenset(found) or _ALL)
+            bound |= {name for name in found or () if self._target(start, f"{dotted}.{name}" if dotted else name) == target}
+        for dotted, taken in said.elsewhere:
+            if dotted.rpartition(".")[2] == stem:
+                bound |= _common(names, taken) if taken else {stem}
+        return frozenset(bound)
 
     def imports(self, path: str) -> set[str]:
         """Files of the project that the file at `path` imports, or may import by names that it mentions."""
@@ -246,11 +273,14 @@ class Imports(Texts):
 
     def changed(self, path: str) -> None:
         """Forget what was known of one file, its imports, too."""
+        before = self.texts.get(path)
         super().changed(path)
         if self._changing.pop(os.path.dirname(path), None) is not None:
             self._resolved.clear()
         imported = self._imports.pop(path, None)
-        if imported is not None and imported != self._find_imports(path):
+        if imported is not None and (
+            imported != self._find_imports(path) or before is None or not self._said(path).imports_as(before)
+        ):
             self._forget_importers()
 
     def _forget_importers(self) -> None:

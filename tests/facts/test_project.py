@@ -83,6 +83,33 @@ def test_importers_go_through_packages() -> None:
     assert found == {f"{ROOT}/{name}" for name in ("pkg/__init__.py", "pkg/sub/b.py", "user.py")}
 
 
+HANDED_ON = {
+    "from helpers import f": True,
+    "from helpers import g": False,
+    "from helpers import *": True,
+    "import helpers": True,
+    "from other import f": True,
+    "from other import h": False,
+}
+
+
+@pytest.mark.parametrize("line", HANDED_ON)
+def test_importers_of_what_another_file_hands_on(line: str) -> None:
+    texts = {"core.py": "", "helpers.py": "from core import f\ndef g(): pass\n", "other.py": "from helpers import f, g as h\n"}
+    project = Program(line + "\n", texts).project
+    assert (f"{ROOT}/main.py" in project.importers(f"{ROOT}/core.py")) is HANDED_ON[line]
+
+
+def test_importers_follow_what_a_changed_file_takes() -> None:
+    texts = {"core.py": b"", "helpers.py": b"from core import f\n", "main.py": b"from helpers import g\n"}
+    files = {f"{ROOT}/{name}": text for name, text in texts.items()}
+    project = Project(ROOT, list(files), files.get)
+    assert project.importers(f"{ROOT}/core.py") == {f"{ROOT}/helpers.py"}
+    files[f"{ROOT}/helpers.py"] = b"from core import f, g\n"
+    project.changed(f"{ROOT}/helpers.py")
+    assert project.importers(f"{ROOT}/core.py") == {f"{ROOT}/helpers.py", f"{ROOT}/main.py"}
+
+
 def test_near_training() -> None:
     files = {"train.py": "import lib\nloss.backward()", "lib.py": "import deep", "deep.py": "", "other.py": ""}
     project = Program("", files).project
