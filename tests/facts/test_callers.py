@@ -139,3 +139,32 @@ class Base:
         for name in ("measure", "count")
     }
     assert found == {"measure": ["Base.validate"], "count": []}
+
+
+NETS = {"nets/__init__.py": "from .resnet import build\n", "nets/resnet.py": "def build(n): pass\n", "empty/__init__.py": ""}
+BY_NAME = {
+    "import nets\nnets.build(1)\ngetattr(nets, name)(2)": False,
+    "import nets\nnets.build(1)\nnets.__dict__[name](2)": False,
+    "import nets\nnets.build(1)\nnets.resnet.__dict__[name](2)": False,
+    "import nets\nnets.build(1)\ngiven.__dict__[name](2)": False,
+    "import nets\nnets.build(1)\nfind(nets).__dict__[name](2)": False,
+    "import nets, torchvision.models as models\nnets.build(1)\nmodels.__dict__[name](2)": True,
+    "import nets, torchvision\nnets.build(1)\ntorchvision.models.__dict__[name](2)": True,
+    "import nets, empty\nnets.build(1)\ngetattr(empty, name)(2)": True,
+    "import nets\nclass A:\n    def f(self): self.__dict__[name]()\nnets.build(1)": True,
+}
+
+
+@pytest.mark.parametrize("text", BY_NAME)
+def test_functions_that_are_taken_by_names_that_are_made_up(text: str) -> None:
+    program = Program(text + "\n", NETS)
+    build = next(scope for scope in program.scopes() if scope.name == "build")
+    assert program.facts.inference.callers.sites(build).complete is BY_NAME[text]
+
+
+@pytest.mark.parametrize("text", ["from helpers import f\nf(3)", "import helpers\nhelpers.f(3)", "from helpers import *\nf(3)"])
+@pytest.mark.parametrize("helpers", ["from core import f", "from core import *"])
+def test_a_function_that_another_file_hands_on_is_called_there_too(text: str, helpers: str) -> None:
+    program = Program(text + "\n", {"helpers.py": helpers + "\n", "core.py": "def f(x):\n    return x\nf(1)\n"})
+    function = next(scope for scope in program.scopes() if scope.name == "f")
+    assert len(program.facts.inference.callers.sites(function).sites) == 2

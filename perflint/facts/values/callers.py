@@ -21,6 +21,7 @@ from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import (
     UNKNOWN,
+    Alternative,
     Batch,
     ClassRef,
     Device,
@@ -55,11 +56,10 @@ MAX_MENTIONS = 16
 """A name that more scopes mention is too common to look for."""
 
 
-_MAY_BE_FOUND = any_layout(
-    rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|__dict__ \[|sys \. modules\b"
-)
+_MAY_BE_FOUND = any_layout(rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|sys \. modules\b")
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
-_FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|\b__dict__ \[|sys \. modules\b")
+_FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|sys \. modules\b")
+_BY_KEY = any_layout(rb"([\w.\x80-\xff]*) \. __dict__ \[")
 _CALLED_ON_SELF = any_layout(rb"self(?<!\wself) \. ([\w\x80-\xff]+) \(")
 _GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
 
@@ -201,24 +201,47 @@ class Callers:
         importers = project.importers(path)
         files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
         return any(
-            (project.holds(file, _MAY_BE_FOUND) and project.holds(file, _FOUND_BY_NAME)) or self._takes_from_modules(file)
+            (project.holds(file, _MAY_BE_FOUND) and project.holds(file, _FOUND_BY_NAME)) or self._takes_from(path, file)
             for file in files
         )
 
-    def _takes_from_modules(self, file: str) -> bool:
-        """Whether a file may take functions out of modules by names that it makes up: `getattr(nets, name)`."""
+    def _takes_from(self, path: str, file: str) -> bool:
+        """Whether a file may take functions of another one by names that it makes up.
+
+        By `getattr(nets, name)` or `nets.__dict__[name]`, out of its module or of one that imports it.
+        """
         project = self._inference.project
-        if not project.holds(file, _GETATTR):
+        if not (project.holds(file, _GETATTR) or project.holds(file, _BY_KEY)):
             return False
 
         def takes() -> bool:
             module = project.module(file)
-            return module is None or any(
-                self._inference.module_name(module, found.decode(), 2).may_be(ModuleRef)
-                for found in sorted(set(_GETATTR.findall(module.source.body)))
+            if module is None:
+                return True
+            text = module.source.body
+            return any(
+                self._gives(owner.decode(), module, path, is_read=pattern is _BY_KEY)
+                for pattern in (_GETATTR, _BY_KEY)
+                for owner in sorted(set(pattern.findall(text)))
             )
 
-        return self._inference.solver.solve(("getattr", file), takes, False)
+        return self._inference.solver.solve(("taken by name", path, file), takes, False)
+
+    def _gives(self, owner: str, module: Module, path: str, is_read: bool) -> bool:
+        """Whether what a file calls `owner` may be a module that has functions of another file. is_read: by `__dict__`."""
+        if owner == "self":
+            return False
+        first, _, rest = owner.partition(".")
+        value = self._inference.module_name(module, first, 2)
+        holders = (path, *self._inference.project.importers(path))
+
+        def gives(alternative: Alternative) -> bool:
+            if not isinstance(alternative, ModuleRef):
+                return False
+            package, is_package, _ = alternative.module.source.path.rpartition("__init__.py")
+            return bool(rest) or alternative.module.source.path in holders or bool(is_package and path.startswith(package))
+
+        return value.may(gives) or (is_read and not value.must(lambda a: isinstance(a, (ModuleRef, External))))
 
     def _is_offered(self, scope: Scope) -> bool:
         """Whether programs elsewhere may call a function: it is public in a package of a project that can be installed."""
