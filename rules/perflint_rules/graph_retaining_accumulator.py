@@ -40,8 +40,9 @@ When the backward pass comes later or runs through the sum, with `retain_graph=T
 ## Fix safety
 Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
 known to see numbers and lengths alone: arithmetic with numbers and tensors, comparisons with `<`, a written-out format,
-`torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers and weak references. Unsafe for every other use:
-`requires_grad`, the text of a printed tensor, its identity, its attributes and the errors that its graph raises change.
+`torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers and weak references that does not look at warnings
+(torch warns where `%f` shows a tensor with a graph). Unsafe for every other use: `requires_grad`,
+the text of a printed tensor, its identity, its attributes and the errors that its graph raises change.
 """
 
 import ast
@@ -52,6 +53,7 @@ from perflint.api import (
     FINALIZERS,
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
+    WATCHES_WARNINGS,
     Code,
     Cost,
     Edit,
@@ -96,7 +98,7 @@ def check(code: Code) -> Iterator[Finding]:
         if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
             continue
         missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
-        missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS)
+        missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS)
         if inspects_itself(code.flow):
             missing.append(Obligation(Kind.NAMES, "the function looks at its own variables"))
         if not _starts_as_number(code, kept):

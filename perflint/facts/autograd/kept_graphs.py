@@ -7,7 +7,9 @@ The proof goes by what is known to look at nothing but numbers and lengths. What
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+import string
+from collections.abc import Callable, Iterator
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -24,6 +26,7 @@ _BUILTINS = words("builtins.sum builtins.max builtins.min")
 _JOINED = words("torch.stack torch.cat")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_CONVERSION = re.compile(r"%[-+ #0]*[0-9]*(?:\.[0-9]+)?[dfFeEgG]|%%")
 
 
 def graph_noticed(facts: Facts, scope: Scope, name: str, added: ast.Name) -> Iterator[Obligation]:
@@ -67,11 +70,15 @@ class _Kept(Walk[Obligation]):
             case Way.METHOD, _ if step.name in _COMPUTED:
                 harmless = True
                 yield from filter(None, [step.result])
+            case Way.ARGUMENT, ast.Call(func=ast.Attribute(value=text, attr="format")):
+                harmless = self._is_text(text, _formats_numbers)
             case Way.ARGUMENT, ast.Call(func=function) if not step.name:
                 if self._is_called(function, "builtins.len"):
                     return
                 harmless = self._is_called(function, *_BUILTINS, *_JOINED)
                 yield from filter(None, [step.result])
+            case Way.OPERAND, ast.BinOp(left=text, op=ast.Mod()) if text is not step.value:
+                harmless = self._is_text(text, _shows_numbers)
             case Way.OPERAND, ast.BinOp(left, op, right) if isinstance(op, _ARITHMETIC):
                 harmless = self._is_plain(right if left is step.value else left)
                 yield from filter(None, [step.result])
@@ -130,8 +137,30 @@ class _Kept(Walk[Obligation]):
                 return left is self.added and self._is_plain(right)
         return node is self.added
 
+    def _is_text(self, node: ast.expr, shows: Callable[[str], bool]) -> bool:
+        """Whether an expression is a text that is known, and shows what it is given in a certain way."""
+        return self.facts.inference.value(self.scope, node).must(
+            lambda a: isinstance(a, Literal) and isinstance(a.value, str) and shows(a.value)
+        )
+
     def _is_single_number(self, node: ast.expr) -> bool:
         return self.facts.inference.value(self.scope, node).must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+
+
+def _shows_numbers(text: str) -> bool:
+    """Whether `text % values` makes numbers of all values: `%.4f`."""
+    return "%" not in _CONVERSION.sub("", text)
+
+
+def _formats_numbers(text: str) -> bool:
+    """Whether `text.format(...)` has a format for each value: of a tensor with one number it then shows the number alone."""
+    try:
+        fields = [field for field in string.Formatter().parse(text) if field[1] is not None]
+    except ValueError:
+        return False
+    return all(name.isalnum() or not name for _, name, _, _ in fields if name is not None) and all(
+        spec and "{" not in spec and conversion is None for _, _, spec, conversion in fields
+    )
 
 
 def _is_written(spec: ast.expr | None) -> bool:

@@ -39,7 +39,7 @@ from perflint.source.words import words
 
 _HARMLESS_CALLS = words(
     """
-    print float int bool len str repr format isinstance abs round min max sum type id hasattr callable
+    print float int bool len str repr format isinstance abs round min max sum type id hasattr callable range
     """
 )
 _HARMLESS_OBJECTS = {
