@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -24,6 +24,8 @@ MAX_NEIGHBOURS = 100
 
 _ALL = frozenset("*")
 """All names of a module."""
+_WHOLE = "."
+"""Stands beside the name under which a file has a whole module."""
 
 
 def _common(names: frozenset[str], others: frozenset[str]) -> frozenset[str]:
@@ -42,9 +44,10 @@ class Imports(Texts):
     """The files of a project with their imports."""
 
     _resolved: dict[tuple[str, str], str | None] = field(default_factory=dict, repr=False)
-    _direct_importers: dict[str, list[str]] | None = field(default=None, repr=False)
+    _direct_importers: dict[str, list[tuple[str, frozenset[str]]]] | None = field(default=None, repr=False)
+    """The files that import a file, each with the names that it takes from there, or the name that it gives the module."""
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
-    _imports: dict[str, set[str]] = field(default_factory=dict, repr=False)
+    _imports: dict[str, Mapping[str, frozenset[str]]] = field(default_factory=dict, repr=False)
     _changing: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -140,8 +143,8 @@ class Imports(Texts):
         if self._direct_importers is None:
             self._direct_importers = {}
             for file in sorted(self.files):
-                for target in sorted(self._find_imports(file)):
-                    self._direct_importers.setdefault(target, []).append(file)
+                for target, names in sorted(self._taken_by(file).items()):
+                    self._direct_importers.setdefault(target, []).append((file, names))
         if path not in self._importers:
             self._importers[path] = frozenset(islice(self._importers_of(path), MAX_NEIGHBOURS + 1))
         return self._importers[path]
@@ -149,33 +152,18 @@ class Imports(Texts):
     def _importers_of(self, path: str) -> Iterator[str]:
         assert self._direct_importers is not None
         seen = {path}
-        pending = [(path, _ALL)]
-        for target, names in pending:
-            for file in self._direct_importers.get(target, ()):
-                bound = self._bound(file, target, names) if names != _ALL or file in self._direct_importers else _ALL
-                if not bound and names != _ALL:
+        pending = {(path, _ALL): None}
+        while pending:
+            target, names = next(iter(pending))
+            del pending[target, names]
+            for file, taken in self._direct_importers.get(target, ()):
+                handed_on = taken - {_WHOLE} if _WHOLE in taken else _common(names, taken)
+                if file in seen or not (handed_on or names == _ALL):
                     continue
-                if file not in seen:
-                    seen.add(file)
-                    yield file
-                onward = (file, _ALL if file.endswith(f"{os.sep}__init__.py") else bound)
-                if onward not in pending:
-                    pending.append(onward)
-
-    def _bound(self, path: str, target: str, names: frozenset[str]) -> frozenset[str]:
-        """What a file may hand on of some names of a file that it imports: these names, or the module's own."""
-        said, directory = self._said(path), os.path.dirname(path)
-        stem = os.path.basename(target).removesuffix(".py")
-        bound: set[str] = set()
-        for level, dotted, found in said.imports():
-            start = _seen_from(directory, level)
-            if self._target(start, dotted) == target:
-                bound |= {dotted.partition(".")[0]} if found is None else _common(names, frozenset(found) or _ALL)
-            bound |= {name for name in found or () if self._target(start, f"{dotted}.{name}" if dotted else name) == target}
-        for dotted, taken in said.elsewhere:
-            if dotted.rpartition(".")[2] == stem:
-                bound |= _common(names, taken) if taken else {stem}
-        return frozenset(bound)
+                seen.add(file)
+                yield file
+                if file in self._direct_importers:
+                    pending[file, _ALL if file.endswith(f"{os.sep}__init__.py") else handed_on] = None
 
     def imports(self, path: str) -> set[str]:
         """Files of the project that the file at `path` imports, or may import by names that it mentions."""
@@ -183,26 +171,34 @@ class Imports(Texts):
         return self._find_imports(path)
 
     def _find_imports(self, path: str) -> set[str]:
+        return {*self._taken_by(path)}
+
+    def _taken_by(self, path: str) -> Mapping[str, frozenset[str]]:
+        """The files that a file imports, with what it has of each: names, or the module under its own name."""
         if path not in self._imports:
-            self._imports[path] = {*self._imports_of(path), *self._imports_by_name_of(path)} - {path}
+            found: dict[str, frozenset[str]] = {}
+            for target, names in (*self._imports_of(path), *self._imports_by_name_of(path)):
+                if target != path:
+                    found[target] = found.get(target, frozenset()) | names
+            self._imports[path] = found
             self.found_out.add(path)
         return self._imports[path]
 
-    def _imports_of(self, path: str) -> Iterator[str]:
+    def _imports_of(self, path: str) -> Iterator[tuple[str, frozenset[str]]]:
         directory = os.path.dirname(path)
         for level, dotted, names in self._said(path).imports():
             start = _seen_from(directory, level)
             target = self._target(start, dotted)
             if target is not None and target != path:
-                yield target
+                yield target, frozenset((_WHOLE, dotted.partition(".")[0]) if names is None else names or _ALL)
                 if not target.endswith(f"{os.sep}__init__.py"):
                     continue
             for name in names or ():
                 target = self._target(start, f"{dotted}.{name}" if dotted else name)
                 if target is not None:
-                    yield target
+                    yield target, frozenset((_WHOLE, name))
 
-    def _imports_by_name_of(self, path: str) -> Iterator[str]:
+    def _imports_by_name_of(self, path: str) -> Iterator[tuple[str, frozenset[str]]]:
         """The files that a file may import otherwise than by import statements: `importlib`, `runpy`, a changed `sys.path`.
 
         It names them, or their folders.
@@ -212,17 +208,18 @@ class Imports(Texts):
         near = (directory, self.root, os.path.join(self.root, "src"))
         for word in said.mentioned & self._named.keys():
             anywhere = word.endswith(".") or bool(said.elsewhere)
-            yield from (file for file in self._named[word] if anywhere or os.path.dirname(file) in near)
-        words: set[str] = set()
+            files = (file for file in self._named[word] if anywhere or os.path.dirname(file) in near)
+            yield from ((file, frozenset[str]()) for file in files)
+        words: dict[str, frozenset[str]] = {}
         for dotted, names in said.elsewhere:
             if self._target(directory, dotted) is None:
                 first, _, rest = dotted.partition(".")
-                if not rest:
-                    words.add(first)
-                if f"{first}." in self._named:
-                    words |= {rest.rpartition(".")[2], *names}
-        for word in words & self._named.keys():
-            yield from self._named[word]
+                taken = names or frozenset((_WHOLE, first))
+                within = {rest.rpartition(".")[2], *names} if f"{first}." in self._named else set()
+                for word in ({first} if not rest else set()) | within:
+                    words[word] = words.get(word, frozenset()) | taken
+        for word in words.keys() & self._named.keys():
+            yield from ((file, words[word]) for file in self._named[word])
 
     @cached_property
     def _named(self) -> dict[str, list[str]]:
@@ -273,14 +270,11 @@ class Imports(Texts):
 
     def changed(self, path: str) -> None:
         """Forget what was known of one file, its imports, too."""
-        before = self.texts.get(path)
         super().changed(path)
         if self._changing.pop(os.path.dirname(path), None) is not None:
             self._resolved.clear()
         imported = self._imports.pop(path, None)
-        if imported is not None and (
-            imported != self._find_imports(path) or before is None or not self._said(path).imports_as(before)
-        ):
+        if imported is not None and imported != self._taken_by(path):
             self._forget_importers()
 
     def _forget_importers(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
@@ -359,14 +359,14 @@ class Project(Imports):
         self,
         path: str,
         digest: str,
-        imports: Iterable[str] | None = None,
+        imports: Mapping[str, frozenset[str]] | None = None,
         trains: bool | None = None,
         helpers: Iterable[str] | None = None,
     ) -> None:
         """Take over what was found out about a text before, so that the file need not be read for it."""
         self._digests.setdefault(path, digest)
         if imports is not None:
-            self._imports.setdefault(path, set(imports))
+            self._imports.setdefault(path, imports)
         if trains is not None:
             self._training.setdefault(path, trains)
         if helpers is not None:
@@ -376,14 +376,10 @@ class Project(Imports):
         """The names of a file's functions that run a backward pass, as `backward_helpers` counts them."""
         return self._helpers_of(path)
 
-    def learned(self, path: str) -> tuple[list[str] | None, bool | None, list[str] | None]:
+    def learned(self, path: str) -> tuple[Mapping[str, frozenset[str]] | None, bool | None, list[str] | None]:
         """What was found out about a text so far, as `learn` takes it."""
-        imports, helpers = self._imports.get(path), self._helpers.get(path)
-        return (
-            sorted(imports) if imports is not None else None,
-            self._training.get(path),
-            sorted(helpers) if helpers is not None else None,
-        )
+        helpers = self._helpers.get(path)
+        return self._imports.get(path), self._training.get(path), sorted(helpers) if helpers is not None else None
 
 
 @cache

@@ -23,7 +23,7 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -293,16 +293,16 @@ class ProjectCache:
         before = self._learned.get(path, Learned()).imports
         return before is not None and before == self._imports(path)
 
-    def _imports(self, path: str) -> list[int]:
-        """The places of the files that a file imports."""
+    def _imports(self, path: str) -> list[list[int | str]]:
+        """The places of the files that a file imports, each with what it takes from there."""
         learned = self._known(path)
         if learned.imports is not None:
             return learned.imports
         self._project.answer(("imports", path))
-        return self._places(self._project.learned(path)[0] or [])
+        return self._placed(self._project.learned(path)[0] or {})
 
-    def _places(self, paths: Iterable[str]) -> list[int]:
-        return sorted(self._place[path] for path in paths)
+    def _placed(self, imports: Mapping[str, Iterable[str]]) -> list[list[int | str]]:
+        return [[place, *sorted(names)] for place, names in sorted((self._place[path], n) for path, n in imports.items())]
 
     def _known(self, path: str) -> Learned:
         """What was found out in earlier runs about the text that a file has now."""
@@ -316,7 +316,9 @@ class ProjectCache:
         self._is_primed = True
         for path, known in self._learned.items():
             if path in self._project.files and self._digest(path) == self._rows[path].digest:
-                imports = [self._paths[place] for place in known.imports] if known.imports is not None else None
+                imports = None
+                if known.imports is not None:
+                    imports = {self._paths[int(place)]: frozenset(map(str, names)) for place, *names in known.imports}
                 self._project.learn(path, self._rows[path].digest, imports, known.trains, known.helpers)
 
     # -- remembering -------------------------------------------------------------------------------------------------
@@ -450,7 +452,7 @@ class ProjectCache:
                 continue
             imports, trains, helpers = self._project.learned(path)
             known = self._known(path)
-            names, places = (self._names, self._places(imports)) if imports is not None else ("", None)
+            names, places = (self._names, self._placed(imports)) if imports is not None else ("", None)
             learned = Learned(names, places, trains, helpers).completed(known)
             if before != row or learned != known:
                 yield path, row, learned

@@ -17,11 +17,12 @@ class Row(NamedTuple):
 class Learned(NamedTuple):
     """What was found out about a text so far.
 
-    names: the digest of the file names under which `imports` were worked out; these are places among the project's files.
+    names: the digest of the file names under which `imports` were worked out: for each file that is imported its place among
+    the project's files, and the names that are taken from it.
     """
 
     names: str = ""
-    imports: list[int] | None = None
+    imports: list[list[int | str]] | None = None
     trains: bool | None = None
     helpers: list[str] | None = None
 

@@ -53,10 +53,6 @@ class TextFacts:
             digest, trains, holds_model, None if backward else frozenset(), _named_in(text), _imported_in(text), statements
         )
 
-    def imports_as(self, other: TextFacts) -> bool:
-        """Whether the import statements are the same."""
-        return self._statements == other._statements and self.elsewhere == other.elsewhere
-
     def imports(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """What the text imports: the level, the module, and the names that are taken from it, None for `import module`."""
         for dots, dotted, names, plain in _IMPORT.findall(self._statements):
