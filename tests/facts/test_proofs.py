@@ -380,5 +380,5 @@ def test_an_error_is_caught_by_the_worst_of_those_who_run_it(text: str) -> None:
     ],
 )
 def test_a_handler_around_a_line_is_relied_on(around: str, relied: bool) -> None:
-    scope, node = Program(f"import contextlib, torch\ndef f(x):\n    {around}\n").at("x")
-    assert (relied_on(scope, node) is not None) is relied
+    program = Program(f"import contextlib, torch\ndef f(x):\n    {around}\n")
+    assert (relied_on(program.facts, *program.at("x")) is not None) is relied
