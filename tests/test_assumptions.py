@@ -106,6 +106,7 @@ def test_ordinary_lets_no_number_of_an_evaluation_change() -> None:
     assert Kind.EVALUATION_ROUNDING not in kinds_of([ORDINARY])
 
 
+SELECTED = ("--isolated", "--extend-select", "duplicate-item-read")
 SHOWN_NOW_AND_THEN = TRAIN.replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):").replace(
     "        total += loss.item()\n",
     "        total += loss.item()\n        if i % 100 == 0:\n            print(i, loss.item())\n",
@@ -116,11 +117,11 @@ SHOWN_NOW_AND_THEN = TRAIN.replace("for x, y in loader:", "for i, (x, y) in enum
 def test_a_safe_fix_does_not_stand_in_the_way_of_one_that_rests_on_more(training: Project, more: list[str]) -> None:
     """Reading once what is shown now and then, too, is safe; that no step waits takes a word about the devices."""
     training.write({"train.py": SHOWN_NOW_AND_THEN})
-    assert "loss_value = loss.item()" in training.fixed("train.py", "--isolated")
-    fixed = training.fixed("train.py", "--isolated", *more)
+    assert "loss_value = loss.item()" in training.fixed("train.py", *SELECTED)
+    fixed = training.fixed("train.py", *SELECTED, *more)
     assert "loss.item()" not in fixed
     assert "loss.detach()" in fixed
     training.write({"train.py": SHOWN_NOW_AND_THEN})
-    assert "total += loss.detach()" in training.fixed("train.py", "--isolated", *more)
-    left = json.loads(in_process("check", "--isolated", "--exit-zero", "--output-format", "json").stdout)
+    assert "total += loss.detach()" in training.fixed("train.py", *SELECTED, *more)
+    left = json.loads(in_process("check", *SELECTED, "--exit-zero", "--output-format", "json").stdout)
     assert not [f for f in left if f["fix"] is not None]

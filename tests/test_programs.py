@@ -38,7 +38,6 @@ EXPECTED = {
     "codebert/trainer.py": {"blocking-h2d-in-loop", "host-roundtrip", "item-every-step"},
     "gan/adversarial.py": {
         "blocking-h2d-in-loop",
-        "duplicate-item-read",
         "eval-without-no-grad",
         "factory-then-transfer",
         "item-every-step",
@@ -49,7 +48,6 @@ EXPECTED = {
     "image/model.py": {"factory-then-transfer"},
     "image/trainer.py": {
         "blocking-h2d-in-loop",
-        "duplicate-item-read",
         "eval-without-no-grad",
         "item-every-step",
         "tensor-const-to-device",
