@@ -6,7 +6,7 @@ wait, and Python does with the numbers what the plain code would have done, in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -83,10 +83,10 @@ class LateItem:
         alone = self._parts[0] if self._of is None and self._parts else None
         return alone.dtype if isinstance(alone, (Tensor, LateItem)) else None
 
-    def settle(self, read: Iterator[Any]) -> Any:
-        """Take what has been read from its tensors, and give the number."""
+    def settle(self, read: Mapping[int, Any]) -> Any:
+        """Take what has been read from its tensors, by their `id`, and give the number."""
         if self._parts is not None:
-            given = [next(read) if isinstance(part, Tensor) else part.settle(read) for part in self._parts]
+            given = [read[id(part)] if isinstance(part, Tensor) else part.settle(read) for part in self._parts]
             self._number = given[0] if self._of is None else self._of(*given)
             self._parts = None
         return self._number
@@ -97,12 +97,11 @@ class LateItem:
 
 def read_together(items: Iterable[LateItem]) -> None:
     """Read all numbers that nobody has read yet, with one wait for all of a type and a device."""
-    waiting = list(dict.fromkeys(item for item in items if item.waits))
-    tensors = [item.tensors for item in waiting]
-    read = iter(numbers([tensor for those in tensors for tensor in those]))
-    given = [[next(read) for _ in those] for those in tensors]
-    for item, found in zip(waiting, given, strict=True):
-        item.settle(iter(found))
+    waiting = [item for item in items if item.waits]
+    tensors = {id(tensor): tensor for item in waiting for tensor in item.tensors}  # one may be part of several
+    read = dict(zip(tensors, numbers([*tensors.values()]), strict=True))
+    for item in waiting:
+        item.settle(read)
 
 
 def late(value: Any) -> LateItem | None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from device_reads import count_reads
 from perflint_runtime import HostList, ItemSum, LateItem
-from perflint_runtime.late_items import numbers
+from perflint_runtime.late_items import numbers, read_together
 from torch import Tensor, nn
 
 
@@ -275,6 +275,16 @@ def test_a_float_of_a_graph_warns_as_torch_does() -> None:
     ]
     assert runs[0].stdout == runs[1].stdout
     assert [run.stderr.count("Converting a tensor") for run in runs] == [1, 1]
+
+
+def test_a_number_may_be_a_part_of_several() -> None:
+    shared = LateItem(torch.tensor(5.0))
+    halved, quartered = (LateItem(shared, torch.tensor(by), of=lambda a, b: a / b) for by in (2.0, 4.0))
+    mixed = LateItem(shared, shared, torch.tensor(4.0), of=lambda a, b, c: a + b / c)
+    read_together([halved, quartered, mixed, quartered])
+    assert (halved.item(), quartered.item(), mixed.item(), shared.item()) == (2.5, 1.25, 6.25, 5.0)
+    apart = LateItem(LateItem(torch.tensor(1.0)), torch.tensor(4.0), of=lambda a, b: a + b)
+    assert apart.item() == 5.0
 
 
 def test_several_numbers_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
