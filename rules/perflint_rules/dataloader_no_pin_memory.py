@@ -22,11 +22,11 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 ```
 
 ## When it stays silent
-When `pin_memory` is given in any way (also through `**kwargs`, or as `False`), in programs that never name a device,
+When `pin_memory` is given in any way but as `False` (also through `**kwargs`), in programs that never name a device,
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
-tensors, and when the dataset or the `collate_fn` returns device tensors. Where all that is seen takes one batch, has a language
-model write text, or evaluates without workers (to pin a batch takes as long as to copy it), it is reported only if the rule is
-selected.
+tensors, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, and where all
+that is seen takes one batch, has a language model write text, or evaluates without workers (to pin a batch takes as long as to
+copy it), it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -63,6 +63,7 @@ from perflint.api import (
     find_method,
     is_test,
     place_of,
+    replace,
     rule,
 )
 from perflint_rules.loader_use import evaluates_alone, worth
@@ -84,28 +85,38 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for loader in code.loaders():
         call = loader.call
-        if loader.gives("pin_memory") is not False or not code.facts.project.uses_accelerator(code.source.path):
+        refused = next((k.value for k in call.keywords if k.arg == "pin_memory" and _is_false(k.value)), None)
+        if (refused is None and loader.gives("pin_memory") is not False) or not code.facts.project.uses_accelerator(
+            code.source.path
+        ):
             continue
         if loader.stays_on_host or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
         alone = loader.workers == 0 and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
-        fix = code.fix("pin the loader's batches when there is a GPU", _pinned(code, call), unless=missing, leads_to=_NEXT)
+        pinned = _pinned(code, call, refused)
+        fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
+        little = Severity.INFO if refused is not None or evaluates_alone(code, loader) else None
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"
             + hint,
             fix,
             missing,
-            severity=Severity.INFO if evaluates_alone(code, loader) else worth(code, loader),
+            severity=little or worth(code, loader),
         )
 
 
-def _pinned(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def _pinned(code: Code, call: ast.Call, refused: ast.expr | None) -> Iterator[Edit | Import]:
     torch, imports = code.name_for("torch")
     yield from imports
-    yield add_keyword(code.source, call, "pin_memory", f"{torch}.cuda.is_available()")
+    pinned = f"{torch}.cuda.is_available()"
+    yield replace(code.source, refused, pinned) if refused is not None else add_keyword(code.source, call, "pin_memory", pinned)
 
 
 def _gains_no_workers(loader: LoaderCall) -> bool:
