@@ -133,9 +133,15 @@ def is_read_back(inference: Inference, scope: Scope, copy: ast.Call) -> bool:
 
 
 class _Read(Walk[bool]):
-    """Whether the host reads what a value is, or what is computed from it, in the function that has it."""
+    """Whether the host reads what a value is, or what is computed from it, in the same round of the loop that has it."""
+
+    def __init__(self, scope: Scope, node: ast.AST) -> None:
+        super().__init__(scope)
+        self.loop = self.flow.loop(node)
 
     def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
+        if self.is_behind(step.node):
+            return
         match step.way:
             case Way.BOUND:
                 yield from step.definitions
@@ -146,13 +152,18 @@ class _Read(Walk[bool]):
             case Way.OPERAND | Way.ALIAS | Way.ITEM | Way.ATTRIBUTE | Way.COMPARED | Way.CONTAINED if step.result is not None:
                 yield step.result
 
+    def is_behind(self, node: ast.AST) -> bool:
+        """Whether a node stands behind the loop: what is read there is read once."""
+        inside = self.loop is None or node not in self.flow.block or self.flow.within(node, self.loop.block)
+        return not inside
+
 
 class _Counted(_Read):
     """The same, or whether the host goes through it, so that it has to know how many there are."""
 
     def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
         call = self.flow.parent.get(step.node)
-        if step.way is Way.ITERATED:
+        if step.way is Way.ITERATED and not self.is_behind(step.node):
             yield True
         elif step.way is Way.CONTAINED and isinstance(call, ast.Call) and last_name(call.func) in _JOINS:
             yield call
@@ -168,12 +179,12 @@ _MAKES_TENSOR = re.compile(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Lon
 
 def is_read_in_step(scope: Scope, node: ast.AST) -> bool:
     """Whether the host waits for what is made of a value anyway, in the same function: `.item()`, `.cpu()`, `int(x[0])`."""
-    return any(True for _ in _Read(scope).ends(node))
+    return any(True for _ in _Read(scope, node).ends(node))
 
 
 def is_counted_in_step(scope: Scope, node: ast.AST) -> bool:
     """Whether the same function waits for what is made of a value anyway, or loops over it."""
-    return any(True for _ in _Counted(scope).ends(node))
+    return any(True for _ in _Counted(scope, node).ends(node))
 
 
 def _reads(node: ast.AST) -> bool:
