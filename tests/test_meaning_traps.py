@@ -244,6 +244,10 @@ LOGGERS = {
     "class Short(logging.Formatter):\n    def format(self, record): return record.msg": False,
     "logger.addFilter(lambda record: True)": False,
     "logging.StreamHandler(open('other.log'))": False,
+    "class Loud:\n    def handle(this, *record): print(1)": False,
+    "logger.addFilter(main.keeps)": False,
+    "logging.config.dictConfig({'filters': {'mine': {'()': 'main.Mine'}}})": False,
+    "logging.handlers.MemoryHandler(10, target=handler)": False,
     "logging.basicConfig(level=logging.INFO, stream=sys.stdout)": True,
 }
 
@@ -251,3 +255,21 @@ LOGGERS = {
 @pytest.mark.parametrize("code", LOGGERS)
 def test_handlers_of_logging_run_no_code_of_the_program(code: str) -> None:
     assert bool(safely_fixed({"main.py": HEAD + LOGS.format(code) + STEP.format("pass", CALL)})[1]) == LOGGERS[code]
+
+
+REGIONS = {
+    "torch.no_grad()": True,
+    "torch.cuda.amp.autocast(enabled=False)": True,
+    "open('train.log')": True,
+    "torch.get_default_device()": False,
+    "torch.accelerator.current_accelerator()": False,
+    "fabric.init_tensor()": False,
+    "fabric.autocast()": True,
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_regions_that_may_be_a_device_leave_no_factory_for_known(region: str) -> None:
+    code = trained("main(F.mse_loss)", in_step=f"with {region}:\n            {FACTORIES['zeros']}")
+    code = code.replace("device = ", "import lightning\nfabric = lightning.Fabric()\ndevice = ", 1)
+    assert ("torch.zeros(len(x), device=device)" in safely_fixed({"main.py": code})[0]["main.py"]) == REGIONS[region]

@@ -67,18 +67,6 @@ def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
     return made(pattern.replace(b" ", BETWEEN), int(flags))
 
 
-class Unread:
-    """What `any_layout` gives, made when it is first asked for: to compile a pattern takes longer than many a search."""
-
-    def __init__(self, pattern: bytes, flags: int = 0) -> None:
-        self._pattern, self._flags = pattern, flags
-
-    @property
-    def pattern(self) -> re.Pattern[bytes]:
-        """The pattern."""
-        return any_layout(self._pattern, self._flags)
-
-
 def whole(*names: str) -> bytes:
     """The part of a pattern that finds some identifiers: each begins with a literal, for which a search jumps."""
     return b"|".join(rb"%b(?<!\w%b)\b" % (name, name) for name in map(str.encode, names))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import OWN_TENSORS, feared
 from perflint.facts.proofs.replaced import replaced
-from perflint.facts.values.values import ClassRef, Device, External, FunctionRef, Instance, Object, Value
+from perflint.facts.values.values import ClassRef, Device, External, FunctionRef, Instance, Object
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -23,12 +24,22 @@ _ENTERS: Final = any_layout(rb"^[\t\x20]*(?:async )?with\b(?! %b)|\. __enter__\b
 """What may enter another region than the usual ones."""
 _HARMLESS: Final = words(
     """
-    torch builtins contextlib io os threading multiprocessing concurrent tempfile zipfile tarfile gzip bz2 lzma time warnings
+    builtins contextlib io os threading multiprocessing concurrent tempfile zipfile tarfile gzip bz2 lzma time warnings
     socket sqlite3 subprocess logging pathlib json pickle numpy pandas tqdm h5py PIL rasterio lmdb wandb mlflow tensorboardX
     matplotlib filelock decimal
+    torch.amp torch.autocast torch.autograd torch.backends torch.cpu.amp torch.cuda torch.distributed torch.enable_grad
+    torch.inference_mode torch.jit torch.multiprocessing torch.nn torch.no_grad torch.optim torch.profiler torch.random
+    torch.set_grad_enabled torch.utils.checkpoint torch.utils.data torch.utils.tensorboard
     """
 )
-"""Packages whose managers leave factories alone; `torch.device` apart, and what `OWN_TENSORS` finds."""
+"""Packages, and parts of torch, whose managers leave alone where factories make tensors."""
+_HARMLESS_METHODS: Final = words(
+    """
+    accumulate autocast join join_uneven_inputs local_main_process_first main_process_first no_sync profile
+    split_between_processes
+    """
+)
+"""Methods of wrappers and of accelerators that make such a manager; Fabric's `init_module` and `init_tensor` do not."""
 _CALLERS: Final = 3
 
 
@@ -44,7 +55,7 @@ def changes_factories(facts: Facts, scope: Scope, node: ast.AST, *factories: str
         yield Obligation(Kind.PLAIN_TENSORS, "the program is too large to be looked through for regions with a device")
         return
     holders = [file for file in members if facts.project.holds(file, _ENTERS)]
-    found = [obligation for file in holders for obligation in facts.regions.get(file, lambda file=file: _found(facts, file))]  # type: ignore[misc]
+    found = [obligation for file in holders for obligation in facts.regions.get(file, partial(_found, facts, file))]
     yield from found[:1]
     if found and _is_within(facts, scope, node, _CALLERS):
         yield Obligation(Kind.VALUE, "a region around it says on which device tensors are made")
@@ -86,26 +97,36 @@ def _entered(node: ast.AST) -> ast.expr | None:
 def _leaves_factories(facts: Facts, scope: Scope, manager: ast.expr) -> bool:
     """Whether a region is known to leave alone where tensors are made; what the program's own do is looked at by itself."""
     value = facts.inference.value(scope, manager)
-    if value.must(lambda a: isinstance(a, (Object, Instance, External))):
+    if value.must(_is_plain_manager):
         return True
     if value.may_be(Device) or not isinstance(manager, ast.Call):
         return False
-    callee = facts.inference.value(scope, manager.func)
-    return callee.must(_makes_plain_manager) or (
-        isinstance(manager.func, ast.Attribute) and _is_method(facts, scope, manager.func)
-    )
+    if facts.inference.value(scope, manager.func).must(_makes_plain_manager):
+        return True
+    return isinstance(manager.func, ast.Attribute) and _is_plain_method(facts, scope, manager.func)
+
+
+def _is_plain_manager(value: object) -> bool:
+    return isinstance(value, Instance) or (isinstance(value, (Object, External)) and _is_harmless(value.qualname))
 
 
 def _makes_plain_manager(callee: object) -> bool:
     if isinstance(callee, External):
-        return callee.qualname != "torch.device" and callee.qualname.partition(".")[0] in _HARMLESS
+        return _is_harmless(callee.qualname)
     return isinstance(callee, ClassRef) or (isinstance(callee, FunctionRef) and bool(callee.scope.decorators))
 
 
-def _is_method(facts: Facts, scope: Scope, func: ast.Attribute) -> bool:
+def _is_harmless(qualname: str) -> bool:
+    parts = qualname.split(".")
+    return any(".".join(parts[:length]) in _HARMLESS for length in range(1, len(parts) + 1))
+
+
+def _is_plain_method(facts: Facts, scope: Scope, func: ast.Attribute) -> bool:
     """Whether a method of an object from outside of the project makes the manager: `accelerator.accumulate(model)`."""
-    owner: Value = facts.inference.value(scope, func.value)
-    return owner.must(lambda a: isinstance(a, Object))
+    owner = facts.inference.value(scope, func.value)
+    return owner.must(
+        lambda a: isinstance(a, Object) and (func.attr in _HARMLESS_METHODS or a.qualname.partition(".")[0] in _HARMLESS)
+    )
 
 
 def _is_within(facts: Facts, scope: Scope, node: ast.AST, depth: int) -> bool:

@@ -12,38 +12,30 @@ from typing import Final
 
 from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.words import NO_MEMBER, Unread, whole
+from perflint.source.words import NO_MEMBER, any_layout, whole
 
 
 @dataclass(frozen=True)
 class Fear:
     """A reason why what the source shows may not be all that runs.
 
-    searched: what the text of a file holds then. searched_before: what else such a text holds, where that is slow to search.
+    pattern: what the text of a file holds then. before: what else such a text holds, where that is slow to search.
     """
 
     kind: Kind
-    searched: Unread
+    pattern: re.Pattern[bytes]
     words: str
-    searched_before: Unread | None = None
-
-    @property
-    def pattern(self) -> re.Pattern[bytes]:
-        return self.searched.pattern
-
-    @property
-    def before(self) -> re.Pattern[bytes] | None:
-        return self.searched_before.pattern if self.searched_before is not None else None
+    before: re.Pattern[bytes] | None = None
 
 
 HOOKS: Final = Fear(
     Kind.NO_HOOKS,
-    Unread(rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook)\b"),
+    any_layout(rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook)\b"),
     "the program has hooks, which run within its networks and its backward passes",
 )
 PATCHED: Final = Fear(
     Kind.PLAIN_MODULES,
-    Unread(
+    any_layout(
         rb"\. (?:forward|zero_grad|__call__|__class__|__code__|_call_impl) =(?!=)"
         rb"|'(?:forward|zero_grad|__call__|__class__)['\"]|\"(?:forward|zero_grad|__call__|__class__)['\"]"
         rb"|\. __get__ \(|" + whole("mock", "monkeypatch", "MethodType")
@@ -52,19 +44,19 @@ PATCHED: Final = Fear(
 )
 SET_BY_NAME: Final = Fear(
     Kind.PLAIN_MODULES,
-    Unread(
+    any_layout(
         NO_MEMBER + rb"(?:setattr|delattr|vars) \(|__(?:setattr|delattr)__ \(|\b__dict__\b"
         rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
-    Unread(
+    any_layout(
         rb"setattr(?<!\wsetattr) \(|delattr(?<!\wdelattr) \(|vars(?<!\wvars) \(|__setattr__ \(|__delattr__ \(|__dict__"
         rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
     ),
 )
 WRAPPED: Final = Fear(
     Kind.PLAIN_MODULES,
-    Unread(
+    any_layout(
         rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|fully_shard"
         rb"|fsdp(?<!\wfsdp)|_compile\b|torch \. compile|\. compile \("
         rb"|torch \. jit|jit(?<!\wjit) \.|import jit\b|fabric\b|Fabric\b|Accelerator(?<!\wAccelerator) \(|deepspeed"
@@ -74,7 +66,7 @@ WRAPPED: Final = Fear(
 )
 COMPUTED_WEIGHTS: Final = Fear(
     Kind.PLAIN_MODULES,
-    Unread(
+    any_layout(
         rb"weight_norm|spectral_norm|parametriz\w|torch \. (?:ao|quantization)\b|quantize_|_fx\b|_qat\b|QuantStub"
         rb"|LoRA|lora(?<!\wlora)|_lora\b|Lora(?<!\wLora)|LORA(?<!\wLORA)"
         rb"|bitsandbytes|functional_call|stack_module_state|torch \. fx\b|symbolic_trace|torchao|swap_tensors|swap_module"
@@ -84,7 +76,7 @@ COMPUTED_WEIGHTS: Final = Fear(
 )
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
-    Unread(
+    any_layout(
         rb"autograd \. functional|forward_ad|torch \. func\b|functorch|"
         + whole("jacobian", "hessian", "jacrev", "jacfwd", "vjp", "jvp", "hvp", "vhp", "make_dual", "dual_level")
     ),
@@ -92,7 +84,7 @@ ASKS_FOR_GRADIENTS: Final = Fear(
 )
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
-    Unread(
+    any_layout(
         rb"as_subclass(?<!\was_subclass)\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
         rb"|make_fx(?<!\wmake_fx)\b|_python_dispatch|class(?<!\wclass) [A-Za-z_]\w* \([^()]*\bTensor [,)]"
         rb"|set_default_device(?<!\wset_default_device)\b|torch \. overrides|DeviceContext"
@@ -103,24 +95,24 @@ OWN_TENSORS: Final = Fear(
 )
 LAZY: Final = Fear(
     Kind.NO_LAZY_MODULES,
-    Unread(rb"Lazy(?<!\wLazy)[A-Z]"),
+    any_layout(rb"Lazy(?<!\wLazy)[A-Z]"),
     "the program has layers that make their parameters when they run first",
 )
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
-    Unread(
+    any_layout(
         NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"
         rb"|import __main__\b"
     ),
     "the program runs code, or finds functions, by their names",
-    Unread(
+    any_layout(
         rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
         rb"|runpy|sys \. modules\b|import __main__\b"
     ),
 )
 SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
-    Unread(
+    any_layout(
         rb"cuda(?<!\wcuda) \. (?:stream|Stream|set_stream) \(|torch(?<!\wtorch) \. Stream \("
         rb"|StreamContext(?<!\wStreamContext) \("
     ),
@@ -128,7 +120,7 @@ SIDE_STREAM: Final = Fear(
 )
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
-    Unread(
+    any_layout(
         rb"autocast|precision|Accelerator(?<!\wAccelerator) \(|Fabric(?<!\wFabric) \(|"
         + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
     ),
@@ -136,27 +128,27 @@ AUTOCAST: Final = Fear(
 )
 INFERENCE_SWITCHED: Final = Fear(
     Kind.GRADIENT,
-    Unread(
+    any_layout(
         rb"\binference_mode\b(?!`)(?! \( \) (?::|$))|(?<!@)(?<!\bwith\s)\btorch \. inference_mode\b(?!`)"
         rb"|(?<!torch)(?<![\s\\])[\s\\]? \. inference_mode\b(?!`)|\wtorch \. inference_mode\b"
         rb"|(?<![.\s\\\w`])inference_mode\b(?!`)|(?<![.\s\\])[\s\\] \binference_mode\b(?!`)",
         re.M,
     ),
     "`inference_mode` may be switched on and off, and an inference tensor cannot be added to outside of it",
-    Unread(
+    any_layout(
         rb"inference_mode(?<!@torch\.inference_mode)(?<!\swith\x20torch\.inference_mode)|inference_mode(?!\(\)(?::|$))", re.M
     ),
 )
 """Anything but `with torch.inference_mode():` and the like as a decorator."""
 COMPLEX: Final = Fear(
     Kind.NUMBERS,
-    Unread(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
+    any_layout(rb"complex|\b[ir]?r?fftn?2?\b|torch \. fft|\bstft\b|\bpolar\b|\b\d+j\b|cfloat|cdouble"),
     "the program may work with complex numbers",
-    Unread(rb"complex|fft|stft|polar|j(?<=\dj)|cfloat|cdouble"),
+    any_layout(rb"complex|fft|stft|polar|j(?<=\dj)|cfloat|cdouble"),
 )
 CATCHES: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
-    Unread(
+    any_layout(
         rb"\bexcept\b(?! (?:ImportError|ModuleNotFoundError|KeyboardInterrupt|FileNotFoundError|OSError"
         rb"|IOError|KeyError|StopIteration"
         rb"|queue \. Empty|EOFError|FileExistsError|json \. JSONDecodeError)\b)"
@@ -166,12 +158,12 @@ CATCHES: Final = Fear(
 )
 SPARSE: Final = Fear(
     Kind.VALUE,
-    Unread(rb"\bto_sparse|\bsparse_\w*tensor|torch \. sparse|\blayout ="),
+    any_layout(rb"\bto_sparse|\bsparse_\w*tensor|torch \. sparse|\blayout ="),
     "the program has sparse tensors, which give no list",
 )
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
-    Unread(
+    any_layout(
         rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarn|formatwarning"
         rb"|captureWarnings|assertWarns|recwarn|pytest \. (?:warns|deprecated_call)"
     ),
@@ -179,14 +171,14 @@ WATCHES_WARNINGS: Final = Fear(
 )
 LOOKS_AT_CALLS: Final = Fear(
     Kind.NAMES,
-    Unread(
+    any_layout(
         rb"torch \. (?:fx|export|onnx|profiler)\b|symbolic_trace|make_fx|autograd \. profiler|import fx\b|import profiler\b"
     ),
     "the program looks at which functions are called",
 )
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
-    Unread(
+    any_layout(
         rb"gc(?<!\wgc) \.|get_objects(?<!\wget_objects) \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
         rb"|tracemalloc|" + whole("weakref")
     ),
@@ -194,12 +186,12 @@ LOOKS_AT_OBJECTS: Final = Fear(
 )
 FINALIZERS: Final = Fear(
     Kind.UNKNOWN_CODE,
-    Unread(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
+    any_layout(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
     "the program has code that runs, or looks, when an object is given up: a graph may hold one",
 )
 LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
-    Unread(
+    any_layout(
         rb"_getframe\b|setprofile|currentframe|inspect \. stack|inspect(?<!\winspect) \. trace\b|"
         + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
@@ -207,23 +199,23 @@ LOOKS_AT_FRAMES: Final = Fear(
 )
 LOOKS_AT_FUNCTIONS: Final = Fear(
     Kind.NAMES,
-    Unread(
+    any_layout(
         rb"\bget(?:source|sourcelines|fullargspec|argspec)\b|\bfindsource\b|__(?:kw)?defaults__|__code__|__closure__|__wrapped__"
     ),
     "the program looks at the code or the parameters of functions, which a decorator hides",
 )
 _IN_LOGGING: Final = (
     rb"class [A-Za-z_]\w* \([^()]*(?:Handler|Formatter|Filter|LoggerAdapter|logging \. Logger) [,)]"
-    rb"|def (?:emit|handle|handleError|filter|format(?:Time|Message|Exception|Stack)?|makeRecord) \( self , \w+ [:,)]"
+    rb"|def (?:emit|handle|handleError|filter|format(?:Time|Message|Exception|Stack)?|makeRecord) \( (?:\*|\w+ , [\w*]+ [:,)])"
     rb"|\. (?:emit|handle|handleError|filter|format(?:Time|Message|Exception|Stack)?|makeRecord|stream) =(?!=)"
-    rb"|\b(?:setLogRecordFactory|setStream|setLoggerClass) \(|addFilter \( (?:lambda|\w+ \))"
+    rb"|\b(?:addFilter|setLogRecordFactory|setStream|setLoggerClass|QueueHandler|MemoryHandler) \(|['\"]\(\)['\"] :"
     rb"|\bStreamHandler \( (?!\)|(?:stream = )?(?:sys \. (?:__)?std(?:out|err)|None)\b)"
     rb"|basicConfig \([^()]*\bstream = (?!sys \.)|"
 )
-"""Code of the program that `logging` runs: its own handlers run nothing else."""
+"""Code of the program that `logging` runs: the library's own handlers run nothing of it, whatever they are given to write."""
 RUNS_UNCALLED: Final = Fear(
     Kind.UNKNOWN_CODE,
-    Unread(
+    any_layout(
         rb"def __(?:del|get|set|delete|class_getitem|instancecheck|subclasscheck)__ \(|\bmetaclass =(?!=)"
         rb"|\b(?:stdout|stderr|showwarning|displayhook) =(?!=)|\b(?:setprofile|addaudithook)\b|gc \. callbacks|"
         + _IN_LOGGING
@@ -233,9 +225,9 @@ RUNS_UNCALLED: Final = Fear(
 )
 
 
-def _own(names: bytes) -> Unread:
+def _own(names: bytes) -> re.Pattern[bytes]:
     """The definitions of special methods, by `def` or by assignment; their calls are none."""
-    return Unread(rb"__(?:%b)__ =(?!=)|(?<!\.)__(?:%b)__ \(" % (names, names))
+    return any_layout(rb"__(?:%b)__ =(?!=)|(?<!\.)__(?:%b)__ \(" % (names, names))
 
 
 OWN_CONTAINERS: Final = Fear(
