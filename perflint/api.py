@@ -16,7 +16,7 @@ from perflint.facts.autograd.evaluations import (
     is_tried_out,
     measures,
     only_evaluates,
-    records_nothing,
+    wastes_no_graph,
 )
 from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph, runs_network
 from perflint.facts.autograd.frozen_forward import FrozenForward, frozen_forward
@@ -376,7 +376,6 @@ __all__ = [
     "path_of",
     "place_of",
     "rate_of",
-    "records_nothing",
     "remove_keyword",
     "replace",
     "replace_statement",
@@ -405,6 +404,7 @@ __all__ = [
     "untimed",
     "untouched",
     "used_outside",
+    "wastes_no_graph",
     "ways_back",
     "without_cuda",
     "without_effect",

@@ -95,10 +95,10 @@ from perflint.api import (
     is_tried_out,
     keyword,
     only_evaluates,
-    records_nothing,
     rule,
     statement_without_graph,
     suspends,
+    wastes_no_graph,
     wrap_statement,
 )
 
@@ -150,7 +150,7 @@ def check(code: Code) -> Iterator[Finding]:
     reported: list[int] = []
     said: set[ast.stmt] = set()
     for call in forwards:
-        if records_nothing(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
+        if wastes_no_graph(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
         if isinstance(code.flow.parent.get(call), ast.Expr) and (not evaluation or code.flow.loop(call) is None):
             continue  # a warm-up call is none of our business

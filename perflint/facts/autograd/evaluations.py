@@ -180,8 +180,8 @@ def are_differentiated(facts: Facts, scope: Scope, ends: list[GradEnd]) -> bool:
     )
 
 
-def records_nothing(facts: Facts, scope: Scope, call: ast.Call) -> bool:
-    """Whether a forward pass records no graph, or may not: autograd is off, or its network is frozen."""
+def wastes_no_graph(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether the graph of a forward pass is no waste: none is recorded, as far as is known, or somebody wants it."""
     if facts.grad_mode.is_off(scope, call) is not False:
         return True
     targets = facts.loops.targets(scope, call)
