@@ -122,6 +122,37 @@ def test_a_program_that_shows_nothing_is_not_called_identical() -> None:
     assert compare([run_in_fork(silent), run_in_fork(silent)], [run_in_fork(silent)]).verdict == "nothing to compare"
 
 
+@pytest.mark.parametrize(
+    ("made", "other"),
+    [
+        ("torch.eye(3).to_sparse()", "2 * torch.eye(3).to_sparse()"),
+        ("torch.eye(3).to_sparse()", "torch.eye(3).flip(0).to_sparse()"),
+        ("torch.eye(3).to_sparse_csr()", "torch.eye(3).flip(0).to_sparse_csr()"),
+        ("torch.eye(4).to_sparse_csc()", "2 * torch.eye(4).to_sparse_csc()"),
+        ("torch.eye(4).to_sparse_bsr((2, 2))", "torch.eye(4).flip(0).to_sparse_bsr((2, 2))"),
+        ("torch.eye(3).to_mkldnn()", "(2 * torch.eye(3)).to_mkldnn()"),
+        (
+            "torch.quantize_per_tensor(torch.eye(3), 0.5, 0, torch.qint8)",
+            "torch.quantize_per_tensor(torch.eye(3), 0.25, 0, torch.qint8)",
+        ),
+        ("torch.tensor([1 + 2j]).conj()", "torch.tensor([1 + 2j])"),
+        ("torch.tensor([1 + 2j]).conj().imag", "torch.tensor([1 + 2j]).imag"),
+        (
+            "torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])",
+            "torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])",
+        ),
+        ("torch.ones(2, device='meta')", "torch.ones(3, device='meta')"),
+    ],
+)
+def test_buffers_of_any_layout_are_compared(made: str, other: str) -> None:
+    """An adjacency matrix of a graph network is a sparse buffer."""
+    before, again, after = (
+        run_in_fork(NAIVE.replace("optimizer =", f"model.register_buffer('adjacency', {buffer})\noptimizer ="), "count")
+        for buffer in (made, made, other)
+    )
+    assert before.data["buffers"] == again.data["buffers"] != after.data["buffers"]
+
+
 def test_waits_are_counted_by_line() -> None:
     text = NAIVE.replace("losses.append(loss.item())", "losses.append(loss.item()); print(f'{loss.item():.3f}')")
     counted = run_in_fork(text, "count").data

@@ -303,12 +303,33 @@ def _digest(tensors: list[Any]) -> str:
 
     found = hashlib.sha256()
     for tensor in tensors:
-        whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        host = whole.detach().cpu().contiguous()
-        found.update(f"{host.dtype} {tuple(host.shape)}".encode())
-        if host.numel():
-            found.update(memoryview(host.reshape(-1).view(torch.uint8).numpy()))
+        whole = (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).detach()
+        found.update(f"{whole.dtype} {None if whole.is_nested else tuple(whole.shape)}".encode())
+        for part in _dense_parts(whole):
+            host = part.cpu().resolve_conj().resolve_neg().contiguous()
+            found.update(f"{tuple(host.shape)}".encode())
+            if host.numel():
+                found.update(memoryview(host.as_strided((host.numel(),), (1,)).view(torch.uint8).numpy()))
     return found.hexdigest()
+
+
+def _dense_parts(tensor: Any) -> list[Any]:
+    """The dense tensors that hold a tensor's numbers: indices and values of a sparse one, none of one without memory."""
+    import torch
+
+    if tensor.is_meta:
+        return []
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    if tensor.is_quantized:
+        return [tensor.int_repr(), tensor.dequantize()]
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return [tensor if tensor.layout is torch.strided else tensor.to_dense()]
 
 
 def _peak_resident_mib() -> float | None:

@@ -49,8 +49,11 @@ def _names() -> dict[int, str]:
 
 
 def _on_host(tensors: Named) -> Named:
+    import torch
+
     whole = ((name, tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor) for name, tensor in tensors)
-    return [(name, tensor.detach().cpu()) for name, tensor in whole]
+    dense = ((name, tensor if tensor.layout is torch.strided else tensor.to_dense()) for name, tensor in whole)
+    return [(name, tensor.detach().cpu()) for name, tensor in dense]
 
 
 def apart(original: Path, changed: Path) -> dict[str, dict[str, Any]]:
