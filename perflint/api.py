@@ -51,6 +51,7 @@ from perflint.facts.device.sinks import IDLE_SINKS, Sink
 from perflint.facts.device.transfers import moved_to, no_device
 from perflint.facts.device.uploads import (
     comes_from_host,
+    copied_source,
     is_blocking,
     is_built_constant,
     is_counted_in_step,
@@ -291,6 +292,7 @@ __all__ = [
     "clears_gradients",
     "comes_from_host",
     "computes_with_network",
+    "copied_source",
     "creates_module",
     "decorate",
     "delete_statement",

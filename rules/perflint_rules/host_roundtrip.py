@@ -38,6 +38,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, ReadKind, Severity, rule, ways_back
+from perflint_rules.kept_reads import can_wait
 from perflint_rules.uploaded_batches import upload_behind
 
 
@@ -45,7 +46,10 @@ from perflint_rules.uploaded_batches import upload_behind
     category="transfer",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[(".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'"), ("from_numpy", "tensor(", "Tensor(", ".to(", ".cuda(")],
+    needs=[
+        (".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'"),
+        ("from_numpy", "tensor(", "Tensor(", ".to(", ".cuda(", "moved"),
+    ],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -55,6 +59,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         upload = upload_behind(code, read.tensor)
         if upload is not None:
+            if can_wait(code, read):
+                continue  # item-every-step says how
             name = ast.unparse(read.tensor)
             message = f"`{name}` was on the host before line {upload.lineno} copied it to the device; keep the host's for this"
             yield code.finding(read.node, message, waits=[read.node])

@@ -53,10 +53,10 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
         total.add(loss)
     return total.value() / len(loader)
 ```
-A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `losses.values()` where somebody
-looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts, for what only the code under
-`if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses = LateMeter(AverageMeter())` is given
-`losses.update(LateItem(loss), len(x))`. What is computed from reads is one `LateItem`, too:
+A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `classes.extend_list(guess)`,
+`losses.values()` where somebody looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts,
+for what only the code under `if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses =
+LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. What is computed from reads is one `LateItem`, too:
 `accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`: `scalars.set_item(loss, at="loss")`.
 
 ## When it stays silent
@@ -111,7 +111,7 @@ from perflint.api import (
     written_out,
 )
 from perflint_rules.kept_locals import SeenInEachStep
-from perflint_rules.kept_reads import kept, kept_over_parameters
+from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.uploaded_batches import upload_behind
 
 _CURES = {
@@ -150,7 +150,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope):
             continue  # predictions that are written to a file are what the program is for
-        if read.kind is ReadKind.COPY and upload_behind(code, read.tensor) is not None:
+        if read.kind is ReadKind.COPY and upload_behind(code, read.tensor) is not None and not can_wait(code, read):
             continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[Obligation | None] = []

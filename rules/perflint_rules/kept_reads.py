@@ -29,6 +29,12 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
     return min(forms, key=_what_is_open)
 
 
+def can_wait(code: Code, read: HostRead) -> bool:
+    """Whether a read can be made later without anything left to prove, but for what a project may declare."""
+    form = kept(code, read)
+    return form is not None and _what_is_open(form) < 2
+
+
 def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
     """The local that takes the read in a loop over parameters, where it can be read behind that loop."""
     loop = code.flow.loop(read.node)

@@ -158,7 +158,7 @@ class LateLocals:
     def _require_seldom(self, use: ast.expr, takes: Iterable[Take]) -> None:
         """That not every step looks at the local."""
         parent, takes = self.flow.parent.get(use), [*takes]
-        if isinstance(parent, ast.Attribute) and parent.attr == "append":
+        if isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend"):
             return
         if takes[0].way == "dict" and is_set(self.flow, use):
             return
@@ -172,7 +172,7 @@ class LateLocals:
         """That whoever gets the list itself gets it when nothing is added any more."""
         flow = self.flow
         parent = flow.parent.get(use)
-        if isinstance(parent, ast.Attribute) and parent.attr == "append":
+        if isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend"):
             return
         if only_computes(self.code, use) or (takes[0].way == "dict" and gives_number(self.code, use, takes)):
             return

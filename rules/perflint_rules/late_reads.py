@@ -16,12 +16,13 @@ from perflint.api import (
     replace,
     replace_statement,
 )
+from perflint_rules.late_copies import copied
 from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_looks import is_set, require_own_lists
 from perflint_rules.late_meters import require_plain_look
 from perflint_rules.late_numbers import as_arguments, is_late_number
 from perflint_rules.late_proofs import open_about_takes
-from perflint_rules.late_takes import Take, Way, copied, take_of, taken_with, unchained
+from perflint_rules.late_takes import Take, Way, take_of, taken_with, unchained
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
 _OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem", "dict": "HostDict"}
@@ -126,7 +127,7 @@ class Late(LateLocals):
 
     def _taking(self, take: Take) -> Edit:
         """The statement that hands over a tensor instead of what the host reads from it."""
-        method, given = self._given(take.taken, take.way)
+        method, given = self._given(take)
         source = self.code.source
         if take.way in ("item", "meter"):
             return replace(source, take.taken, given)
@@ -143,14 +144,20 @@ class Late(LateLocals):
             factors.append(f"power={self.code.text(take.power)}")
         return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(factors)})")
 
-    def _given(self, taken: ast.expr, way: Way) -> tuple[str, str]:
+    def _given(self, take: Take) -> tuple[str, str]:
         """The method that takes a number, and the text of what it takes."""
-        method = "add" if way == "sum" else "add_item"
-        if taken not in self._numbers:  # a name that stands for one
-            return method, self.code.text(taken)
+        taken, way = take.taken, take.way
+        method, is_spread = "add" if way == "sum" else "add_item", take.method == "extend"
         read = self._reads.get(taken)
         if way == "list" and read is not None and read.kind is ReadKind.COPY:
-            return copied(self.code, taken)
+            kind, given = copied(self.code, taken)
+            if is_spread and kind == "copy":
+                raise CannotRewrite("its rows are tensors")
+            return f"{'extend' if is_spread else 'add'}_{kind}", given
+        if is_spread:
+            raise CannotRewrite("it is no copy of a tensor")
+        if taken not in self._numbers:  # a name that stands for one
+            return method, self.code.text(taken)
         given = as_arguments(self.code, self._reads, taken)
         if way in ("item", "meter") or ", of=" in given:
             self._imports[Import("perflint_runtime", "LateItem")] = None
@@ -165,7 +172,7 @@ class Late(LateLocals):
             return require_plain_look(self.code, use)
         if isinstance(parent, ast.Delete) or (way == "dict" and is_set(flow, use)):
             return
-        if way == "list" and isinstance(parent, ast.Attribute) and parent.attr == "append":
+        if way == "list" and isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend"):
             call = flow.parent.get(parent)
             if isinstance(call, ast.Call) and call.func is parent and isinstance(flow.parent.get(call), ast.Expr):
                 return

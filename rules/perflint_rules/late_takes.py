@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from perflint.api import (
-    CannotRewrite,
     Code,
     Edit,
     Literal,
     Number,
-    Tensor,
     may_run_later,
     replace_statement,
 )
@@ -26,8 +24,8 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`. key,
-    method: where a dict takes it, and by which method of the runtime.
+    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`. key:
+    where a dict takes it. method: by which method of the runtime a dict takes it, or whether a list does by `extend`.
     """
 
     way: Way
@@ -73,12 +71,20 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
             return Take("dict", statement, target, taken, key=key, method="append_item")
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=ast.List(elts=[element])) if element is taken:
             return Take("list", statement, target, taken)
+        case ast.AugAssign(
+            target=ast.Name() as target, op=ast.Add(), value=ast.Call(func=ast.Attribute(attr="tolist")) as value
+        ) if value is taken:
+            return Take("list", statement, target, taken, method="extend")
         case ast.AugAssign(target=ast.Name() as target, op=ast.Add(), value=value):
             return _sum(code, statement, target, taken, value)
         case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name() as before, op=ast.Add(), right=value)):
             return _sum(code, statement, target, taken, value, before) if before.id == target.id else None
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr="append"), args=[given], keywords=[])):
-            return Take("list", statement, target, taken) if given is taken else None
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name() as target, attr="append" | "extend" as method), args=[given], keywords=[]
+            )
+        ):
+            return Take("list", statement, target, taken, method=method) if given is taken else None
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name() as target, attr=method), args=args, keywords=named)):
             if taken in (*args, *(keyword.value for keyword in named)) and may_run_later(
                 code.facts, code.value(target), method
@@ -122,39 +128,6 @@ def _factors(code: Code, value: ast.expr, taken: ast.expr) -> tuple[ast.expr | N
         case ast.BinOp(left=weight, op=ast.Mult()) if is_product(code, value, taken):
             return weight, None
     return None
-
-
-def copied(code: Code, read: ast.expr) -> tuple[str, str]:
-    """The method of a list that takes what `x.cpu()` or `x.cpu().numpy()` gives, and the text of `x`.
-
-    Raises:
-        CannotRewrite: the copy is made in another way.
-
-    """
-    node, behind = read, []
-    while True:
-        match node:
-            case ast.Call(func=ast.Attribute(value=inner, attr="cpu"), args=[], keywords=[]):
-                break
-            case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[ast.Constant(value="cpu")], keywords=[]):
-                break
-            case ast.Call(func=ast.Attribute(value=inner, attr="numpy" | "detach" as name), args=[], keywords=[]):
-                behind.append(f"{name}()")
-            case ast.Attribute(value=inner, attr="data"):
-                behind.append("data")
-            case _:
-                raise CannotRewrite("the copy is made in another way")
-        node = inner
-    method = "add_copy"
-    if behind[:1] == ["numpy()"]:
-        method = "add_array"
-        del behind[0]
-    if "numpy()" in behind or (behind and not code.value(inner).must(lambda a: isinstance(a, Tensor))):
-        raise CannotRewrite("the copy is made in another way")
-    text = code.text(inner)
-    if behind and not isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-        text = f"({text})"
-    return method, ".".join((text, *reversed(behind)))
 
 
 def chained_names(statement: ast.stmt) -> list[str]:

@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Code, Definition, comes_from_host, path_of, words
+from perflint.api import Code, Definition, comes_from_host, copied_source, path_of, words
 
 _LAYOUT = words("squeeze unsqueeze view reshape flatten long float int detach")
 
@@ -13,12 +13,12 @@ def upload_behind(code: Code, tensor: ast.expr) -> ast.Call | None:
     if found is None:
         return _upload_in_a_branch(code, tensor)
     made, definitions = found
-    match made:
-        case ast.Call(func=ast.Attribute(value=source, attr="to" | "cuda")):
-            batch = comes_from_host(code.facts.inference, code.facts.loops, code.scope, source) or _is_part(code, source)
-            written = any(_writes(code, use) for definition in definitions for use in code.flow.uses[definition])
-            return made if batch and not written else None
-    return None
+    source = copied_source(code.facts.inference, code.scope, made)
+    if source is None or not isinstance(made, ast.Call):
+        return None
+    batch = comes_from_host(code.facts.inference, code.facts.loops, code.scope, source) or _is_part(code, source)
+    written = any(_writes(code, use) for definition in definitions for use in code.flow.uses[definition])
+    return made if batch and not written else None
 
 
 def _upload_in_a_branch(code: Code, tensor: ast.expr) -> ast.Call | None:

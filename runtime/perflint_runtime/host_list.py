@@ -1,16 +1,18 @@
 """A list of what the host reads from the device, step by step, which it waits for only when somebody looks at the list.
 
-losses, predictions = HostList(), HostList()
+losses, predictions, classes = HostList(), HostList(), HostList()
 for x, y in loader:
-loss, output = train_step(x, y)
-losses.add_item(loss)                        # losses.append(loss.item())
-predictions.add_array(output.detach())       # predictions.append(output.detach().cpu().numpy())
+    loss, output = train_step(x, y)
+    losses.add_item(loss)                        # losses.append(loss.item())
+    predictions.add_array(output.detach())       # predictions.append(output.detach().cpu().numpy())
+    classes.extend_list(output.argmax(1))        # classes.extend(output.argmax(1).tolist())
 print(sum(losses.values()), numpy.concatenate(predictions.values()))
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ _MOST_BYTES = 2**26
 
 
 class HostList:
-    """A list to which `.item()`, `.cpu()` and `.cpu().numpy()` of tensors are appended: same bits, same errors.
+    """A list that takes `.item()`, `.cpu()`, `.cpu().numpy()` and `.tolist()` of tensors: same bits, same errors.
 
     Single numbers of plain tensors wait on their device until somebody looks, or until there are 4,096. Plain tensors on CUDA
     are copied to pinned memory, which nothing waits for, and from there to ordinary memory when the copy is done. Whatever else
@@ -37,7 +39,7 @@ class HostList:
         """Begin with an empty list."""
         self._values: list[Any] = []
         self._items: list[tuple[int, LateItem]] = []
-        self._copies: deque[tuple[int, _Copy]] = deque()
+        self._copies: deque[tuple[slice, _Copy]] = deque()
         self._bytes = 0
 
     def append(self, value: Any) -> None:
@@ -55,15 +57,34 @@ class HostList:
         if len(self._items) >= MOST_KEPT:
             self._read_items()
 
+    def extend(self, values: Iterable[Any]) -> None:
+        """Append each of some values as it is."""
+        self._values.extend(values)
+
     def add_copy(self, value: Any) -> None:
         """Do `append(value.cpu())`. As a rule, waits for nothing on CUDA."""
-        if not self._starts_copy(value, is_array=False):
+        if torch.is_inference_mode_enabled() or not self._starts_copy(value, _itself, ()):
             self._values.append(value.cpu())
 
     def add_array(self, value: Any) -> None:
         """Do `append(value.cpu().numpy())`. As a rule, waits for nothing on CUDA."""
-        if not self._starts_copy(value, is_array=True):
+        if not self._starts_copy(value, Tensor.numpy):
             self._values.append(value.cpu().numpy())
+
+    def add_list(self, value: Any, *through: str) -> None:
+        """Do `append(value.tolist())`, or `append(value.cpu().numpy().tolist())` through "cpu" and "numpy"."""
+        if not self._starts_copy(value, Tensor.tolist, through):
+            self._values.append(_listed(value, through))
+
+    def extend_array(self, value: Any) -> None:
+        """Do `extend(value.cpu().numpy())`. As a rule, waits for nothing on CUDA."""
+        if not self._starts_copy(value, Tensor.numpy, is_spread=True):
+            self._values.extend(value.cpu().numpy())
+
+    def extend_list(self, value: Any, *through: str) -> None:
+        """Do `extend(value.tolist())`, or `extend(value.cpu().numpy().tolist())`, as `add_list` does."""
+        if not self._starts_copy(value, Tensor.tolist, through, is_spread=True):
+            self._values.extend(_listed(value, through))
 
     def values(self) -> list[Any]:
         """The list that the plain code would hold, the same one each time. Waits for the device."""
@@ -81,31 +102,38 @@ class HostList:
         for position, item in kept:
             self._values[position] = item.item()
 
-    def _starts_copy(self, value: Any, is_array: bool) -> bool:
-        """Begin a copy to the host that nobody waits for; do nothing where it might give something else."""
-        if not may_be_staged(value, "cuda") or torch.is_inference_mode_enabled():
+    def _starts_copy(
+        self, value: Any, made: Callable[[Tensor], Any], through: tuple[str, ...] = ("numpy",), is_spread: bool = False
+    ) -> bool:
+        """Begin a copy to the host that nobody waits for; do nothing where it might give something else.
+
+        made: what is made of the copy. through: what the plain code makes of it before. is_spread: whether the list takes its
+        elements.
+        """
+        if not may_be_staged(value, "cuda") or (is_spread and value.dim() == 0):
             return False
-        if is_array and value.dtype is torch.bfloat16:
+        if "numpy" in through and value.dtype is torch.bfloat16:
             return False  # numpy does not know it, and says so
-        self._copies.append((len(self._values), _Copy(value, is_array)))
-        self._values.append(None)
+        count = len(value) if is_spread else 1
+        self._copies.append((slice(len(self._values), len(self._values) + count), _Copy(value, made, is_spread)))
+        self._values += [None] * count
         self._bytes += value.nbytes
         while self._copies and (self._bytes > _MOST_BYTES or self._copies[0][1].arrived()):
             self._finish()
         return True
 
     def _finish(self) -> None:
-        position, copy = self._copies.popleft()
+        places, copy = self._copies.popleft()
         self._bytes -= copy.nbytes
-        self._values[position] = copy.result()
+        self._values[places] = copy.result()
 
 
 class _Copy:
     """A plain tensor on its way from CUDA to the host."""
 
-    def __init__(self, value: Tensor, is_array: bool) -> None:
+    def __init__(self, value: Tensor, made: Callable[[Tensor], Any], is_spread: bool) -> None:
         self.nbytes = value.nbytes
-        self._is_array = is_array
+        self._made, self._is_spread = made, is_spread
         self._pinned = torch.empty_like(value, device="cpu", pin_memory=True)
         self._pinned.copy_(value, non_blocking=True)
         self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
@@ -115,8 +143,18 @@ class _Copy:
         """Whether `result` would not wait."""
         return bool(self._event.query())  # type: ignore[no-untyped-call]  # as above
 
-    def result(self) -> Any:
-        """The copy in ordinary memory, as a tensor or as an array."""
+    def result(self) -> list[Any]:
+        """What the list takes, made of a copy in ordinary memory."""
         self._event.synchronize()  # the CPU waits for the GPU here, unless the copy has arrived
-        copy = torch.empty_like(self._pinned, pin_memory=False).copy_(self._pinned)
-        return copy.numpy() if self._is_array else copy
+        made = self._made(torch.empty_like(self._pinned, pin_memory=False).copy_(self._pinned))
+        return [*made] if self._is_spread else [made]
+
+
+def _itself(copy: Tensor) -> Tensor:
+    return copy
+
+
+def _listed(value: Any, through: tuple[str, ...]) -> Any:
+    for name in through:
+        value = getattr(value, name)()
+    return value.tolist()

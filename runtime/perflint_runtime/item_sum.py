@@ -2,11 +2,11 @@
 
 total = ItemSum(0.0)
 for x, y in loader:
-loss = train_step(x, y)
-total.add(loss)             # total += loss.item()
-total.add(loss, len(x))     # total += loss.item() * len(x)
-total.add(loss, 1, 8)       # total += loss.item() / 8
-total.add(norm, power=2)    # total += norm.item() ** 2
+    loss = train_step(x, y)
+    total.add(loss)             # total += loss.item()
+    total.add(loss, len(x))     # total += loss.item() * len(x)
+    total.add(loss, 1, 8)       # total += loss.item() / 8
+    total.add(norm, power=2)    # total += norm.item() ** 2
 print(total.value() / len(loader))
 """
 

@@ -2,10 +2,10 @@
 
 losses = LateMeter(AverageMeter())
 for step, (x, y) in enumerate(loader):
-loss = train_step(x, y)
-losses.update(LateItem(loss), len(x))        # losses.update(loss.item(), len(x))
-if step % 100 == 0:
-print(losses.avg)
+    loss = train_step(x, y)
+    losses.update(LateItem(loss), len(x))        # losses.update(loss.item(), len(x))
+    if step % 100 == 0:
+        print(losses.avg)
 """
 
 from __future__ import annotations

@@ -21,6 +21,12 @@ CERTAIN = {
         "from perflint_runtime import DevicePrefetcher\nfor x, y in DevicePrefetcher(z, 'cuda'):\n    x  #?",
         "batch on cuda",
     ),
+    "copy of the runtime's": ("from perflint_runtime import moved\nmoved(torch.zeros(2), 'cuda')  #?", CUDA),
+    "copy of the runtime's, in its module": (f"import perflint_runtime as p\np.moved_copy_to_cuda({CPU})  #?", CUDA),
+    "what the runtime uploads": (
+        "from perflint_runtime import uploaded\nuploaded(torch.tensor, [1.0], device='cuda')  #?",
+        CUDA,
+    ),
     "either": (f"x = {GPU} if c else {CPU}\nx  #?", f"{CUDA} | {HOST}"),
     "arithmetic": ("x = 1 + 2.0\nx  #?", "float"),
     "tensor and number": (f"(2 * {GPU})  #?", CUDA),

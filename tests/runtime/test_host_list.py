@@ -62,6 +62,10 @@ def _shown(values: list[Any]) -> list[tuple[type, str]]:
     return [(type(value), repr(value)) for value in values]
 
 
+WAYS = ["item", "late", "copy", "array", "list", "elements of the array", "elements of the list", "as it is"]
+WAYS += ["list of the copy", "elements of the list of the array"]
+
+
 def _plainly(plain: list[Any], value: Any, way: str) -> None:
     match way:
         case "item" | "late":
@@ -70,6 +74,16 @@ def _plainly(plain: list[Any], value: Any, way: str) -> None:
             plain.append(value.cpu())
         case "array":
             plain.append(value.cpu().numpy())
+        case "list":
+            plain.append(value.tolist())
+        case "list of the copy":
+            plain.append(value.cpu().tolist())
+        case "elements of the list of the array":
+            plain.extend(value.cpu().numpy().tolist())
+        case "elements of the array":
+            plain.extend(value.cpu().numpy())
+        case "elements of the list":
+            plain.extend(value.tolist())
         case _:
             plain.append(value)
 
@@ -84,6 +98,16 @@ def _lately(late: HostList, value: Any, way: str) -> None:
             late.add_copy(value)
         case "array":
             late.add_array(value)
+        case "list":
+            late.add_list(value)
+        case "list of the copy":
+            late.add_list(value, "cpu")
+        case "elements of the list of the array":
+            late.extend_list(value, "cpu", "numpy")
+        case "elements of the array":
+            late.extend_array(value)
+        case "elements of the list":
+            late.extend_list(value)
         case _:
             late.append(value)
 
@@ -95,12 +119,38 @@ def test_any_sequence_gives_what_python_gives(seed: int, monkeypatch: pytest.Mon
     plain: list[Any] = []
     late = HostList()
     for _ in range(40):
-        value, way = draw.choice(_values()), draw.choice(["item", "late", "copy", "array", "as it is"])
+        value, way = draw.choice(_values()), draw.choice(WAYS)
         assert _outcome(partial(_lately, late, value, way)) == _outcome(partial(_plainly, plain, value, way))
         if draw.random() < 0.2:
             assert _shown(late.values()) == _shown(plain)
     assert _shown(late.values()) == _shown(plain)
     assert repr(late) == f"HostList({plain!r})"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_gives_what_python_gives_with_a_card(
+    seed: int, card: type[_Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr(host_list, "_MOST_BYTES", draw.choice([0, 20, 2**26]))
+    plain: list[Any] = []
+    late = HostList()
+    kinds = torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool
+    for _ in range(40):
+        shape = draw.choice([(), (1,), (3,), (0,), (2, 2)])
+        value = (
+            draw.choice([torch.tensor(float("nan")), torch.tensor(-0.0), torch.tensor(2.6)])
+            .expand(shape)
+            .to(draw.choice(kinds))
+        )
+        value, way, card.passed = value.contiguous(), draw.choice(WAYS), draw.random() < 0.3
+        expected = _outcome(partial(_plainly, plain, value if way == "as it is" else value.clone(), way))
+        assert _outcome(partial(_lately, late, value, way)) == expected
+        if way != "as it is":
+            value.zero_()
+        if draw.random() < 0.2:
+            assert _shown(late.values()) == _shown(plain)
+    assert _shown(late.values()) == _shown(plain)
 
 
 def test_it_is_one_list_however_often_it_is_looked_at() -> None:
@@ -201,7 +251,9 @@ def test_in_inference_mode_copies_are_tensors_of_it(card: type[_Event]) -> None:
     found = HostList()
     with torch.inference_mode():
         found.add_copy(torch.ones(2))
+        found.extend_list(torch.ones(2))
     assert found.values()[0].is_inference()
+    assert (found.values()[1:], card.waited) == ([1.0, 1.0], 1)
 
 
 def test_what_has_no_item_under_a_transform_raises_as_item_does() -> None:

@@ -13,6 +13,7 @@ from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
 from perflint.facts.values.inference import Inference
+from perflint.facts.values.runtime_calls import COPIES
 from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
@@ -36,6 +37,17 @@ def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | Non
         case _:
             places = {place_of(a) for a in inference.value(scope, call).alternatives}
             return next((p for p in places if p in (Place.CUDA, Place.CUDA_OR_HOST)), None)
+
+
+def copied_source(inference: Inference, scope: Scope, node: ast.expr) -> ast.expr | None:
+    """What `x.to(...)`, `x.cuda()` or the runtime's `moved(x, ...)` copies; None for everything else."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=source, attr="to" | "cuda")):
+            return source
+        case ast.Call(func=ast.Name() | ast.Attribute(), args=[source, *_]) if last_name(node.func) in COPIES:
+            ours = f"perflint_runtime.{last_name(node.func)}"
+            return source if inference.value(scope, node.func).must(lambda a: a == External(ours)) else None
+    return None
 
 
 def is_blocking(call: ast.Call) -> bool:

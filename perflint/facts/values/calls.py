@@ -23,6 +23,7 @@ from perflint.facts.values.derived_values import combined
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
+from perflint.facts.values.runtime_calls import KNOWN, of_runtime
 from perflint.facts.values.tensor_methods import operated, unknown_operation
 from perflint.facts.values.values import (
     NONE,
@@ -77,8 +78,8 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
         return frame_from(last, node)
     if qualname == "argparse.ArgumentParser" or is_optimizer_name(qualname):
         return one(Object(qualname, site=(frame.scope, node)))
-    if package == "perflint_runtime" and last in _DEVICES_OF_RUNTIME:
-        return _of_runtime(inference, last, node, frame)
+    if package == "perflint_runtime" and last in KNOWN:
+        return of_runtime(inference, last, node, frame)
     if package == "PIL.Image" and last in ("open", "new", "fromarray"):
         return one(Object("PIL.Image.Image", site=(frame.scope, node)))
     if last in ("Accelerator", "Fabric"):
@@ -91,19 +92,6 @@ def external(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) 
     if last[:1].isupper():
         return one(Object(qualname, site=(frame.scope, node)))
     return UNKNOWN
-
-
-_DEVICES_OF_RUNTIME: Final[dict[str, int | None]] = {"Trainer": None, "DevicePrefetcher": 1, "CachedFeatures": 2}
-"""At which position the runtime's names take a device; None: by its name only."""
-
-
-def _of_runtime(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> Value:
-    """What takes over copies: its batches are where it is told to put them."""
-    device = argument(node, _DEVICES_OF_RUNTIME[name], "device")
-    place = Place.UNKNOWN if device is None else device_place(inference.infer(device, frame))
-    if name == "Trainer":
-        return one(Object("perflint_runtime.Trainer", place, site=(frame.scope, node)))
-    return one(Loader(default_collate=False, pinned=None, place=place))
 
 
 _MATH_KINDS = dict.fromkeys(("ceil", "comb", "factorial", "floor", "gcd", "isqrt", "lcm", "perm", "trunc"), "int")

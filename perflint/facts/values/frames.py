@@ -69,6 +69,9 @@ class Inferring(Protocol):
     def argument_places(self, node: ast.Call, frame: Frame) -> list[Place]:
         """Where the tensors among a call's arguments are."""
 
+    def call(self, node: ast.Call, frame: Frame) -> Value:
+        """What a call returns."""
+
     def inline(self, function: FunctionRef, node: ast.Call, frame: Frame) -> Value:
         """What a project function returns for the arguments of this call."""
 
