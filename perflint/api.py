@@ -44,6 +44,7 @@ from perflint.facts.dataflow.guards import is_guard, is_seldom, once_then_leaves
 from perflint.facts.dataflow.same_value import names_behind, single_definition, step_definitions
 from perflint.facts.dataflow.statement_names import shown_target
 from perflint.facts.dataflow.uses import looks_at_numbers
+from perflint.facts.device.host_origin import Upload, upload_behind
 from perflint.facts.device.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
@@ -271,6 +272,7 @@ __all__ = [
     "Tensor",
     "Text",
     "TrainingLoop",
+    "Upload",
     "Value",
     "WayBack",
     "acts",
@@ -405,6 +407,7 @@ __all__ = [
     "unshared",
     "untimed",
     "untouched",
+    "upload_behind",
     "used_outside",
     "wastes_no_graph",
     "ways_back",

@@ -55,6 +55,8 @@ class Facts:
         """Where what a function is given ends, as `gradflow` follows it."""
         self.trained_attributes: Memo[tuple[Class, str], ast.expr | None] = Memo(project.trace)
         """Where training reads an attribute of a class, if `gradflow` finds that it does."""
+        self.forward_calls: Memo[Scope, tuple[tuple[Scope, ast.Call], ...]] = Memo(project.trace)
+        """The calls that run a forward pass, as `forward_calls` finds them."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self.waits = Waits(self.inference, self.loops, lambda scope: (*self.reads(scope), *self.truths(scope)))

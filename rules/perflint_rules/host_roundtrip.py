@@ -2,7 +2,9 @@
 
 ## What it does
 Finds `.cpu()` and `.numpy()` of a device tensor in code that runs each step where the copy, or an array computed from it,
-becomes a tensor on the device again; and copies of a batch that the step itself has copied to the device, unchanged.
+becomes a tensor on the device again; and reads of what was copied to the device with the batch, or is computed from nothing
+else: `lengths.max().item()`, `lengths.cpu()` for `pack_padded_sequence`. It follows lengths, masks and labels through the
+helpers and the forward passes that hand them on.
 
 ## Why it is slow
 The CPU waits for the device, copies, computes on one core, and copies back, from pageable memory, which waits again: two waits
@@ -37,37 +39,60 @@ There is no fix: numpy and torch differ in types, and in the order of equal elem
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, ReadKind, Severity, rule, ways_back
+from perflint.api import (
+    IDLE_SINKS,
+    Code,
+    Cost,
+    Finding,
+    HostRead,
+    ReadKind,
+    Severity,
+    Sink,
+    Upload,
+    rule,
+    upload_behind,
+    ways_back,
+)
 from perflint_rules.kept_reads import can_wait
-from perflint_rules.uploaded_batches import upload_behind
 
 
 @rule(
     category="transfer",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[
-        (".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'"),
-        ("from_numpy", "tensor(", "Tensor(", ".to(", ".cuda(", "moved"),
-    ],
+    needs=[(".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'", ".item(", "int(")],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each copy to the host that comes back, or of what came from there."""
     for read in code.reads():
-        if read.kind is not ReadKind.COPY or not code.is_hot(read.node):
+        if read.kind not in (ReadKind.COPY, ReadKind.ITEM, ReadKind.CONVERSION) or not code.is_hot(read.node):
             continue
-        upload = upload_behind(code, read.tensor)
+        idle = code.sinks(read.node) <= IDLE_SINKS | {Sink.RETURN}
+        if read.kind is not ReadKind.COPY and idle:
+            continue  # item-every-step has a fix
+        upload = upload_behind(code.facts, code.scope, read.tensor)
+        if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
+            continue
         if upload is not None:
-            if can_wait(code, read):
-                continue  # item-every-step says how
-            name = ast.unparse(read.tensor)
-            message = f"`{name}` was on the host before line {upload.lineno} copied it to the device; keep the host's for this"
-            yield code.finding(read.node, message, waits=[read.node])
+            yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node])
             continue
-        back = next(iter(ways_back(code.facts, code.scope, read.node)), None)
+        back = next(iter(ways_back(code.facts, code.scope, read.node)), None) if read.kind is ReadKind.COPY else None
         if back is not None:
             row = back.call.lineno
             what = "nothing is computed from it meanwhile" if back.bare else "the host computes from it meanwhile"
             message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
             yield code.finding(read.node, message, waits=[read.node])
+
+
+def _host_has_it(code: Code, read: HostRead, upload: Upload) -> str:
+    name = ast.unparse(read.tensor)
+    if upload.node is None:
+        held = f"`{name}`" if upload.exact else f"what `{name}` is computed from"
+        return f"the batch had {held} on the host before the trainer copied it to the device; keep the host's for this"
+    where = f"line {upload.node.lineno}"
+    if upload.scope.module is not code.scope.module:
+        where += f" of {upload.scope.module.name}"
+    if upload.exact:
+        return f"`{name}` was on the host before {where} copied it to the device; keep the host's for this"
+    return f"`{name}` is computed from what {where} copied to the device; compute it on the host before that, and hand it on"

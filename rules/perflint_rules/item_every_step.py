@@ -108,11 +108,11 @@ from perflint.api import (
     is_seldom,
     rate_of,
     rule,
+    upload_behind,
     written_out,
 )
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
-from perflint_rules.uploaded_batches import upload_behind
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -150,7 +150,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope):
             continue  # predictions that are written to a file are what the program is for
-        if read.kind is ReadKind.COPY and upload_behind(code, read.tensor) is not None and not can_wait(code, read):
+        upload = upload_behind(code.facts, code.scope, read.tensor) if read.kind is ReadKind.COPY else None
+        if upload is not None and upload.exact and not can_wait(code, read):
             continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         missing: list[Obligation | None] = []

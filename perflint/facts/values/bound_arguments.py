@@ -121,6 +121,11 @@ def _parameters_behind(flow: Flow) -> set[str]:
     return names
 
 
+def defaults_of(scope: Scope) -> dict[str, ast.expr]:
+    """The defaults of a function's parameters, by their names."""
+    return _defaults(scope.node.args) if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else {}
+
+
 def _defaults(args: ast.arguments) -> dict[str, ast.expr]:
     positional = [*args.posonlyargs, *args.args]
     pairs: dict[str, ast.expr] = {}

@@ -263,7 +263,7 @@ class Callers:
         importers = project.importers(path)
         files = {path, *(importers if len(importers) <= MAX_IMPORTERS else ())}
         if scope.owner is not None and not constructed and len(importers) <= MAX_IMPORTERS:
-            files |= self._given_to(importers)  # an object is handed on to code that does not import its class
+            files |= self.handed_objects_of(importers)  # an object is handed on to code that does not import its class
         if not constructed:
             files |= {cls.module.source.path for cls in self._above(scope)}
         for file in sorted(files):
@@ -297,7 +297,7 @@ class Callers:
         above = classes.ancestors(self._inference, scope.owner)
         return [cls for cls in above if isinstance(cls, Class) and cls is not scope.owner]
 
-    def _given_to(self, importers: frozenset[str]) -> set[str]:
+    def handed_objects_of(self, importers: frozenset[str]) -> set[str]:
         """The files to which scripts that import a class may hand its instances."""
         project = self._inference.project
         imported = set().union(*(project.imports(file) for file in importers if not project.importers(file)))
