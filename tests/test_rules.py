@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import FIXTURES
+from conftest import FIXTURES, ROOT
 
 from perflint.cli import run_for_tests
 from perflint.rule.finding import Severity
@@ -26,10 +26,9 @@ RULES = {rule.name: rule for rule in all_rules()}
 MARK = re.compile(r"#\s*expect:\s*((?:safe|assuming|unsafe|advice)\b(?:, info\b)?)")
 
 
-def case_files(rule: str, pattern: str = "cases*.py") -> list[Path]:
-    """The files of a rule that hold cases."""
-    folder = FIXTURES / rule
-    files = [*folder.glob(pattern), *(path for sub in sorted(folder.glob("*/")) for path in sub.rglob("*.py"))]
+def case_files(folder: Path) -> list[Path]:
+    """The files of a rule's folder that hold cases."""
+    files = [*folder.glob("cases*.py"), *(path for sub in sorted(folder.glob("*/")) for path in sub.rglob("*.py"))]
     return sorted(path for path in files if not path.name.endswith(".fixed.py"))
 
 
@@ -53,22 +52,23 @@ def reported(rule: str, paths: list[Path]) -> dict[Path, dict[int, str]]:
 
 
 def copied(rule: str, tmp_path: Path) -> Path:
-    """A copy of a rule's folder that may be rewritten."""
+    """A copy of a rule's folder that may be rewritten, in a project of its own: no other files are read for their imports."""
     target = tmp_path / rule
     shutil.copytree(FIXTURES / rule, target, ignore=shutil.ignore_patterns("*.fixed.py", "__pycache__"))
     return target
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_reports_exactly_the_marked_lines(rule: str) -> None:
-    paths = case_files(rule)
+def test_reports_exactly_the_marked_lines(rule: str, tmp_path: Path) -> None:
+    paths = case_files(copied(rule, tmp_path))
+    shutil.copyfile(ROOT / "pyproject.toml", tmp_path / "pyproject.toml")  # it declares a version of torch
     assert paths, f"fixtures/{rule}/cases.py is missing"
     assert reported(rule, paths) == {path: marked(path) for path in paths}
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_cases_hold_true_and_silent_functions(rule: str) -> None:
-    paths = case_files(rule)
+    paths = case_files(FIXTURES / rule)
     functions = [
         (node, marked(path))
         for path in paths
@@ -85,7 +85,7 @@ def test_fixes_are_the_blessed_ones(rule: str, tmp_path: Path, bless: bool) -> N
     copy = copied(rule, tmp_path)
     run = ["fix", "--no-cache", "--exit-zero", "--select", rule, "--unsafe-fixes", str(copy)]
     assert run_for_tests(run).exit_code == 0
-    for path in case_files(rule):
+    for path in case_files(FIXTURES / rule):
         now = copy / path.relative_to(FIXTURES / rule)
         text = now.read_text(encoding="utf-8")
         ast.parse(text)
