@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,26 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and config.get_verbosity() < 0 and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Progress(terminal))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while tests are collected: modules and tests are none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_old_objects() -> None:
+    """No search for garbage walks over what lives until the end: ten thousand test items, torch, what other files remember.
+
+    Forks of perflint take all of it back, so each file says so again.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
