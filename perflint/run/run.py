@@ -197,17 +197,16 @@ class Run:
 
         assert checked.source is not None
         source = checked.source
-        latest = checked
+        seen: dict[bytes, Checked] = {}
 
         def check(raw: bytes) -> tuple[Source | None, list[Finding]]:
-            nonlocal latest
             try:
                 data = with_text(raw)
             except CannotWriteBack:
                 return None, []
             self._unsaved[path] = data
-            latest = check_bytes(session, path, checked.path, python_bytes(path, data) or b"")
-            return latest.source, latest.findings
+            seen[raw] = check_bytes(session, path, checked.path, python_bytes(path, data) or b"")
+            return seen[raw].source, seen[raw].findings
 
         try:
             with_text = writer(source, self.read(path))
@@ -234,8 +233,7 @@ class Run:
             self._unsaved[path] = after
         self._forget(path)
         result.fixed.append(FixedFile(checked.path, before, after, Counter(fixed.applied)))
-        again = check_bytes(session, path, checked.path, python_bytes(path, after) or b"")
-        return Checked(checked.path, again.source, again.findings, again.budgets)
+        return seen[fixed.raw]
 
     def _tidy(self, directory: str) -> None:
         if directory not in self._tidied:
