@@ -182,6 +182,8 @@ def apply_edits(body: bytes, edits: Sequence[Edit]) -> bytes:
 
 def _comments(body: bytes) -> Counter[str]:
     """The comments of a text, suppressions left out: those that silence nothing may go."""
+    if b"#" not in body:
+        return Counter()
     texts = (without_suppression(token.string) for token in tokens(body) if token.type == tokenize.COMMENT)
     return Counter(text for text in texts if text)
 

@@ -74,7 +74,10 @@ def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> Iterator[Scope
     """The functions of the project that calls run, those that give a loop its elements included."""
     flow = flow_of(scope)
     iterated = [loop.iterated for loop in flow.loops if loop.iterated is not None]
-    parts = [part for root in (*calls, *iterated) for part in ast.walk(root) if part in flow.order]
+    parts: dict[ast.AST, None] = {}  # calls stand in calls
+    for root in (*calls, *iterated):
+        if root not in parts:
+            parts.update(dict.fromkeys(part for part in ast.walk(root) if part in flow.order))
     called = (target for call in calls for target in facts.loops.targets(scope, call))
     return called_from(facts, *called, *hidden_runs(facts, scope, parts), depth=None)
 
