@@ -1,13 +1,18 @@
 """Look for safe fixes that change what a program computes.
 
-    python fuzz/meaning.py --programs 200000 --seed 1 [--minutes 30] [--processes 2] [--failures DIR] [--json FILE]
-                                      [--resume]
+    python fuzz/meaning.py --programs 200000 --seed 1 [--assume ordinary] [--runtime] [--minutes 30] [--processes 2]
+                                      [--failures DIR] [--json FILE] [--resume]
 
 Program number k of a run is `training_programs.program(seed + k)`. It is fixed with safe fixes, both versions run in this
 process with the same generators, and all that can be observed is compared: printed text, the exception that ends the
 program (type and text), every variable bit by bit (parameters, gradients, optimizer state, what objects hold), the states
 of the random generators, the mode of autograd. Each program whose meaning changed is cut down to the statements that
 matter and written to a folder. The exit code is 1 if there is one.
+
+With --assume the program says itself which assumptions are false in it: where an applied fix rests on one of them, the program
+is left out. What changes all the same is a defect.
+
+Rules that never offer a fix look at every `LOOKS_AT_ALL`th program: all that they could do here is crash.
 
 With --resume the record in FILE is added to: programs whose seeds it holds are not tried again. So a long run is the same
 command several times, each with its --minutes.
@@ -20,73 +25,45 @@ import ast
 import contextlib
 import functools
 import gc
-import io
 import json
 import multiprocessing
-import random
-import signal
 import sys
-import threading
 import time
-import types
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.surroundings import added, joined, record, write  # noqa: E402
+from fuzz.outcomes import Files, TooLong, outcome  # noqa: E402
 from fuzz.training_programs import program  # noqa: E402
 from perflint.fix.fixer import where  # noqa: E402
 from perflint.project.config import Config  # noqa: E402
 from perflint.project.discover import Found  # noqa: E402
 from perflint.rule.assumptions import require_known  # noqa: E402
+from perflint.rule.finding import Finding  # noqa: E402
+from perflint.rule.obligations import Kind  # noqa: E402
 from perflint.rule.registry import all_rules  # noqa: E402
 from perflint.run.run import Run  # noqa: E402
 
-Files = Mapping[str, str]
-"""The texts of a program's modules, by file name; `main.py` is run."""
-
 FOLDER = "/program"
 """Where the files are said to be: they stay in memory."""
-LIMIT_S = 20
-"""A program that runs longer is given up."""
 CHUNK = 100
+CHUNKS_OF_A_PROCESS = 20
+"""What the programs of a process leave behind is not much, but it is not freed either."""
+WARM_UP = range(20)
+"""The seeds of programs that run before there are processes, so that none of them imports and looks up what these have."""
+LOOKS_AT_ALL = 10
+MENDED = {"inference-tensor-escape": "inference tensor"}
+"""Words of the errors that a rule's fix is there to mend: a program that ends with one is meant to go on."""
 SECONDS_BETWEEN_RECORDS = 60
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """All that can be observed of a run."""
-
-    printed: str
-    error: str | None
-    variables: Mapping[str, object]
-    generators: object
-
-    def differences(self, other: Outcome) -> list[str]:
-        """What is not the same in another run, in words."""
-        found = []
-        if self.printed != other.printed:
-            pairs = zip([*self.printed.splitlines(), None], [*other.printed.splitlines(), None], strict=False)
-            found.append(next((f"printed {a!r} -> {b!r}" for a, b in pairs if a != b), "printed something else"))
-        if self.error != other.error:
-            found.append(f"error {self.error!r} -> {other.error!r}")
-        found += [
-            f"`{name}` {self.variables.get(name)!r:.300} -> {other.variables.get(name)!r:.300}"
-            for name in sorted({*self.variables, *other.variables})
-            if self.variables.get(name) != other.variables.get(name)
-        ]
-        if self.generators != other.generators:
-            found.append("a random generator, or the mode of autograd")
-        return found
 
 
 @dataclass
@@ -96,6 +73,7 @@ class Tally:
     programs: int = 0
     with_fixes: int = 0
     raising: int = 0
+    left_out: int = 0
     found: Counter[str] = field(default_factory=Counter)
     fixed: Counter[str] = field(default_factory=Counter)
     changed: dict[int, list[str]] = field(default_factory=dict)
@@ -107,159 +85,84 @@ class Tally:
         self.programs += other.programs
         self.with_fixes += other.with_fixes
         self.raising += other.raising
+        self.left_out += other.left_out
         self.found += other.found
         self.fixed += other.fixed
         self.changed |= other.changed
         self.seeds += other.seeds
 
 
-CONFIG = Config(select=("all",))
+CONFIG = Config(select=("all",), target_versions={"torch": Version(torch.__version__)})
 """How programs are fixed; `--assume` and `--runtime` change it."""
 
 
-def safely_fixed(files: Files) -> tuple[dict[str, str], Counter[str], set[str]]:
-    """The program after the fixes that `CONFIG` allows, how many by rule, and the rules that found something in it."""
+class FixedProgram(NamedTuple):
+    """A program after fixes.
+
+    applied: how many by rule. rules: those that found something in it. assumed: what the fixes rest on.
+    """
+
+    files: dict[str, str]
+    applied: Counter[str]
+    rules: set[str]
+    assumed: set[Kind]
+
+
+def safely_fixed(files: Files, *, by_all: bool = True) -> FixedProgram:
+    """The program after the fixes that `CONFIG` allows. by_all: also look at it with the rules that never offer a fix."""
     found = Found()
-    run = Run(all_rules(), CONFIG)
+    run = Run([rule for rule in all_rules() if by_all or rule.fixes], CONFIG)
     for name, text in files.items():
         run.text(f"{FOLDER}/{name}", text.encode(), found)
     rules: set[str] = set()
+    assumed: set[Kind] = set()
 
-    def accept(source: object, finding: Any) -> bool:
+    def accept(source: object, finding: Finding) -> bool:
         rules.add(finding.rule)
+        if finding.fix is not None:
+            assumed.update(finding.fix.assumptions)
         return True
 
     result = run.fix(found, unsafe=False, write_files=False, choose=where(accept))
     rules |= {finding.rule for _, finding in result.findings}
     after = {fixed.path.rpartition("/")[2]: fixed.after.decode() for fixed in result.fixed}
-    return {**files, **after}, result.applied, rules
-
-
-# -- running -------------------------------------------------------------------------------------------------------------
-
-
-class TooLong(BaseException):
-    """The program ran longer than `LIMIT_S`."""
-
-
-def outcome(files: Files) -> Outcome:
-    """Run a program in this process, from the same state each time.
-
-    Raises:
-        TooLong: it did not end in `LIMIT_S` seconds.
-
-    """
-    _reset()
-    modules = {name.removesuffix(".py"): types.ModuleType(name.removesuffix(".py")) for name in files}
-    printed = io.StringIO()
-    error = None
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                for name, module in sorted(modules.items(), key=lambda item: item[0] == "main"):
-                    sys.modules[name] = module
-                    exec(compile(files[f"{name}.py"], f"{name}.py", "exec"), module.__dict__)
-            except Exception as problem:
-                error = f"{type(problem).__name__}: {problem}"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _drop_saved_tensors_hooks()
-        for name in modules:
-            sys.modules.pop(name, None)
-    variables = {
-        f"{module}.{name}": _observed(value, set(), error is None)
-        for module, namespace in modules.items()
-        for name, value in vars(namespace).items()
-        if not name.startswith("__") and not isinstance(value, (type, types.ModuleType, types.FunctionType))
-    }
-    return Outcome(printed.getvalue(), error, variables, _generators())
-
-
-def _drop_saved_tensors_hooks() -> None:
-    """A program that does not leave its hooks would give them to all that runs in this process later."""
-    while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def _too_long(number: int, frame: object) -> None:
-    raise TooLong
-
-
-def _reset() -> None:
-    torch.manual_seed(0)
-    np.random.seed(0)
-    random.seed(0)
-    torch.set_grad_enabled(True)
-    torch.set_default_dtype(torch.float32)
-
-
-def _generators() -> object:
-    modes = (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
-        torch.is_autocast_enabled("cpu"),
-    )
-    return torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()[1:]), random.getstate(), modes
-
-
-def _observed(value: object, seen: set[int], with_gradients: bool) -> object:
-    """A value as something that can be compared: tensors bit by bit, objects by what they hold.
-
-    Gradients, and what requires them, are left out where an exception has ended the program: nobody can look at them any
-    more.
-    """
-    match value:
-        case None | bool() | int() | str() | bytes():
-            return value
-        case float():
-            return value.hex()
-        case torch.Tensor():
-            gradient = _observed(value.grad, seen, False) if with_gradients and value.is_leaf else None
-            requires_gradient = value.requires_grad if with_gradients else None
-            kind = type(value).__name__, str(value.dtype), tuple(value.shape), requires_gradient
-            return *kind, repr(value.detach().tolist()), gradient  # to the last bit, NaNs apart
-        case np.ndarray():
-            return "ndarray", str(value.dtype), value.shape, value.tobytes()
-        case np.generic():
-            return type(value).__name__, value.tobytes()
-    if id(value) in seen:
-        return "again"
-    seen = seen | {id(value)}
-    match value:
-        case list() | tuple():
-            return type(value).__name__, [_observed(item, seen, with_gradients) for item in value]
-        case dict():
-            return [
-                (_observed(key, seen, with_gradients), _observed(item, seen, with_gradients)) for key, item in value.items()
-            ]
-        case torch.optim.Optimizer():
-            return _observed(value.state_dict(), seen, with_gradients)
-        case torch.utils.data.DataLoader() | BaseException() | types.FunctionType() | types.MethodType() | types.ModuleType():
-            return type(value).__name__
-        case threading.Thread():
-            return type(value).__name__
-    held = getattr(value, "__dict__", {})
-    return type(value).__name__, [
-        (name, _observed(item, seen, with_gradients)) for name, item in held.items() if name[:3] != "_ba"
-    ]
+    return FixedProgram({**files, **after}, result.applied, rules, assumed)
 
 
 # -- looking for changes -------------------------------------------------------------------------------------------------
 
 
-def changes(files: Files) -> tuple[list[str], Counter[str], set[str], bool]:
-    """What safe fixes change in a program, which were applied, the rules that found something, and whether it raises."""
-    after, applied, rules = safely_fixed(files)
-    if after == files:
-        return [], applied, rules, False
+class Change(NamedTuple):
+    """What fixes change in a program.
+
+    applied, rules: see `FixedProgram`. raises: whether the program ends with an error. left_out: whether an assumption that a
+    fix rests on is false in it, so that nothing was compared.
+    """
+
+    differences: list[str]
+    applied: Collection[str] = ()
+    rules: Collection[str] = ()
+    raises: bool = False
+    left_out: bool = False
+
+
+def changes(files: Files, breaks: Collection[Kind] = (), *, by_all: bool = True) -> Change:
+    """What the fixes that `CONFIG` allows change in a program. breaks: the assumptions that are false in it."""
+    fixed = safely_fixed(files, by_all=by_all)
+    applied, rules = fixed.applied, fixed.rules
+    if fixed.files == files:
+        return Change([], applied, rules)
+    if not fixed.assumed.isdisjoint(breaks):
+        return Change([], applied, rules, left_out=True)
     with contextlib.suppress(TooLong):
         before = outcome(files)
-        return before.differences(outcome(after)), applied, rules, before.error is not None
-    return [], applied, rules, True
+        raises = before.error is not None
+        if raises and Kind.ERRORS_ARE_BUGS in fixed.assumed:
+            return Change([], applied, rules, raises, left_out=True)
+        if any(rule in applied and words in (before.error or "").lower() for rule, words in MENDED.items()):
+            return Change([], applied, rules, raises)
+        return Change(before.differences(outcome(fixed.files)), applied, rules, raises)
+    return Change([], applied, rules, True)
 
 
 def tried(seeds: range, failures: Path | None = None) -> Tally:
@@ -269,24 +172,26 @@ def tried(seeds: range, failures: Path | None = None) -> Tally:
     tally = Tally(seeds=[(seeds.start, seeds.stop)])
     for seed in seeds:
         try:
-            differences, applied, rules, raises = changes(program(seed))
+            written = program(seed)
+            change = changes(written.files, written.breaks, by_all=seed % LOOKS_AT_ALL == 0)
         except Exception as problem:  # the linter or this script is wrong: a failure, too
-            differences, applied, rules, raises = [f"crash: {type(problem).__name__}: {problem}"], Counter(), set(), False
+            change = Change([f"crash: {type(problem).__name__}: {problem}"])
         tally.programs += 1
-        tally.with_fixes += bool(applied)
-        tally.raising += raises
-        tally.found.update(rules)
-        tally.fixed.update(applied.keys())
-        if differences:
-            tally.changed[seed] = differences
+        tally.with_fixes += bool(change.applied)
+        tally.raising += change.raises
+        tally.left_out += change.left_out
+        tally.found.update(change.rules)
+        tally.fixed.update({*change.applied})
+        if change.differences:
+            tally.changed[seed] = change.differences
             if failures is not None:
-                keep(failures, seed, differences)
+                keep(failures, seed, change.differences)
     gc.collect()
     return tally
 
 
-def smallest(files: Files) -> dict[str, str]:
-    """A program without the statements that its failure does not need."""
+def smallest(files: Files, breaks: Collection[Kind] = ()) -> dict[str, str]:
+    """A program without the statements that its failure does not need. breaks: see `changes`."""
     current = dict(files)
     error = _kind_of_error(files)
     shrinking = True
@@ -296,7 +201,7 @@ def smallest(files: Files) -> dict[str, str]:
             for shorter in _shorter(current[name]):
                 candidate = {**current, name: shorter}
                 with contextlib.suppress(Exception):
-                    if _kind_of_error(candidate) == error and changes(candidate)[0]:
+                    if _kind_of_error(candidate) == error and changes(candidate, breaks).differences:
                         current, shrinking = candidate, True
                         break
     return current
@@ -359,7 +264,7 @@ def main() -> int:
     if options.resume and options.json is None:
         parser.error("--resume needs --json FILE: the record that is added to")
     before = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else None
-    if before is not None and before["command"] != command(options.programs, options.seed):
+    if before is not None and before["command"] != command(options):
         parser.error(f"{options.json} is the record of another run: {before['command']}")
     seeds = chunks(options.seed, options.programs, before["seeds"] if before is not None else [])
     if not seeds:
@@ -369,7 +274,7 @@ def main() -> int:
 
     def keep_record() -> None:
         if options.json is not None:
-            counted = result(tally, command(options.programs, options.seed))
+            counted = result(tally, command(options))
             write(options.json, added(before, counted) if before is not None else counted)
 
     for tally, seconds in run(seeds, options.minutes, options.processes, options.failures):
@@ -399,8 +304,9 @@ def chunks(seed: int, programs: int, tried: list[list[int]]) -> list[range]:
 def run(seeds: list[range], minutes: float | None, processes: int, failures: Path | None) -> Iterator[tuple[Tally, float]]:
     """Try programs in processes of their own; after each chunk, what was counted so far, and the seconds."""
     tally = Tally()
+    tried(WARM_UP)
     begin = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=5) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=CHUNKS_OF_A_PROCESS) as pool:
         for done in pool.imap_unordered(functools.partial(tried, failures=failures), seeds):
             tally.add(done)
             yield tally, time.monotonic() - begin
@@ -412,12 +318,13 @@ def table(tally: Tally, seconds: float) -> str:
     """The counts in lines."""
     rows = [
         f"{tally.programs} programs in {seconds:.0f} s ({tally.programs / seconds:.0f} per second)",
-        f"{tally.with_fixes} with safe fixes ({tally.with_fixes / tally.programs:.0%}), of which {tally.raising} raise",
+        f"{tally.with_fixes} with fixes ({tally.with_fixes / tally.programs:.0%}), of which {tally.raising} raise",
+        f"{tally.left_out} left out, for an assumption that a fix rests on is false in them",
         f"{len(tally.changed)} changed their meaning",
         "",
-        f"{'rule':40} {'found in':>10} {'safely fixed in':>16}",
+        f"{'rule':40} {'found in':>10} {'fixed in':>10}",
     ]
-    rows += [f"{rule.name:40} {tally.found[rule.name]:>10} {tally.fixed[rule.name]:>16}" for rule in all_rules()]
+    rows += [f"{rule.name:40} {tally.found[rule.name]:>10} {tally.fixed[rule.name]:>10}" for rule in all_rules() if rule.fixes]
     return "\n".join(rows)
 
 
@@ -425,26 +332,29 @@ def keep(folder: Path, seed: int, differences: list[str]) -> None:
     """Write a changed program, what is left of it, and what the fix makes of that."""
     target = folder / str(seed)
     target.mkdir(parents=True, exist_ok=True)
-    files = program(seed)
-    small = smallest(files)
-    fixed = safely_fixed(small)[0]
-    (target / "differences.txt").write_text("\n".join([*differences, "-- smallest --", *changes(small)[0]]), encoding="utf-8")
+    files, breaks = program(seed)
+    small = smallest(files, breaks)
+    fixed = safely_fixed(small).files
+    after = ["-- smallest --", *changes(small, breaks).differences]
+    (target / "differences.txt").write_text("\n".join([*differences, *after]), encoding="utf-8")
     for part, texts in (("program", files), ("smallest", small), ("fixed", fixed)):
         (target / part).mkdir(exist_ok=True)
         for name, text in texts.items():
             (target / part / name).write_text(text, encoding="utf-8")
 
 
-def command(programs: int, seed: int) -> str:
+def command(options: argparse.Namespace) -> str:
     """What reproduces a run."""
-    return f"python fuzz/meaning.py --programs {programs} --seed {seed}"
+    more = f" --assume {options.assume}" * bool(options.assume) + " --runtime" * options.runtime
+    return f"python fuzz/meaning.py --programs {options.programs} --seed {options.seed}{more}"
 
 
 def result(tally: Tally, command: str) -> dict[str, Any]:
     """The run as a record."""
     figures = {
         "programs": tally.programs,
-        "programs_with_safe_fixes": tally.with_fixes,
+        "programs_with_fixes": tally.with_fixes,
+        "left_out": tally.left_out,
         "meanings_changed": len(tally.changed),
     }
     return record(
@@ -455,7 +365,7 @@ def result(tally: Tally, command: str) -> dict[str, Any]:
         seeds=joined(tally.seeds),
         by_rule={
             "found": {name: tally.found[name] for name in sorted(tally.found)},
-            "safely_fixed": {name: tally.fixed[name] for name in sorted(tally.fixed)},
+            "fixed": {name: tally.fixed[name] for name in sorted(tally.fixed)},
         },
     )
 

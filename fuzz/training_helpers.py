@@ -8,6 +8,19 @@ import torch
 import torch.nn.functional as F
 
 KEPT = []
+BREAKS = {
+    "Hidden": "plain-objects",
+    "Scale": "plain-objects",
+    "writing": "plain-objects",
+    "Watching": "plain-tensors",
+    "loud": "plain-tensors",
+    "hooked": "no-hooks",
+    "told": "no-hooks",
+    "saving": "no-hooks",
+    "rebuilt": "plain-modules",
+    "normed": "plain-modules",
+}
+"""The assumption that is false in a program that uses one of these."""
 
 
 def show(value):
@@ -213,3 +226,38 @@ class Hidden:
 
     __enter__ = __len__ = __bool__ = __neg__ = __call__ = act
     __eq__ = __contains__ = __add__ = __radd__ = __lt__ = __gt__ = __delitem__ = key
+
+
+class Watching(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, given=(), named=None):
+        if getattr(function, "__name__", "") in ("item", "zeros", "to", "tensor", "mse_loss", "add"):
+            print("watched", function.__name__)
+        return function(*given, **(named or {}))
+
+
+def loud(tensor):
+    return tensor.as_subclass(type("Loud", (torch.Tensor,), {}))
+
+
+def hooked(model):
+    model.register_forward_hook(lambda layer, given, out: KEPT.append(out))
+    model.register_full_backward_hook(lambda layer, before, after: print("backward", round(after[0].sum().item(), 4)))
+
+
+def told(optimizer):
+    optimizer.register_step_pre_hook(lambda *given: print("stepping"))
+
+
+def saving():
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: KEPT.append(t) or t, lambda t: t * 1)
+
+
+def rebuilt(model):
+    plain = model.forward
+    model.forward = lambda *given: (print("forward", torch.is_grad_enabled()), plain(*given))[1]
+
+
+def normed(model):
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.utils.parametrizations.weight_norm(layer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
 from fuzz import meaning
-from fuzz.meaning import changes, outcome, safely_fixed, smallest
+from fuzz.meaning import FixedProgram, changes, outcome, safely_fixed, smallest
 from fuzz.training_programs import program
 
 SECONDS = float(os.environ.get("PERFLINT_FUZZ_SECONDS", "0"))
@@ -1031,10 +1032,10 @@ def test_random_programs() -> None:
     for seed in itertools.chain(range(40), itertools.count(time.time_ns() % 10**9)):
         if seed >= 40 and time.monotonic() - begin > SECONDS:
             break
-        differences, applied, _, _ = changes(program(seed))
-        fixed += bool(applied)
-        if differences:
-            changed[seed] = differences
+        change = changes(program(seed).files)
+        fixed += bool(change.applied)
+        if change.differences:
+            changed[seed] = change.differences
     assert changed == {}
     assert fixed >= 20, "the programs no longer show what fixes do"
 
@@ -1045,7 +1046,7 @@ def test_a_change_is_seen_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {
         "main.py": "import torch\n\nunused = 3\nfor i in range(2):\n    noise = torch.rand(1)\n    print(noise.item() * 2)\n"
     }
-    worse = lambda files: ({"main.py": files["main.py"].replace("* 2", "* 3")}, {}, set())
+    worse = lambda files, by_all: FixedProgram({"main.py": files["main.py"].replace("* 2", "* 3")}, Counter(), set(), set())
     monkeypatch.setattr(fuzz.meaning, "safely_fixed", worse)
     assert "printed" in changes(files)[0][0]
     assert smallest(files)["main.py"] == "import torch\nnoise = torch.rand(1)\nprint(noise.item() * 2)"
@@ -1067,4 +1068,4 @@ def test_all_that_can_be_observed_is() -> None:
 
 def test_programs_are_the_same_for_a_seed() -> None:
     assert program(7) == program(7)
-    assert safely_fixed(program(7))[0] == safely_fixed(program(7))[0]
+    assert safely_fixed(program(7).files)[0] == safely_fixed(program(7).files)[0]

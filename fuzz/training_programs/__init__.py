@@ -9,8 +9,9 @@ Nearly all programs run to their end; those that raise do so on a value, and mus
 from __future__ import annotations
 
 from fuzz.training_programs.scenes import Scenes
+from fuzz.training_programs.words import Program
 
 
-def program(seed: int) -> dict[str, str]:
-    """The files of a random program, by name."""
+def program(seed: int) -> Program:
+    """A random program."""
     return Scenes(seed).write()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuzz.training_programs.networks import Networks
-from fuzz.training_programs.words import Env
+from fuzz.training_programs.words import Env, breaking
+from perflint.rule.obligations import Kind
 
 
 class Loops(Networks):
@@ -315,8 +316,15 @@ class Loops(Networks):
     def called(self, call: str) -> None:
         """A call at the end of the program, in one of the ways in which results are looked at."""
         result = self.name("result")
+        if self.chance(0.12):
+            self.watched()
+        if self.chance(0.08):
+            around = self.pick([f"{self.helper('Watching')}()", f"{self.helper('saving')}()", "torch.device('cpu')"])
+            with self.block(f"with {around}:"):
+                self.line(f"print({call})")
+            return
         if self.chance(0.1):
-            with self.block("with torch.autocast('cpu', dtype=torch.bfloat16):"):
+            with self.block(breaking(Kind.NO_AUTOCAST, "with torch.autocast('cpu', dtype=torch.bfloat16):")):
                 self.line(f"{result} = {call}")
             return
         if self.chance(0.05):
@@ -327,7 +335,7 @@ class Loops(Networks):
         elif form == "try":
             with self.block("try:"):
                 self.line(f"{result} = {call}")
-            with self.block("except (ValueError, RuntimeError) as error:"):
+            with self.block(breaking(Kind.ERRORS_ARE_BUGS, "except (ValueError, RuntimeError) as error:")):
                 self.line("print('failed', type(error).__name__, error)")
                 if self.chance(0.4):
                     self.line("optimizer.step()")
@@ -403,3 +411,20 @@ class Loops(Networks):
         self.called("trainer.fit()")
         if any("def evaluate(self)" in line for line in self.lines):
             self.called("trainer.evaluate()")
+
+    def watched(self) -> None:
+        """Something that looks at all that a model, an optimizer or a batch does, set from elsewhere."""
+        self.line(
+            self.pick(
+                [
+                    f"{self.helper('hooked')}(model)",
+                    f"{self.helper('told')}(optimizer)",
+                    f"globals()['inputs'] = {self.helper('loud')}(inputs)",
+                    f"{self.helper('rebuilt')}(model)",
+                    f"{self.helper('normed')}(model)",
+                    "torch.set_default_dtype(torch.float64)",
+                    breaking(Kind.NO_HOOKS, "next(model.parameters()).register_hook(lambda g: KEPT.append(g.clone()))"),
+                    breaking(Kind.NO_HOOKS, "model.register_forward_pre_hook(lambda layer, given: (given[0] * 2,))"),
+                ]
+            )
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuzz.training_programs.statements import Statements
-from fuzz.training_programs.words import Env
+from fuzz.training_programs.words import Env, breaking
+from perflint.rule.obligations import Kind
 
 
 class Networks(Statements):
@@ -80,7 +81,7 @@ class Networks(Statements):
         self.line(
             self.pick(
                 [
-                    "self.last = h",
+                    breaking(Kind.KNOWN_LAYERS, "self.last = h"),
                     "self.last = h.detach()",
                     "self.seen += x.size(0)",
                     "h = h + torch.arange(4).to(x.device)",
@@ -90,18 +91,20 @@ class Networks(Statements):
                     "if self.last is not None and self.last.shape == h.shape:\n"
                     + "    " * (self.depth + 1)
                     + "h = h + 0.1 * self.last",
-                    "print('grad', torch.is_grad_enabled())",
+                    breaking(Kind.KNOWN_LAYERS, "print('grad', torch.is_grad_enabled())"),
                     "h = h + torch.randn(4).to(x.device) * 0.1",
                     "if self.training:\n" + "    " * (self.depth + 1) + "h = h * 1.5",
                     "print(self.first.weight.grad is None)",
                     "self.total += h.sum().item()",
-                    "if h.requires_grad:\n" + "    " * (self.depth + 1) + "h.register_hook(lambda g: g * 2)",
+                    breaking(
+                        Kind.NO_HOOKS, "if h.requires_grad:\n" + "    " * (self.depth + 1) + "h.register_hook(lambda g: g * 2)"
+                    ),
                     "self.cache = self.__dict__.get('cache', h.detach() * 0 + 1)[:1]\n"
                     + "    " * self.depth
                     + "h = h * self.cache",
                     "self.first.weight.data.mul_(0.99)",
                     "h.add_(0.1)",
-                    "keep(h)",
+                    breaking(Kind.KNOWN_LAYERS, "keep(h)"),
                     "h = h + len(KEPT)",
                     "h = F.dropout(h, 0.5, self.training)",
                     "print(h.mean())",

@@ -6,11 +6,12 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from fuzz.training_programs.loops import Loops
-from fuzz.training_programs.words import HELPERS, Env
+from fuzz.training_programs.newer import Newer
+from fuzz.training_programs.words import HELPERS, Env, Program
+from perflint.rule.obligations import Kind
 
 
-class Scenes(Loops):
+class Scenes(Newer):
     """Whole scenes of random programs, and the files that hold them."""
 
     def train_scene(self) -> None:
@@ -249,6 +250,9 @@ class Scenes(Loops):
         self.line("model, weight = nn.Linear(3, 2), torch.ones(3, requires_grad=True)")
         self.line("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)")
         preamble = self.pick(["", "", "", "warnings", "replaced", "replaced", "class"])
+        kind = {"warnings": Kind.ERRORS_ARE_BUGS, "replaced": Kind.PLAIN_MODULES}.get(preamble)
+        self.breaks |= {kind} if kind is not None else set()
+        self.breaks |= {Kind.NO_AUTOCAST} if "autocast" in used else set()
         if preamble == "warnings":
             self.line(
                 self.pick(
@@ -296,6 +300,7 @@ class Scenes(Loops):
     def calls_used(self, raises: bool) -> None:
         """Call `used`, and go on after its error: without one that it `raises`, a fixed program is meant to do more."""
         around = self.pick(["plain", "try", "try", "suppress", "caller", "thread", "finally"])
+        self.breaks |= {Kind.ERRORS_ARE_BUGS} if around != "plain" else set()
         if raises and around == "plain":
             self.line("if torch.cuda.device_count() > 64: print(used())")
             return
@@ -332,13 +337,15 @@ class Scenes(Loops):
         else:
             self.line("print(used())")
 
-    def write(self) -> dict[str, str]:
+    def write(self) -> Program:
+        """Draw a scene and what holds it."""
         scenes: list[Callable[[], None]] = (
             [self.train_scene] * 9
             + [self.evaluate_scene] * 5
             + [self.scalar_scene] * 5
             + [self.teacher_scene, self.host_scene, self.dead_scene]
             + [self.names_scene] * 2
+            + [self.newer_scene] * 9
         )
         if self.chance(0.02):
             scenes = [self.rows_scene]
@@ -361,6 +368,7 @@ class Scenes(Loops):
                 ("contextlib", "contextlib."),
                 ("copy", "copy."),
                 ("functools", "functools."),
+                ("gc", "gc."),
                 ("io", "io."),
                 ("itertools", "itertools."),
                 ("operator", "operator."),
@@ -382,10 +390,13 @@ class Scenes(Loops):
         main += "criterion = nn.MSELoss()\ninputs, targets = torch.randn(6, 3), torch.randn(6, 2)\n\n\n"
         if self.chance(0.08):
             main = main.replace("import torch\n", "import torch as th\n", 1)
-            body, library = re.sub(r"\btorch\.", "th.", body), library if self.has_module else library.replace("torch.", "th.")
+            body, library = (
+                re.sub(r"(?<!import )\btorch\.", "th.", body),
+                library if self.has_module else library.replace("torch.", "th."),
+            )
             main = (
                 main.replace("torch.device(", "th.device(").replace("torch.cuda", "th.cuda").replace("torch.randn", "th.randn")
             )
         if not self.has_module:
-            return {"main.py": f"{main}{library}\n\n{body}\n"}
-        return {"main.py": f"{main}{body}\n", "helpers.py": f"{head}\n{library}"}
+            return Program({"main.py": f"{main}{library}\n\n{body}\n"}, frozenset(self.breaks))
+        return Program({"main.py": f"{main}{body}\n", "helpers.py": f"{head}\n{library}"}, frozenset(self.breaks))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fuzz.training_programs.language import Language
 from fuzz.training_programs.words import Env
+from perflint.rule.obligations import Kind
 
 
 class Statements(Language):
@@ -371,6 +372,8 @@ class Statements(Language):
     def wrapped(self, env: Env) -> None:
         kind = self.pick(["try", "finally", "with", "if", "for", "while", "no_grad"])
         inner = env.inner()
+        if kind in ("try", "with"):
+            self.breaks.add(Kind.ERRORS_ARE_BUGS)
         if kind == "try":
             with self.block("try:"):
                 self.statement(inner)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 import contextlib
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from fuzz.training_helpers import BREAKS
+from perflint.rule.obligations import Kind
 
 T = TypeVar("T")
+
+_MARK = re.compile("\0([a-z-]+)\0")
 
 _LIBRARY = (Path(__file__).parent.parent / "training_helpers.py").read_text(encoding="utf-8")
 HELPERS = {
@@ -19,6 +25,18 @@ HELPERS = {
     if isinstance(node, (ast.FunctionDef, ast.ClassDef))
 }
 """Functions and classes that programs import from their second module, or define themselves."""
+
+
+class Program(NamedTuple):
+    """A program: its files by name, and the assumptions that are false in it."""
+
+    files: dict[str, str]
+    breaks: frozenset[Kind]
+
+
+def breaking(kind: Kind, text: str) -> str:
+    """Code in which an assumption is false: the program that gets it says so."""
+    return f"\0{kind.value}\0{text}"
 
 
 @dataclass
@@ -53,6 +71,7 @@ class Words:
         self.lines: list[str] = []
         self.depth = 0
         self.counter = 0
+        self.breaks: set[Kind] = set()
         self.has_module = self.rng.random() < 0.6
         self.mayhem = self.rng.choice([0.0, 0.1, 0.1, 0.25, 0.5])
         """How often a disturbance stands between two statements."""
@@ -70,9 +89,11 @@ class Words:
     def helper(self, name: str) -> str:
         """The name of a helper, which the program gets if its text speaks of it."""
         assert name in HELPERS
-        return name
+        return breaking(Kind(BREAKS[name]), name) if name in BREAKS else name
 
     def line(self, text: str) -> None:
+        self.breaks.update(map(Kind, _MARK.findall(text)))
+        text = _MARK.sub("", text)
         self.lines.append("    " * self.depth + text if text else "")
 
     @contextlib.contextmanager
