@@ -9,6 +9,7 @@ import stat
 import sys
 import tokenize
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from conftest import BAD, GOOD, Project, in_process
@@ -160,6 +161,13 @@ def test_a_fix_that_adds_a_finding_is_left_out_unless_it_says_so() -> None:
     new = finding(rule="another-rule")
     assert outcome("x = 1\n", finding(Edit(0, 1, "y")), [new]) == "x = 1\n"
     assert outcome("x = 1\n", finding(Edit(0, 1, "y"), leads_to=("another-rule",)), [new]).startswith("y")
+
+
+def test_advice_may_come_but_no_error() -> None:
+    """A wait that was hidden behind the one that a fix takes away is reported when that is gone."""
+    advice = replace(finding(rule="another-rule"), fix=None)
+    assert outcome("x = 1\n", finding(Edit(0, 1, "y")), [advice]).startswith("y")
+    assert outcome("x = 1\n", finding(Edit(0, 1, "y")), [replace(advice, severity=Severity.ERROR)]) == "x = 1\n"
 
 
 def test_the_other_fixes_are_applied_when_one_is_left_out() -> None:

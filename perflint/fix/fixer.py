@@ -1,7 +1,7 @@
 """Applying fixes: edits of many findings composed, checked, repeated until nothing changes.
 
 A round takes the fixes that do not touch each other, applies them, and checks the result: it must parse, and no rule may
-find more than before. A fix that fails this is left out. The next round sees the new text, so fixes that overlapped
+find more that is an error or can be fixed. A fix that fails this is left out. The next round sees the new text, so fixes that overlapped
 get their turn.
 """
 
@@ -24,7 +24,7 @@ from types import FrameType, ModuleType
 
 from perflint.fix.differences import differences
 from perflint.project.files import read_file
-from perflint.rule.finding import Edit, Finding, Fix, Import, Permission
+from perflint.rule.finding import Edit, Finding, Fix, Import, Permission, Severity
 from perflint.rule.suppress import without_suppression
 from perflint.source.cells import HIDDEN, CannotWriteBack
 from perflint.source.source import Source, tokens
@@ -189,12 +189,21 @@ def _comments(body: bytes) -> Counter[str]:
 
 
 def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[Finding]) -> bool:
-    """Whether the fixed findings are gone and no rule finds more than it did."""
-    old = Counter(f.rule for f in before)
-    new = Counter(f.rule for f in after)
-    gone = Counter(f.rule for f in fixed)
+    """Whether the fixed findings are gone, and no rule finds more that is an error or has a fix.
+
+    Advice may come: a wait that was hidden behind another one, a read that stands elsewhere now.
+    """
+    old, new, gone = (Counter(f.rule for f in findings) for findings in (before, after, fixed))
     expected = {name for f in fixed if f.fix is not None for name in f.fix.leads_to}
-    return all(new[name] <= old[name] - gone[name] for name in {*old, *new} - expected)
+    grown = {name for name in {*old, *new} - expected if new[name] > old[name] - gone[name]}
+    if grown & gone.keys():
+        return False
+    return all(_weighty(after, name) <= _weighty(before, name) for name in grown)
+
+
+def _weighty(findings: Sequence[Finding], rule: str) -> int:
+    """How many findings of a rule are errors or have a fix."""
+    return sum(f.rule == rule and (f.fix is not None or f.severity is Severity.ERROR) for f in findings)
 
 
 # -- imports -------------------------------------------------------------------------------------------------------------
