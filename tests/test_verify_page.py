@@ -123,6 +123,7 @@ def test_a_declared_assumption_that_was_violated_stands_out() -> None:
         "why": "a hook",
         "declared": True,
         "contradicted": None,
+        "needed": None,
     }
     record["assumptions"] = [row, {**row, "name": "no-clock", "status": "open", "place": None, "declared": False}]
     text = page(record)

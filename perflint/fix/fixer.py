@@ -1,8 +1,8 @@
 """Applying fixes: edits of many findings composed, checked, repeated until nothing changes.
 
 A round takes the fixes that do not touch each other, applies them, and checks the result: it must parse, and no rule may
-find more that is an error or can be fixed. A fix that fails this is left out. The next round sees the new text, so fixes that overlapped
-get their turn.
+find more that is an error or can be fixed. A fix that fails this is left out. The next round sees the new text, so fixes
+that overlapped get their turn.
 """
 
 from __future__ import annotations

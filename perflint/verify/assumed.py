@@ -20,12 +20,15 @@ from perflint.verify.runs import Program, Run
 HELD, VIOLATED = "held", "violated"
 
 
-def assumptions(root: Path, program: Program, overrides: Mapping[str, Any], run: Run) -> list[dict[str, Any]]:
+def assumptions(
+    root: Path, program: Program, overrides: Mapping[str, Any], run: Run, rested_on: frozenset[str] | None = None
+) -> list[dict[str, Any]]:
     """What a counting run of a program in the project `root` showed of each assumption, fit for JSON; nothing without torch.
 
     status: `held`, `violated`, `not exercised` (the run did nothing that could have violated it) or `open` (no run can tell).
     place: where it was violated, why: in which way, or why the status is no better. declared: whether a fix may rest on it,
-    which is not so where the program's source contradicts it. contradicted: the first place in the project that does.
+    which is not so where the program's source contradicts it. contradicted: the first place in the project that does. needed:
+    whether a fix rests on it, which is one of `rested_on`; None where nobody knows.
 
     Raises:
         ConfigError: the project's configuration is unusable.
@@ -50,6 +53,7 @@ def assumptions(root: Path, program: Program, overrides: Mapping[str, Any], run:
                 "place": place,
                 "why": row["why"],
                 "declared": assumption.kind in declared and not in_program[assumption.name],
+                "needed": None if rested_on is None else assumption.name in rested_on,
                 "contradicted": next(iter(in_project[assumption.name]), None),
             }
         )
@@ -58,8 +62,8 @@ def assumptions(root: Path, program: Program, overrides: Mapping[str, Any], run:
 
 
 def broken(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that are declared and were violated."""
-    return [row for row in rows if row["declared"] and row["status"] == VIOLATED]
+    """Those that are declared and were violated, unless no fix rests on them."""
+    return [row for row in rows if row["declared"] and row["status"] == VIOLATED and row["needed"] is not False]
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -70,7 +74,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["status"] == VIOLATED:
             though = "violated, though declared" if row["declared"] else "violated"
-            yield printable(f"  {though}: {_said(row)}")
+            harmless = "; no fix here rests on it" if row["declared"] and row["needed"] is False else ""
+            yield printable(f"  {though}: {_said(row)}{harmless}")
         elif row["status"] != HELD and row["declared"]:
             yield printable(f"  declared, not shown: {_said(row)}")
 

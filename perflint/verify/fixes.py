@@ -43,12 +43,16 @@ class Fixable:
 
 @dataclass(frozen=True)
 class Applied:
-    """What was done to a tree: the findings that offered a fix, how many were fixed by rule, and the changed files."""
+    """What was done to a tree: the findings that offered a fix, how many were fixed by rule, and the changed files.
+
+    rests_on: the names of the assumptions that the fixes need.
+    """
 
     fixable: tuple[Fixable, ...]
     fixed_by_rule: Mapping[str, int]
     changed: Mapping[str, tuple[bytes, bytes]]
     """The bytes before and after of each changed file, by its path in the tree."""
+    rests_on: frozenset[str] = frozenset()
 
     @property
     def places(self) -> list[Place]:
@@ -94,14 +98,17 @@ def _apply(
         for finding in checked.findings
         if checked.source is not None and is_fixable(finding, run.permission(paths_by_name[checked.path], unsafe))
     ]
-    result = Run(all_rules(), None, overrides).fix(
-        found,
-        unsafe=unsafe,
-        write_files=True,
-        choose=where(lambda source, finding: only is None or _place(paths[source.path], source, finding) in only),
-    )
+    rests_on: set[str] = set()
+
+    def is_wanted(source: Source, finding: Finding) -> bool:
+        is_one = only is None or _place(paths[source.path], source, finding) in only
+        if is_one and finding.fix is not None:
+            rests_on.update(kind.value for kind in finding.fix.assumptions)
+        return is_one
+
+    result = Run(all_rules(), None, overrides).fix(found, unsafe=unsafe, write_files=True, choose=where(is_wanted))
     changed = {names[fixed.path]: (fixed.before, fixed.after) for fixed in result.fixed}
-    return Applied(tuple(fixable), dict(result.applied), changed)
+    return Applied(tuple(fixable), dict(result.applied), changed, frozenset(rests_on))
 
 
 def _fixable(file: str, source: Source, finding: Finding) -> Fixable:

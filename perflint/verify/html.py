@@ -13,7 +13,7 @@ from perflint.page.plots import Series, curves, histogram, pairs
 from perflint.report.appendix import appendix, link
 from perflint.rule.rule import Rule
 from perflint.source.words import counted, plural
-from perflint.verify.assumed import VIOLATED
+from perflint.verify.assumed import broken
 from perflint.verify.comparison import SPREAD_FACTOR
 from perflint.verify.text import largest_difference
 from perflint.verify.timing import interval, verdict
@@ -179,7 +179,7 @@ def _assumptions(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield '<section><h2>Assumptions in the original&#x27;s run</h2><div class="scroll"><table class="stacked"><thead><tr>'
     yield "<th>assumption<th>declared<th>in this run<th>where and why</tr></thead><tbody>"
     for row in rows:
-        kind = "bad" if row["declared"] and row["status"] == VIOLATED else "name"
+        kind = "bad" if row in broken(rows) else "name"
         yield (
             f'<tr><td class="name"><code>{escaped(row["name"])}</code><td class="name">{"yes" if row["declared"] else "no"}'
             f'<td class="{kind}">{escaped(row["status"])}<td>'

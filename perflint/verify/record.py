@@ -70,13 +70,20 @@ def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
             for file, (before, after) in (outcome.applied.changed if outcome.applied else {}).items()
         },
         "assumptions": (
-            assumptions(plan.root, plan.program, plan.overrides, outcome.counted_original) if outcome.counted_original else []
+            assumptions(plan.root, plan.program, plan.overrides, outcome.counted_original, _rested_on(plan, outcome))
+            if outcome.counted_original
+            else []
         ),
         "equality": None if outcome.comparison is None else _equality(outcome.comparison),
         "speed": None if outcome.speed is None else asdict(outcome.speed),
         "original": _version(outcome.originals, outcome.counted_original, outcome.loops_original),
         "changed": _version(outcome.changed, outcome.counted_changed, outcome.loops_changed),
     }
+
+
+def _rested_on(plan: Plan, outcome: Outcome) -> frozenset[str] | None:
+    """What the fixes of this run rest on, if it declares that itself: what a configuration declares, earlier fixes may need."""
+    return outcome.applied.rests_on if outcome.applied is not None and "assume" in plan.overrides else None
 
 
 def _version(timed: Sequence[Run], counted: Run | None, loops: Sequence[Loop]) -> dict[str, Any] | None:
