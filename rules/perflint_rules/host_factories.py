@@ -27,6 +27,7 @@ _TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Ha
 _COMPUTED = EXACT | {"linspace"}
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
+_SAME_NUMBERS = words("expand_as view_as contiguous float half double requires_grad_")
 
 
 def is_factory(code: Code, call: ast.Call, names: frozenset[str] = EXACT) -> bool:
@@ -36,11 +37,15 @@ def is_factory(code: Code, call: ast.Call, names: frozenset[str] = EXACT) -> boo
 
 
 def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
-    """What draws the random numbers that are copied; a `Variable` or a name that nothing looks at before may stand between."""
+    """What draws the random numbers that are copied, in whatever layout; a `Variable` or a name that nothing else looks at may
+    stand between.
+    """
     if isinstance(moved, ast.Name):
         made = _bound_before(code, moved, moved)
         return draws_behind(code, made) if isinstance(made, ast.Call) else []
     match moved:
+        case ast.Call(func=ast.Attribute(value=made, attr=name)) if name in _LAYOUT | _SAME_NUMBERS:
+            return draws_behind(code, made)
         case ast.Call(func=func, args=[made, *_]) if code.is_external(func, "torch.autograd.Variable"):
             moved = made
     if not isinstance(moved, ast.Call) or any(k.arg in _PLACES | {None, "generator"} for k in moved.keywords):

@@ -226,6 +226,9 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3
     root = node
     while isinstance(root, (ast.Subscript, ast.Attribute, ast.Call)):
         if isinstance(root, ast.Call):
+            if last_name(root.func) == "Variable" and root.args:
+                root = root.args[0]
+                continue
             if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
                 return depth > 0 and _joins(loops, scope, root, depth - 1)
             root = root.func
@@ -245,7 +248,9 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3
 
 def _hands_on(loops: Loops, scope: Scope, definition: Definition, depth: int) -> bool:
     """Whether a name is bound to what is joined from parts of a batch, or another shape of it: `x = x.view(-1, 3)`."""
-    made = definition.value if definition.kind == "assign" and not definition.index else None
+    made = definition.value if definition.kind == "assign" else None
+    for at in definition.index:
+        made = made.elts[at] if isinstance(made, ast.Tuple) and at is not None and at < len(made.elts) else None
     return isinstance(made, ast.Call) and depth > 0 and _is_loop_variable(loops, scope, made, depth - 1)
 
 
@@ -268,7 +273,9 @@ def _draws(node: ast.expr) -> bool:
     return False
 
 
-_DATASET = re.compile(r"(?:^|_)(?:data_?set|ds|(?:train|val|valid|test|eval)_?(?:set|data))$", re.I)
+_DATASET = re.compile(
+    r"(?:^|_)(?:data_?set|ds|(?:train|val|valid|test|eval)_?(?:set|data))$|^[XY]_(?:data|train|valid|val|test)$", re.I
+)
 _DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
 _SAME_DATA = words(
     """

@@ -57,6 +57,7 @@ _DRAWS = words("sample sample_batch sample_transitions get_batch")
 _MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
 _EVALUATES = re.compile(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
 _MODELS = re.compile(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
+_LOSS = re.compile(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
 _REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
@@ -332,6 +333,8 @@ class Loops:
             return Heat.STEP
         if self._is_called_from_forward(scope):
             return Heat.FORWARD
+        if self._is_loss_by_name(scope):
+            return Heat.STEP
         return self.heat(scope.parent) if scope.parent is not None else None
 
     def _is_trainers_loss(self, scope: Scope) -> bool:
@@ -340,6 +343,17 @@ class Loops:
         made = flow_of(outer).calls_named["Trainer"] if b"Trainer" in outer.text else []
         given = (c for c in made if any(isinstance(a, ast.Name) and a.id == scope.name for a in c.args))
         return any(self._inference.value(outer, call).may(is_trainer) for call in given)
+
+    def _is_loss_by_name(self, scope: Scope) -> bool:
+        """Whether a function that nobody calls by its name is handed on as a loss: `LOSSES = {"dice": dice_loss}`."""
+        project, path = self._inference.project, scope.module.source.path
+        if scope.parent is not None or scope.owner is not None or len(scope.parameters) < 2 or not _LOSS.search(scope.name):
+            return False
+        if not project.near_training(path) or self._inference.callers.sites(scope).sites:
+            return False
+        name = scope.name.encode()
+        handed_on = (name in (project.read(file) or b"") for file in project.importers(path))
+        return len(scope.module.occurrences(scope.name)) > 1 or any(handed_on)
 
     def is_part_of_forward(self, scope: Scope) -> bool:
         """Whether a function is a module's forward pass, or a method that runs in one."""
