@@ -426,7 +426,9 @@ class Loops:
         if depth == 0 or scope.name.startswith("__"):
             return False
         name = scope.name.encode()
-        callers = [m for m in scope.owner.methods.values() if m is not scope and name in m.called_members]
+        heirs = classes.subclasses(self._inference, scope.owner) or ()
+        methods = [*scope.owner.methods.values(), *(method for heir in heirs for method in heir.methods.values())]
+        callers = [method for method in methods if method is not scope and name in method.called_members]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
 
 
