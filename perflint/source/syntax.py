@@ -152,8 +152,8 @@ class Scope:
         body = self.module.source.body
         if self._chunk is not None:
             return body[self._chunk.start : self._chunk.end]
-        if isinstance(self._node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = _first_row(self._node)
+        if isinstance(self._node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            first = self._node.lineno if isinstance(self._node, ast.Lambda) else _first_row(self._node)
             starts = self.module.source.starts
             end = self._node.end_lineno or first
             return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]

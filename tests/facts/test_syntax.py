@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from perflint.facts.dataflow.flow import flow_of
 from perflint.source.chunks import split
 from perflint.source.identifiers import calls_of, is_called, stands_in_code
 from perflint.source.source import Source
@@ -466,3 +467,11 @@ def test_which_members_a_function_calls(text: str, called: set[str]) -> None:
 def test_a_star_import_is_found_in_any_layout(text: str) -> None:
     assert len(module_of(text + "\n").star_imports) == 1
     assert not module_of("from a import b\nx = 3 * 4\n").star_imports
+
+
+def test_the_text_of_a_lambda_are_its_lines() -> None:
+    flow = flow_of(
+        module_of("import a\ndef f(x):\n    return [\n        lambda y: (\n            x + y)]\nb = 1\n").scopes["f"]
+    )
+    (inner,) = flow.inner
+    assert flow.inner_scope(inner).text == b"        lambda y: (\n            x + y)]\n"
