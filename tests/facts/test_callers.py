@@ -33,6 +33,8 @@ SITES = {
     "method of an unknown object": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f(2)", "A.f", 1, False),
     "method that takes another number": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f()", "A.f", 1, True),
     "method that is called on its class": ("class A:\n    def f(self, x): pass\nA().f(1)\nunknown.f(A(), 2)", "A.f", 1, False),
+    "static, called on its class": ("class A:\n    @staticmethod\n    def f(x): pass\nA.f(1)", "A.f", 1, True),
+    "method of a class, called on it": ("class A:\n    def f(self, x): pass\nA.f(A(), 2)", "A.f", 1, True),
     "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),
 }  # fmt: skip
 
@@ -57,6 +59,14 @@ PARAMETERS = {
     "self": ("class A:\n    def f(self):\n        self  #?", "instance A"),
     "self of a subclass": ("class A:\n    def f(self):\n        self  #?\nclass B(A): pass", "instance A | instance B"),
     "cls": ("class A:\n    @classmethod\n    def f(cls):\n        cls  #?", "classref A"),
+    "static, called on its class": ("class A:\n    @staticmethod\n    def f(x):\n        x  #?\nA.f(3)", "3"),
+    "method, called on its class": ("class A:\n    def f(self, x):\n        x  #?\nA.f(A(), 3)", "3"),
+    "classmethod, called on its class": ("class A:\n    @classmethod\n    def f(cls, x):\n        x  #?\nA.f(3)", "3"),
+    "annotated with a class that declares an attribute": (
+        "import torch\nclass A:\n    x: torch.Tensor\ndef f(a: A):\n    g(a.x)\ndef g(x):\n    x  #?",
+        "tensor on unknown | ?",
+    ),
+    "annotated with a class": ("class A: pass\ndef f(x: A | None):\n    x  #?", "instance A | ?"),
     "static": ("class A:\n    @staticmethod\n    def f(x):\n        x  #?", "?"),
     "more positional arguments": ("def f(*x):\n    x  #?\nf(1, 2)", "(1, 2)"),
 }

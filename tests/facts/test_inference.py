@@ -88,6 +88,7 @@ def test_certain(name: str) -> None:
 
 
 OPEN = {
+    "declared in a class": "class A:\n    x: torch.Tensor\ndef f(a: A):\n    a.x  #?",
     "parameter of a method that something unknown may call": (
         "class A:\n    def f(self, x):\n        x  #?\nA().f(1)\ndef g(a): a.f(2)"
     ),

@@ -16,6 +16,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
+from perflint.facts.values.annotations import annotated
 from perflint.facts.values.bound_arguments import bound_arguments, may_bind
 from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.frames import Inferring
@@ -24,18 +25,12 @@ from perflint.facts.values.values import (
     Alternative,
     Batch,
     ClassRef,
-    Device,
     External,
     FunctionRef,
     Instance,
-    Loader,
     ModuleRef,
-    Number,
-    Object,
     Output,
     Place,
-    Tensor,
-    Text,
     Value,
     join,
     one,
@@ -326,6 +321,9 @@ class Callers:
                         return FunctionRef(scope, one(alternative))
                     if _is_self(caller, call.func.value) and alternative.cls in self._above(scope):
                         return FunctionRef(scope, one(Instance(scope.owner)))  # overridden: `self` may be of any class below
+                elif isinstance(alternative, ClassRef) and classes.find_method(inference, alternative.cls, scope.name) is scope:
+                    of_class = any(path_of(d) == "classmethod" for d in scope.decorators)
+                    return FunctionRef(scope, one(alternative) if of_class else None)
             return None
         for alternative in inference.infer(call.func, frame).alternatives:
             match alternative:
@@ -397,44 +395,17 @@ def _mentions(scope: Scope, name: str) -> list[ast.expr]:
         return []
 
 
-_ANNOTATED = (
-    ("torch.device", Device(Place.ELSEWHERE)),
-    ("DataLoader", Loader(False, None)),
-    ("nn.Module", Object("torch.nn.Module")),
-    ("torch.nn.Module", Object("torch.nn.Module")),
-    ("Module", Object("torch.nn.Module")),
-    ("torch.Tensor", Tensor()),
-    ("Tensor", Tensor()),
-    ("Optimizer", Object("torch.optim.Optimizer")),
-    ("torch.optim.Optimizer", Object("torch.optim.Optimizer")),
-    ("optim.Optimizer", Object("torch.optim.Optimizer")),
-    ("np.ndarray", Object("numpy.ndarray")),
-    ("numpy.ndarray", Object("numpy.ndarray")),
-    ("pd.DataFrame", Object("pandas.DataFrame")),
-    ("GradScaler", Object("torch.amp.GradScaler")),
-    ("int", Number("int")),
-    ("float", Number("float")),
-    ("bool", Number("bool")),
-    ("str", Text("")),
-)
-
-
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
 def _declared(scope: Scope, name: str, inference: Inferring) -> Value:
-    """What the annotation says. Nobody enforces it, so the value is open."""
+    """What the annotation says, or the name of the function."""
     for parameter in scope.parameters:
         if parameter.arg == name and parameter.annotation is not None:
-            text = ast.unparse(parameter.annotation).replace("Optional[", "").rstrip("]").strip("'\"")
-            text = text.split("|")[0].strip()
-            package, dot, rest = text.partition(".")
-            if dot and inference.module_name(scope.module, package, 1).must(lambda a: a == External("torch")):
-                text = f"torch.{rest}"
-            for spelling, alternative in _ANNOTATED:
-                if text in (spelling, spelling.rpartition(".")[2]):
-                    return Value(frozenset((alternative,)), open=True)
+            said = annotated(inference, scope.module, parameter.annotation)
+            if said is not None:
+                return said
     if scope.name == "forward":
         return Value(frozenset((Output(),)), open=True)
     return UNKNOWN

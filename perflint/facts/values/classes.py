@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import LOADER_CLASSES, MODULE_BASES
+from perflint.facts.values.annotations import annotated
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import hinted
 from perflint.facts.values.values import (
@@ -214,8 +215,10 @@ def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name:
         match statement:
             case ast.Assign(targets=targets, value=value) if any(path_of(t) == name for t in targets):
                 values.append(_evaluate(inference, value, frame))
-            case ast.AnnAssign(target=ast.Name(id=target), value=value) if target == name:
-                values.append(_evaluate(inference, value, frame) if value is not None else hinted(name))
+            case ast.AnnAssign(target=ast.Name(id=target), value=None, annotation=annotation) if target == name:
+                values.append(annotated(inference, cls.module, annotation) or hinted(name))
+            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
+                values.append(_evaluate(inference, value, frame))
     for method in cls.methods_assigning(name):
         if not method.parameters:
             continue
