@@ -289,11 +289,15 @@ def _qualified(inference: Inference, scope: Scope, func: ast.expr) -> str | None
 
 
 def _strictly_device(inference: Inference, scope: Scope, node: ast.expr) -> bool:
-    """For reads that are not written out: a tensor without doubt, on a device without much doubt."""
+    """For reads that are not written out: a tensor without doubt, on a device without much doubt.
+
+    Where more may be passed than is seen, what is seen must be tensors of which one is on a device.
+    """
     value = inference.value(scope, node)
-    if not value.must(lambda a: isinstance(a, Tensor)):
-        return False
-    return device_value(inference, scope, node)
+    if value.open:
+        seen = [a for a in value.alternatives if isinstance(a, Tensor) and not a.guessed]
+        return len(seen) == len(value.alternatives) and any(a.place.may_be_device for a in seen)
+    return value.must_be(Tensor) and value_on_device(inference, scope, value)
 
 
 def _source(node: ast.expr) -> ast.expr:
@@ -369,19 +373,23 @@ def _truth_reads(inference: Inference, scope: Scope, counts: Callable[[ast.AST],
 
 
 def _is_truth_of_tensors(inference: Inference, scope: Scope, node: ast.expr) -> bool:
-    """Whether a condition is what tensors are reduced to, as far as one can see: `x.sum() > 0`, `(mask != 0).any()`."""
+    """Whether a condition is what tensors are reduced to, as far as one can see: `x.sum() > 0`, `legal.all()`."""
     match node:
         case ast.Compare(left=left, comparators=others):
             reduced = any(_reduces(flow_of(scope), side) for side in (left, *others))
-        case ast.Call(func=ast.Attribute(value=ast.Compare(), attr="any" | "all"), args=[], keywords=[]):
+        case ast.Call(func=ast.Attribute(attr="any" | "all"), args=[], keywords=[]):
             reduced = True
         case _:
             reduced = False
     if not reduced:
         return False
     held = inference.value(scope, node).alternatives
-    there = all(isinstance(a, Tensor) and a.place is not Place.HOST and not a.guessed for a in held)
-    return bool(held) and there and inference.project.uses_accelerator(scope.module.source.path)
+    there = all(isinstance(a, Tensor) and a.place is not Place.HOST for a in held) and not all(map(_is_guess, held))
+    return there and inference.project.uses_accelerator(scope.module.source.path)
+
+
+def _is_guess(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.guessed
 
 
 def _reduces(flow: Flow, node: ast.expr) -> bool:

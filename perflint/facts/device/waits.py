@@ -352,7 +352,7 @@ class _Finder:
         known = [a for a in self._value(key).alternatives if not _is_guess(a)]
         if not self._is_tensor(key):
             return False
-        named = all(isinstance(a, Output) for a in known) and MASK.search(last_name(key)) is not None
+        named = MASK.search(last_name(key)) is not None and all(map(_may_hold_bools, known))
         return named or all(map(_is_bools, known))
 
     def _is_compared(self, key: ast.expr) -> bool:
@@ -450,6 +450,10 @@ def _is_guess(alternative: Alternative) -> bool:
 
 def _is_bools(alternative: Alternative) -> bool:
     return isinstance(alternative, Tensor) and alternative.dtype == "bool" and alternative.ndim != 0
+
+
+def _may_hold_bools(alternative: Alternative) -> bool:
+    return not isinstance(alternative, Tensor) or not alternative.dtype or _is_bools(alternative)
 
 
 def _is_built_list(made: ast.expr, scope: Scope) -> bool:
