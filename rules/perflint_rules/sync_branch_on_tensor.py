@@ -31,7 +31,8 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. What the step cannot go on without knowing is
+reported only if the rule is selected; a check of a training step that does nothing but raise an error, always.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -54,7 +55,7 @@ _REDUCTIONS = tuple(
 @rule(
     category="device-sync",
     costs=Cost.WAIT,
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert")),
         (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", *_REDUCTIONS),
@@ -68,7 +69,27 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):
             waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
-            yield code.finding(read.node, f"{waited}; {_cure(code, read)}")
+            checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
+            severity = None if checked else Severity.INFO
+            yield code.finding(read.node, f"{waited}; {_cure(code, read)}", severity=severity)
+
+
+def _is_check(code: Code, read: HostRead) -> bool:
+    """Whether all that depends on a number is whether an error is raised: the step could go on without knowing it."""
+    flow, statement = code.flow, code.flow.statement(read.node)
+    if isinstance(statement, ast.Assign):
+        uses = [use for definition in flow.definitions_from(read.node) for use in flow.uses[definition]]
+        return bool(uses) and all(any(map(_raises, (flow.statement(use), *flow.ancestors(use)))) for use in uses)
+    return _raises(statement)
+
+
+def _raises(statement: ast.AST) -> bool:
+    match statement:
+        case ast.Assert():
+            return True
+        case ast.If(body=[*_, last], orelse=[]):
+            return isinstance(last, ast.Raise)
+    return False
 
 
 def _cure(code: Code, read: HostRead) -> str:

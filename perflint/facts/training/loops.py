@@ -409,6 +409,17 @@ class Loops:
             return False
         return self._is_step.get((scope, depth), lambda: self._find_is_step(scope, depth))
 
+    def is_of_training(self, scope: Scope, node: ast.AST, depth: int = HOT_DEPTH) -> bool:
+        """Whether what runs each step does so in a training, or in a forward pass, and not in evaluations alone."""
+        loop = self.step_loop(scope, node)
+        if loop is not None:
+            return self.kinds(scope)[loop] is LoopKind.TRAIN
+        if is_step_hook(scope):
+            return scope.name == "training_step"
+        if self.heat(scope) is Heat.FORWARD or self.is_training_step(scope):
+            return True
+        return depth > 0 and any(self.is_of_training(site.scope, site.node, depth - 1) for site in self.hot_calls(scope))
+
     def _find_is_step(self, scope: Scope, depth: int) -> bool:
         if not self._acts_inside(scope, HOT_DEPTH - 1)[1]:
             return False
