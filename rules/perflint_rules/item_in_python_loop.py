@@ -2,7 +2,8 @@
 
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
-a list of device scalars, and `t[i].item()` in a loop over the indices `i`.
+a list of device scalars, `t[i].item()` in a loop over the indices `i`, and in a step `row.cpu()` in a loop over the rows of a
+tensor that the host needs at once.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that still is a call into the
@@ -74,6 +75,7 @@ from perflint.api import (
 from perflint_rules.element_lists import listed_at_run_time
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
 from perflint_rules.indexed_reads import indexed_reads
+from perflint_rules.row_copies import row_copies
 
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
@@ -85,7 +87,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED)],
+    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
 )
@@ -93,6 +95,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each loop that reads a tensor element by element."""
     if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from indexed_reads(code)
+    yield from row_copies(code)
     for node in code.flow.order:
         if not isinstance(node, ast.ListComp):
             continue
