@@ -16,6 +16,7 @@ from perflint.facts.autograd.evaluations import (
     is_tried_out,
     measures,
     only_evaluates,
+    runs_once,
     wastes_no_graph,
 )
 from perflint.facts.autograd.forward import calls_network, forward_before, hidden_graphs, needs_graph, runs_network
@@ -387,6 +388,7 @@ __all__ = [
     "rnn_calls",
     "rule",
     "runs_network",
+    "runs_once",
     "runs_per_item",
     "same_for_all_items",
     "shown_target",

@@ -78,7 +78,7 @@ from perflint.api import (
     without_cuda,
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
-from perflint_rules.loader_use import evaluates_alone_around
+from perflint_rules.loader_use import evaluates_alone_around, passes_once
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
@@ -141,7 +141,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = pageable and evaluates_alone_around(code, call)
+        little = (pageable and evaluates_alone_around(code, call)) or passes_once(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -62,7 +62,7 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, laid_out
+from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
@@ -137,6 +137,8 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     assert isinstance(call.func, ast.Attribute)
     factories = factories_behind(code, call.func.value)
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
+        return
+    if is_used_on_host(code, call.func.value):
         return
     device = moved_to(code.facts, code.scope, call)
     if (_likens(code, call) or device is not None) and not _stays(code, device):

@@ -172,3 +172,13 @@ def _is_integer(alternative: Alternative) -> bool:
     if isinstance(alternative, Literal):
         return type(alternative.value) is int
     return isinstance(alternative, Number) and alternative.kind == "int"
+
+
+def is_used_on_host(code: Code, moved: ast.expr) -> bool:
+    """Whether the host goes on with the numbers of a variable that is copied, too."""
+    flow, made = code.flow, code.flow.reaching.get(moved, frozenset())
+    return any(
+        isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension)) and flow.reaching[use] <= made
+        for definition in made
+        for use in flow.uses[definition]
+    )

@@ -54,6 +54,7 @@ from perflint.api import (
     ways_back,
 )
 from perflint_rules.kept_reads import can_wait
+from perflint_rules.loader_use import passes_once
 
 
 @rule(
@@ -74,15 +75,16 @@ def check(code: Code) -> Iterator[Finding]:
         upload = upload_behind(code.facts, code.scope, read.tensor)
         if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
             continue
+        severity = Severity.INFO if passes_once(code, read.node) else None
         if upload is not None:
-            yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node])
+            yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)
             continue
         back = next(iter(ways_back(code.facts, code.scope, read.node)), None) if read.kind is ReadKind.COPY else None
         if back is not None:
             row = back.call.lineno
             what = "nothing is computed from it meanwhile" if back.bare else "the host computes from it meanwhile"
             message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
-            yield code.finding(read.node, message, waits=[read.node])
+            yield code.finding(read.node, message, waits=[read.node], severity=severity)
 
 
 def _host_has_it(code: Code, read: HostRead, upload: Upload) -> str:

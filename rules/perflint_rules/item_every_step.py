@@ -1,14 +1,14 @@
 """A device value is read in every step, though nothing in the step needs it.
 
 ## What it does
-Finds reads of device values (`.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(t)`, formatting, `print`) that run each
-step and only feed a running total, a list, a meter or a log line.
+Finds reads of device values (`.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(t)`, formatting, `print`, `add_scalar`) that
+run each step and only feed a running total, a list, a meter or a log line.
 
 ## Why it is slow
-Each read makes the CPU wait until the GPU has finished everything that is queued; meanwhile it queues nothing, so the
-GPU runs dry. The gain of removing the step's *last* read is at most the overlap that it restores: `min(CPU time, GPU
-time)` per step, between nothing and half of the step time in the reports we know. Removing one of several reads gains
-next to nothing, and with a `GradScaler` whose optimizer is not fused, one wait per step stays in any case.
+Each read makes the CPU wait until the GPU has finished all that is queued; meanwhile it queues nothing, so the GPU runs dry.
+Removing the step's *last* read gains at most the overlap that it restores: `min(CPU time, GPU time)` per step, between nothing
+and half of the step time in the reports we know. Removing one of several reads gains next to nothing, and with a `GradScaler`
+whose optimizer is not fused, one wait per step stays in any case.
 
 ## Example
 ```python
@@ -60,8 +60,9 @@ LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. Wha
 `accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`: `scalars.set_item(loss, at="loss")`.
 
 ## When it stays silent
-When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard
-such as `step % 100 == 0`, once per epoch, on host tensors, and in programs that never name a device.
+When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard such as
+`step % 100 == 0`, once per epoch, on host tensors, and in programs that never name a device. In a test that a program makes
+once, and where an evaluation needs another value in each round, it is reported only if the rule is selected.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
@@ -113,6 +114,7 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
+from perflint_rules.loader_use import passes_once, waits_anyhow
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -129,7 +131,7 @@ _CURES = {
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "float(", "backward(", "zero_grad", "oader")],
+    needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "float(", "backward(", "zero_grad", "oader", ".add_scalar(")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,
@@ -137,16 +139,14 @@ _CURES = {
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait."""
     if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
-        shown = any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow))
-        if not (shown and (code.step_loops() or (code.calls("float") and code.heat is not None))):
+        hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
+        if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
             return
     for read in code.reads():
         if not code.is_hot(read.node) or is_seldom(code.flow, read.node, _outermost(code, read.node)):
             continue
         sinks = code.sinks(read.node)
-        if not _may_wait(sinks):
-            continue
-        if sinks == {Sink.RETURN} and code.heat is None:
+        if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None):
             continue
         if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope):
             continue  # predictions that are written to a file are what the program is for
@@ -154,8 +154,7 @@ def check(code: Code) -> Iterator[Finding]:
         if upload is not None and upload.exact and not can_wait(code, read):
             continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
-        missing: list[Obligation | None] = []
-        fix = None
+        fix, missing = None, list[Obligation | None]()
         cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
         if kept_over_parameters(code, read) is not None:
             continue
@@ -174,9 +173,10 @@ def check(code: Code) -> Iterator[Finding]:
                     cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
-        waited = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step"
-        message = f"{waited}, and the value is only {_uses(sinks)}{seen}; {cure}"
-        yield code.finding(read.node, message, fix, missing, waits=[read.node])
+        only = f"in every step, and the value is only {_uses(sinks)}{seen}"
+        message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
+        little = waits_anyhow(code, read) or passes_once(code, read.node)
+        yield code.finding(read.node, message, fix, missing, waits=[read.node], severity=Severity.INFO if little else None)
 
 
 def _outermost(code: Code, node: ast.expr) -> Loop | None:

@@ -1,9 +1,23 @@
-"""What a loader's batches are for, as far as its own scope shows: no rule by itself."""
+"""What a loader's batches are for, how often an evaluation runs, and what it waits for anyhow: no rule by itself."""
 
 import ast
 import re
 
-from perflint.api import Code, Loader, LoaderCall, LoopKind, Scope, Severity, loop_writes_text, path_of
+from perflint.api import (
+    Code,
+    HostRead,
+    Loader,
+    LoaderCall,
+    Loop,
+    LoopKind,
+    Scope,
+    Severity,
+    Sink,
+    is_seldom,
+    loop_writes_text,
+    path_of,
+    runs_once,
+)
 
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 
@@ -12,9 +26,67 @@ def worth(code: Code, loader: LoaderCall) -> Severity | None:
     """`Severity.INFO` where how fast batches come hardly counts: all that is seen takes one of them, or writes text."""
     loops = list(loader.loops_in(code.scope))
     little = [isinstance(loop.node, ast.For) and isinstance(loop.node.body[-1], ast.Break) for loop in loops]
-    if all(one or loop_writes_text(code.facts, code.scope, loop) for one, loop in zip(little, loops, strict=True)):
-        return Severity.INFO if loops else None
-    return None
+    if loops and all(one or loop_writes_text(code.facts, code.scope, loop) for one, loop in zip(little, loops, strict=True)):
+        return Severity.INFO
+    return Severity.INFO if _is_taken_once(code, loader) else None
+
+
+def passes_once(code: Code, node: ast.AST) -> bool:
+    """Whether a node stands in an evaluation that a program makes once: a test after the training, a prediction."""
+    loop = code.around(node)
+    return loop is not None and _is_one_pass(code, loop)
+
+
+def waits_anyhow(code: Code, read: HostRead) -> bool:
+    """Whether each round of an evaluation needs another value on the host: without this wait there is that one."""
+    if code.facts.loops.is_of_training(code.scope, read.node):
+        return False
+    loop = code.flow.loop(read.node)
+    return any(
+        other is not read
+        and (loop is None or code.flow.within(other.node, loop.block))
+        and code.is_hot(other.node)
+        and not is_seldom(code.flow, other.node)
+        and Sink.NEEDED in code.sinks(other.node)
+        for other in code.reads()
+    )
+
+
+def _is_one_pass(code: Code, loop: Loop) -> bool:
+    """Whether a loop over batches trains nothing, and runs once."""
+    around = list(loop.ancestry())
+    return (
+        not any(code.step_loops().get(one) is LoopKind.TRAIN for one in around)
+        and all(one in code.step_loops() for one in around if one.statement is not None)
+        and runs_once(code.facts, code.scope)
+    )
+
+
+def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
+    """Whether a loader's batches are for one pass of an evaluation: what takes them are such loops, or `trainer.predict`."""
+    bound = code.flow.statement(loader.call)
+    if code.flow.loop(loader.call) is None and isinstance(bound, ast.Assign) and runs_once(code.facts, code.scope):
+        uses = [use for d in code.flow.definitions_at(bound.targets[0]) for use in code.flow.uses[d]]
+        if uses and all(_tests_by_trainer(code, use) for use in uses):
+            return True
+    takers = loader.takers()
+    return bool(takers) and all(
+        any(loop.node is taker and _is_one_pass(code.at(scope), loop) for loop in code.at(scope).step_loops())
+        for scope, taker in takers
+    )
+
+
+def _tests_by_trainer(code: Code, use: ast.expr) -> bool:
+    """`trainer.predict(model, loader)`, outside of loops."""
+    parent = code.flow.parent[use]
+    if isinstance(parent, ast.keyword):
+        parent = code.flow.parent[parent]
+    return (
+        isinstance(parent, ast.Call)
+        and isinstance(parent.func, ast.Attribute)
+        and parent.func.attr in ("predict", "test")
+        and code.flow.loop(use) is None
+    )
 
 
 def evaluates_alone(code: Code, loader: LoaderCall) -> bool:

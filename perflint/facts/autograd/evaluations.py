@@ -76,14 +76,24 @@ def called_in_evaluation(facts: Facts, scope: Scope) -> bool:
     return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
 
 
-def is_tried_out(facts: Facts, scope: Scope, depth: int = 3) -> bool:
+def is_tried_out(facts: Facts, scope: Scope) -> bool:
     """Whether a function without a loop runs once: the top of a script calls it, or such functions do, and no loop."""
-    sites = facts.inference.callers.sites(scope).sites if depth and not flow_of(scope).loops else ()
+    return _runs_once(facts, scope, 3, loops=False)
+
+
+def runs_once(facts: Facts, scope: Scope) -> bool:
+    """Whether a program runs a scope once: no loop is around its calls, as far up as they are followed."""
+    return scope.is_module or _runs_once(facts, scope, 3, loops=True)
+
+
+def _runs_once(facts: Facts, scope: Scope, depth: int, loops: bool) -> bool:
+    """loops: whether the functions on the way may have loops elsewhere."""
+    sites = facts.inference.callers.sites(scope).sites if depth and (loops or not flow_of(scope).loops) else ()
     callers = {site.scope for site in sites if not site.scope.is_module and facts.inference.callers.sites(site.scope).sites}
     return (
         any(site.scope.is_module or site.scope in callers for site in sites)
         and all(flow_of(site.scope).loop(site.node) is None for site in sites)
-        and all(is_tried_out(facts, caller, depth - 1) for caller in callers)
+        and all(_runs_once(facts, caller, depth - 1, loops) for caller in callers)
     )
 
 
