@@ -374,6 +374,11 @@ def test_an_earlier_revision_is_compared(scripts: Project) -> None:
     done = verify(scripts, "train.py", "--before", "HEAD", "--repeats", "2")
     assert done.returncode == 1, done.stderr
     assert b"'hello you' in the original, 'good bye you'" in done.stdout
+    scripts.write({"train.py": PLAIN.replace('"hello",', "open('mine.txt').read() +"), "mine.txt": "hello"})
+    git("commit", "-am", "two")
+    git("rm", "--cached", "other/train.py")
+    done = verify(scripts, "train.py", "--before", "HEAD", "--repeats", "2")
+    assert done.returncode == 0, "both have the file that git does not have"
     done = verify(scripts, "train.py", "--before", "nothing", "--repeats", "2")
     assert done.returncode == 2
     assert b"git gives no files of nothing" in done.stderr

@@ -23,7 +23,7 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.profile.record` made, line by line."""
     unit, machine = record["unit"], record["machine"]
     device = "no GPU" if machine["device"] in (None, "cpu") else machine["device"]
-    first = "" if record["is_warm"] else ", the first ones among them: the run is short"
+    first = "" if record["is_warm"] or unit == "run" else ", the first ones among them: the run is short"
     yield from not_run(record.get("left_out", []))
     yield (
         f"{record['unit_ms']:.2f} ms per {unit} over {counted(record['units'], unit)}{first} "

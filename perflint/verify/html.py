@@ -15,6 +15,7 @@ from perflint.rule.rule import Rule
 from perflint.source.words import counted, plural
 from perflint.verify.assumed import broken
 from perflint.verify.comparison import SPREAD_FACTOR
+from perflint.verify.record import rounds
 from perflint.verify.text import largest_difference
 from perflint.verify.timing import interval, verdict
 
@@ -103,7 +104,7 @@ def _cards(record: dict[str, Any]) -> Iterator[str]:
     before, after = record["original"]["waits_per_step"], record["changed"]["waits_per_step"]
     where = "would wait for a GPU" if record["machine"]["device"] in (None, "cpu") else "waits for the device"
     yield card(
-        f"How often the CPU {where}, per step",
+        f"How often the CPU {where}, per {rounds(record['original'])[1]}",
         f"{before:.2f} \N{RIGHTWARDS ARROW} {after:.2f}",
         "Counted in runs of their own, which are not timed.",
         "good" if after < before else "bad" if after > before else "unclear",
@@ -191,15 +192,16 @@ def _assumptions(rows: list[dict[str, Any]]) -> Iterator[str]:
 def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
     speed = record["speed"]
     rows: list[tuple[str, float | None, float | None, str, str]] = []
+    _, unit = rounds(original)
     if speed is not None:
         shown = verdict(speed["low"], speed["high"], speed["confidence"]) != "not shown"
         title = f"milliseconds per {speed['unit']}, the mean of a run, of all runs the median"
         ratio = f"{speed['ratio']:.2f} \N{MULTIPLICATION SIGN} as fast" if shown else NOT_SHOWN
         rows.append((title, speed["original_s"] * 1e3, speed["changed_s"] * 1e3, ",.2f", ratio))
     for title, key, form in (
-        ("waits for the device per step", "waits_per_step", ".2f"),
-        ("blocking copies asked for per step", "blocking_transfers_per_step", ".2f"),
-        ("constant tensors made per step", "allocations_per_step", ".2f"),
+        (f"waits for the device per {unit}", "waits_per_step", ".2f"),
+        (f"blocking copies asked for per {unit}", "blocking_transfers_per_step", ".2f"),
+        (f"constant tensors made per {unit}", "allocations_per_step", ".2f"),
     ):
         rows.append((title, original[key], changed[key], form, _change(original[key], changed[key])))
     for title, key, form in (
@@ -207,12 +209,12 @@ def _costs(record: dict[str, Any], original: dict[str, Any], changed: dict[str, 
         ("peak memory, MiB, the median of all runs", "peak_memory_mib", ",.1f"),
     ):
         rows.append((title, original[key], changed[key], form, _change_of_runs(original, changed, key)))
-    for title, key, form, unit in (
-        ("copies per step", "copies_per_step", ".2f", 1.0),
-        ("KiB copied per step", "copied_bytes_per_step", ",.1f", 1024.0),
+    for title, key, form, size in (
+        (f"copies per {unit}", "copies_per_step", ".2f", 1.0),
+        (f"KiB copied per {unit}", "copied_bytes_per_step", ",.1f", 1024.0),
     ):
         for kind in sorted({*original[key], *changed[key]}):
-            before, after = original[key].get(kind, 0) / unit, changed[key].get(kind, 0) / unit
+            before, after = original[key].get(kind, 0) / size, changed[key].get(kind, 0) / size
             rows.append((f"{title}: {kind}", before, after, form, _change(before, after)))
     yield '<section><h2>Costs</h2><div class="scroll"><table><thead><tr><th><th class="figure">original'
     yield '<th class="figure">changed<th class="figure">difference</tr></thead><tbody>'
@@ -322,13 +324,13 @@ def _not_finite(one: Series) -> str:
 def _waits_left(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
     if not original["waits"] and not changed["waits"]:
         return
-    steps = max(1, changed["steps"] or changed["batches"])
+    steps, unit = rounds(changed)
     yield "<section><h2>Waits that are left</h2>"
     if not changed["waits"]:
         yield "<p>None.</p></section>"
         return
     yield '<div class="scroll"><table><thead><tr><th>line, as changed<th>operation'
-    yield '<th class="figure">per step</tr></thead><tbody>'
+    yield f'<th class="figure">per {unit}</tr></thead><tbody>'
     rows = sorted(changed["waits"], key=lambda row: -row["count"])
     for row in rows[:40]:
         yield (

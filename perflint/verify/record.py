@@ -6,7 +6,7 @@ import datetime
 import platform
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ FORMAT = 1
 def record(plan: Plan, outcome: Outcome, command: str) -> dict[str, Any]:
     """The whole outcome, fit for JSON. `assumptions` are what the original's counting run showed.
 
-    Times are in seconds, memory is in MiB; `per_step` counts divide by optimizer steps.
+    Times are in seconds, memory is in MiB; `per_step` counts divide by what `rounds` counts.
     """
     runs = [*outcome.originals, *outcome.changed]
     data = runs[0].data if runs else outcome.counted_original.data if outcome.counted_original else {}
@@ -86,15 +86,25 @@ def _rested_on(plan: Plan, outcome: Outcome) -> frozenset[str] | None:
     return outcome.applied.rests_on if outcome.applied is not None and "assume" in plan.overrides else None
 
 
+def rounds(version: Mapping[str, Any]) -> tuple[int, str]:
+    """How many rounds a version made, and of what: optimizer steps, else batches, else backward passes, else one run."""
+    for key, name in (("steps", "step"), ("batches", "batch"), ("backwards", "backward pass")):
+        if version.get(key):
+            return version[key], name
+    return 1, "run"
+
+
 def _version(timed: Sequence[Run], counted: Run | None, loops: Sequence[Loop]) -> dict[str, Any] | None:
     if counted is None:
         return None
     data = counted.data
-    steps = max(1, data.get("steps") or data.get("batches") or 1)
+    backwards = len(data.get("roots", []))
+    steps, _ = rounds({**data, "backwards": backwards})
     waits = [*data.get("reads", []), *data.get("waits", [])]
     return {
         "steps": data.get("steps", 0),
         "batches": data.get("batches", 0),
+        "backwards": backwards,
         "waits_per_step": sum(row["count"] for row in waits) / steps,
         "waits": _below_place(waits, counted),
         "loops": beside(loops, counted, names_below(counted)),

@@ -62,30 +62,31 @@ class Sandbox:
         return tree
 
     def add_revision(self, name: str, revision: str) -> Path:
-        """The project as git has it at a revision.
+        """The project as git has it at a revision, beside what git does not have: data, results of earlier runs.
 
         Raises:
             SandboxError: git cannot give it.
 
         """
-        tree = self.tree(name)
-        tree.mkdir(parents=True)
+        tree = self.add(name, self.root)
         archive = self.scratch / f"{name}.tar"
         try:
-            subprocess.run(
-                ["git", "archive", "--format=tar", f"--output={archive}", revision, "."],
-                cwd=self.root,
-                check=True,
-                capture_output=True,
-                text=True,
-            )
+            self._git("archive", "--format=tar", f"--output={archive}", revision, ".")
+            known = self._git("ls-files", "-z").split("\0")
         except (OSError, subprocess.CalledProcessError) as error:
             said = getattr(error, "stderr", "") or str(error)
             raise SandboxError(f"git gives no files of {revision}: {said.strip()}") from None
+        for path in filter(None, known):
+            if (tree / path).is_file() or (tree / path).is_symlink():
+                (tree / path).unlink()
         with tarfile.open(archive) as packed:
             packed.extractall(tree, filter="data")
         archive.unlink()
         return tree
+
+    def _git(self, *arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True)
+        return done.stdout
 
     def tree(self, name: str) -> Path:
         """Where the tree `name` is kept."""

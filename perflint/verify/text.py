@@ -8,6 +8,7 @@ from typing import Any
 from perflint.report.text import printable
 from perflint.source.words import counted, plural
 from perflint.verify.assumed import summary
+from perflint.verify.record import rounds
 from perflint.verify.timing import CONFIDENT, verdict
 
 MOST_LEFT_OUT = 8
@@ -18,7 +19,10 @@ def lines(record: dict[str, Any]) -> Iterator[str]:
     """The report of a record that `perflint.verify.record` made, line by line."""
     yield from not_run(record.get("left_out", []))
     if record["equality"] is None:
-        yield "Nothing was changed: no fix applies to the files that the script loads (is --unsafe-fixes wanted?)."
+        yield (
+            "Nothing was changed: no fix applies to the files that the script loads. `--assume ordinary` and `--unsafe-fixes` "
+            "admit more; `--before HEAD` compares with what git has."
+        )
         yield from summary(record["assumptions"])
         yield from beside_lines(record["original"], "original")
         return
@@ -93,21 +97,23 @@ def _speed(speed: dict[str, Any] | None, machine: dict[str, Any]) -> Iterator[st
 
 
 def _table(original: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
+    _, unit = rounds(original)
     rows = [
-        ("waits for the device per step", "waits_per_step", "{:.2f}"),
-        ("blocking copies asked for per step", "blocking_transfers_per_step", "{:.2f}"),
-        ("constant tensors made per step", "allocations_per_step", "{:.2f}"),
+        (f"waits for the device per {unit}", "waits_per_step", "{:.2f}"),
+        (f"blocking copies asked for per {unit}", "blocking_transfers_per_step", "{:.2f}"),
+        (f"constant tensors made per {unit}", "allocations_per_step", "{:.2f}"),
         ("seconds blocked on the loader", "loader_s", "{:.3f}"),
         ("peak memory, MiB", "peak_memory_mib", "{:.0f}"),
     ]
-    yield f"{'':36}{'original':>12}{'changed':>12}"
+    width = max(36, *(len(title) + 1 for title, _, _ in rows))
+    yield f"{'':{width}}{'original':>12}{'changed':>12}"
     for title, key, form in rows:
         before, after = original[key], changed[key]
         if before is not None and after is not None:
-            yield f"{title:36}{form.format(before):>12}{form.format(after):>12}"
+            yield f"{title:{width}}{form.format(before):>12}{form.format(after):>12}"
     for kind in sorted({*original["copies_per_step"], *changed["copies_per_step"]}):
         before, after = original["copies_per_step"].get(kind, 0), changed["copies_per_step"].get(kind, 0)
-        yield f"{f'copies per step: {kind}'[:36]:36}{before:>12.2f}{after:>12.2f}"
+        yield f"{f'copies per {unit}: {kind}'[:width]:{width}}{before:>12.2f}{after:>12.2f}"
     yield from _left(changed["waits"], changed)
     yield from beside_lines(original, "original")
     yield from beside_lines(changed, "changed")
@@ -124,11 +130,11 @@ def beside_lines(version: dict[str, Any], name: str) -> Iterator[str]:
 
 
 def _left(waits: list[dict[str, Any]], changed: dict[str, Any]) -> Iterator[str]:
-    steps = max(1, changed["steps"] or changed["batches"])
+    steps, unit = rounds(changed)
     if waits:
         yield "waits that are left:"
     for row in sorted(waits, key=lambda row: -row["count"])[:8]:
-        yield f"  {row['file']}:{row['line']}: {row['count'] / steps:.2f} per step ({row['what']})"
+        yield f"  {row['file']}:{row['line']}: {row['count'] / steps:.2f} per {unit} ({row['what']})"
 
 
 def _time(seconds: float) -> str:
