@@ -22,7 +22,9 @@ When the argument is given, also through `**kwargs`.
 
 ## Fix safety
 Safe where the project's oldest torch is 2.6 or newer: it says what is the default. Otherwise unsafe: a file that holds other
-objects raises.
+objects raises. Unsafe, too, in programs that change the default: by a function of their own in the place of `torch.load`, or by
+the variable `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` of the environment, which no longer counts where the argument is given. Where a
+shell sets that variable, no source says so.
 """
 
 import ast
@@ -30,9 +32,10 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, rule
 from perflint_rules.once_in_file import also, places_in_file
 
+_FORCED = any_layout(rb"TORCH_FORCE_(?:NO_)?WEIGHTS_ONLY_LOAD")
 _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors raises")
 
 
@@ -40,6 +43,9 @@ _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors rai
 def check(code: Code) -> Iterator[Finding]:
     """Report, once for a file, the loads that leave to torch's version what a file may do."""
     missing = [] if code.facts.versions.get("torch", Version("2.0")) >= Version("2.6") else [_RAISES]
+    missing += code.replaced("torch.load")
+    if code.facts.project.program_may_hold(code.source.path, _FORCED):
+        missing.append(Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given"))
     calls = places_in_file(code, "load", _loads)
     if calls:
         edits = (edit for call in calls for edit in _restricted(code, call))
