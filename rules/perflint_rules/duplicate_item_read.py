@@ -114,8 +114,9 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
         definitions = step_definitions(flow, *(read.tensor for read in reads))
         if not definitions:
             yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
+        place = common_place(code, reads) or reads[0].node  # there the one read is made, before all else of that statement
         for definition in definitions:
-            yield untouched(code.facts, code.scope, definition, reads[-1].node, first=reads[0].node)
+            yield untouched(code.facts, code.scope, definition, reads[-1].node, first=place)
         backwarded = all(
             any(
                 isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
