@@ -18,6 +18,7 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.kept_locals import means_item
+from perflint_rules.late_order import out_of_order
 
 Reads = Mapping[ast.expr, HostRead]
 _COMPUTED = (ast.Add, ast.Sub, ast.Mult, ast.Div)
@@ -72,8 +73,19 @@ def open_about(code: Code, reads: Reads, node: ast.expr) -> Iterator[Obligation 
     """What is not proved about making a number later than its parts are evaluated."""
     leaves = _leaves(code, reads, node) or []
     yield from (_evaluated(code, reads, leaf) for leaf in leaves if leaf not in reads)
+    for number, leaf in enumerate(leaves):
+        yield from out_of_order(code, [] if leaf in reads else [leaf], _tensors(reads, leaves[number:]))
     if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div) for part in _computing(node, leaves)):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a division by zero would be noticed later")
+
+
+def read_for(code: Code, reads: Reads, node: ast.expr) -> list[ast.expr]:
+    """The tensors that are read for a number."""
+    return _tensors(reads, _leaves(code, reads, node) or [])
+
+
+def _tensors(reads: Reads, leaves: list[ast.expr]) -> list[ast.expr]:
+    return [reads[leaf].tensor for leaf in leaves if leaf in reads]
 
 
 def _evaluated(code: Code, reads: Reads, leaf: ast.expr) -> Obligation | None:

@@ -15,7 +15,8 @@ from perflint.api import (
     untimed,
     without_effect,
 )
-from perflint_rules.late_numbers import Reads, open_about
+from perflint_rules.late_numbers import Reads, open_about, read_for
+from perflint_rules.late_order import out_of_order
 from perflint_rules.late_takes import Take
 
 
@@ -37,4 +38,5 @@ def open_about_takes(
     for take in takes:
         for part in filter(None, (take.weight, take.divisor, take.power, take.key)):
             yield without_effect(code.facts, code.scope, part)
+        yield from out_of_order(code, take.before_taken(flow), read_for(code, reads, take.taken))
         yield from open_about(code, reads, take.taken)

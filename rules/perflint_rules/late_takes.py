@@ -8,6 +8,7 @@ from typing import Literal as OneOf
 from perflint.api import (
     Code,
     Edit,
+    Flow,
     Literal,
     Number,
     may_run_later,
@@ -47,6 +48,12 @@ class Take:
     @property
     def name(self) -> str:
         return self.target.id
+
+    def before_taken(self, flow: Flow) -> list[ast.expr]:
+        """What the statement evaluates before the number that is taken, and the runtime is given behind it."""
+        parts = [part for part in (self.weight, self.key) if part is not None and flow.order[part] < flow.order[self.taken]]
+        shown = any(isinstance(part, ast.Name) and part.id == self.name for part in ast.walk(self.taken))
+        return [*parts, ast.Subscript(self.target, self.key)] if parts and self.key is not None and shown else parts
 
 
 def take_of(code: Code, taken: ast.expr) -> Take | None:
