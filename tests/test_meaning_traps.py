@@ -168,7 +168,65 @@ MIXED = {
     ),
 }
 
+GROWS = """rounds = []
+
+
+def grown(value):
+    rounds.append(value)
+    return value.detach() * 1.0
+
+
+"""
+ORDERED = {
+    "weight": ("0.0", "total = total + len(rounds) * grown(loss).item()"),
+    "part of a number": ("[]", "total.append(len(rounds) - grown(loss).item())"),
+    "key": ("{0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}", "total[len(rounds)] += grown(loss).item()"),
+}
+WRITES = {
+    "in the statement of the reads": (
+        "shown = loss.detach() * 1.0\n        print(shown.mul_(2).shape, shown.item(), shown.item())"
+    ),
+    "in the branch of the first read": (
+        "shown = loss.detach() * 1.0\n        if len(x) == 2:\n            shown.mul_(2)\n            print(shown.item())\n"
+        "        print(shown.item())"
+    ),
+}
+STEPPED = """
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def fit():
+    {first}
+    for x, y in zip(inputs.split(2), targets.split(2)):
+        loss = F.mse_loss(model(x), y)
+        {between}
+        optimizer.zero_grad({given})
+        loss.backward()
+        optimizer.step()
+    {last}
+
+
+fit()
+print(model.weight)
+"""
+ASKED = """asked, seen = queue.Queue(), queue.Queue()
+
+    def watch():
+        while asked.get():
+            seen.put(model.weight.grad is None)
+
+    threading.Thread(target=watch, daemon=True).start()"""
+ZEROED = {
+    "named argument": STEPPED.format(first="", between="drop = len(x) == 2", given="set_to_none=drop", last=""),
+    "argument that is computed": STEPPED.format(first="", between="", given="bool(loss > 0)", last=""),
+    "gradients that another thread looks at": "import queue\nimport threading\n"
+    + STEPPED.format(first=ASKED, between="asked.put(True); print(seen.get())", given="", last="asked.put(False)"),
+}
+
 TRAPS = {
+    **{f"gradients are cleared: {name}": HEAD + code for name, code in ZEROED.items()},
+    **{f"write {where}": trained("print(main(F.mse_loss))", add=add) for where, add in WRITES.items()},
     **{f"state: {name}": HEAD + code for name, code in RECURRENT.items()},
     **{f"inference tensor in code that is {name}": HEAD + code for name, code in TEACHERS.items()},
     **{f"mixed precision: {name}": HEAD + code for name, code in MIXED.items()},
@@ -209,6 +267,15 @@ METER = """class Meter:
 
 """
 TRAPS_WITH_RUNTIME = {
+    **{
+        f"{what} that is evaluated before a read": trained(
+            "print(main(F.mse_loss))",
+            start=start,
+            add=add,
+            head=GROWS,
+        )
+        for what, (start, add) in ORDERED.items()
+    },
     "meter that raises within a handler of a caller's caller": trained(
         "try:\n    print(main(F.mse_loss))\nexcept AssertionError:\n    print('too large')",
         start="Meter()",

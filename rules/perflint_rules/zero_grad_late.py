@@ -92,7 +92,8 @@ def check(code: Code) -> Iterator[Finding]:
         target = next((s for s in siblings if s is forward and zero.func.attr == "zero_grad"), None)
         fix = None
         receiver = path_of(zero.func.value)
-        if target is not None and not (receiver and _is_assigned(code, receiver, forward, zero)):
+        same = all(isinstance(given, ast.Constant) for given in (*zero.args, *(k.value for k in zero.keywords)))
+        if target is not None and same and not (receiver and _is_assigned(code, receiver, forward, zero)):
             fix = code.fix(
                 "clear the gradients before the forward pass",
                 move_before(code.source, statement, target, siblings, _ABOUT),

@@ -113,17 +113,17 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
     if found is Kind.GRADIENT:
         return found
     if isinstance(call.func, ast.Attribute):
-        row = operations.method(call.func.attr)
-        if row is not None and not row.gradients and not facts.project.backward_helpers((call.func.attr,)):
+        row, owner = operations.method(call.func.attr), inference.value(scope, call.func.value)
+        may_be_tensor = not owner.may(lambda a: isinstance(a, Object) and not _is_of_known_package(a))
+        if may_be_tensor and row and not row.gradients and not facts.project.backward_helpers((call.func.attr,)):
             return found
-        owner = inference.value(scope, call.func.value)
         if owner.must_be(Tensor, Batch, Output, Number, Text, Literal, Sequence, Elements, Mapping):
             return found
         if call.func.attr in _OF_CONTAINERS and is_display(flow_of(scope), call.func.value):
             return found
         if not targets and call.func.attr in _HOUSEKEEPING and owner.must(lambda a: is_neural_module(inference, a)):
             return None
-        if owner.must(lambda a: isinstance(a, Object) and not is_optimizer(a)):
+        if owner.must(lambda a: _is_of_known_package(a) and not is_optimizer(a)):
             return _worst([found, *(_of_module(facts, a, depth) for a in owner.alternatives)])
     callee = inference.value(scope, call.func).without(_cannot_be_called)
     if callee.may(lambda a: isinstance(a, External) and not _sees_no_gradients(facts, scope, call, a.qualname)):
@@ -139,6 +139,11 @@ def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int 
 def _cannot_be_called(alternative: Alternative) -> bool:
     """Whether a call of it raises: `None` where a layer is left out, a tensor that a name was taken for."""
     return isinstance(alternative, Tensor) or (isinstance(alternative, Literal) and alternative.value is None)
+
+
+def _is_of_known_package(alternative: Alternative) -> bool:
+    """Whether an object's class is torch's, or of a package that knows nothing of gradients."""
+    return isinstance(alternative, Object) and alternative.qualname.startswith(("builtins.", "torch.", *_PACKAGES))
 
 
 _OF_CONTAINERS = words("append insert pop clear copy keys values items reverse")
@@ -180,8 +185,10 @@ def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | Non
             return reaches_gradients(facts, forward, depth)
         network = Network(facts, alternative.cls.name, set(), records=False)
         return _of_network(facts, network, network.cls(alternative.cls), depth)
-    if not isinstance(alternative, Object) or alternative.qualname not in _CONTAINERS:
+    if not isinstance(alternative, Object) or (_is_of_known_package(alternative) and alternative.qualname not in _CONTAINERS):
         return None
+    if alternative.qualname not in _CONTAINERS:
+        return Kind.KNOWN_LAYERS
     if depth == 0:
         return Kind.GRADIENT
     if not isinstance(alternative.site, tuple):
