@@ -11,6 +11,7 @@ import ast
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -140,6 +141,8 @@ class Callers:
             return CallSites((), True)
         if isinstance(scope.node, ast.Lambda):
             return CallSites((), False)
+        if scope.owner is not None and scope.name == "__call__":
+            return CallSites(tuple(islice(self._calls_of_objects(scope, scope.owner), MAX_SITES)), False)
         constructed = scope.name == "__init__" and scope.owner is not None
         name = scope.owner.name if constructed and scope.owner is not None else scope.name
         sites: list[CallSite] = []
@@ -170,6 +173,30 @@ class Callers:
         if scope.parent is None and len(self._inference.project.importers(scope.module.source.path)) > MAX_IMPORTERS:
             complete = False
         return CallSites(tuple(sites), complete)
+
+    def _calls_of_objects(self, scope: Scope, cls: Class) -> Iterator[CallSite]:
+        """`criterion(x)` where `criterion = Loss()`, or a parameter or attribute of that name, is an object with `__call__`."""
+        names: set[str] = set()
+        for maker in self._candidates(scope, cls.name, True)[0]:
+            flow = flow_of(maker)
+            for made in flow.calls_named[cls.name]:
+                match flow.parent.get(made):
+                    case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]):
+                        names.add(name)
+                    case ast.Call(func=func) as call if func is made and self._is_object_of(maker, func, scope):
+                        yield CallSite(maker, call, FunctionRef(scope, one(Instance(cls))))
+        for name in sorted(names):
+            for caller in self._candidates(scope, name, False)[0]:
+                for call in flow_of(caller).calls_named[name]:
+                    if self._is_object_of(caller, call.func, scope):
+                        yield CallSite(caller, call, FunctionRef(scope, one(Instance(cls))))
+
+    def _is_object_of(self, caller: Scope, callee: ast.expr, scope: Scope) -> bool:
+        """Whether what is called may be an object, whose `__call__` is a method."""
+        called = self._inference.infer(callee, self._inference.frame(caller, (), 3))
+        return called.may(
+            lambda a: isinstance(a, Instance) and classes.find_method(self._inference, a.cls, "__call__") is scope
+        )
 
     def namesakes(self, scope: Scope) -> tuple[tuple[Scope, ast.Call], ...]:
         """The calls of a method's name on objects that are not known, in files that may have an object of its class."""

@@ -285,7 +285,7 @@ def one(alternative: Alternative) -> Value:
 
 
 def join(values: Iterable[Value]) -> Value:
-    """The union: what holds after branches meet. Too many alternatives become an open value."""
+    """The union: what holds after branches meet. Of too many alternatives the first of the project's own stay; it is open."""
     joined = values if isinstance(values, list) else list(values)
     if len(joined) == 1 and len(joined[0].alternatives) <= MAX_ALTERNATIVES:
         return joined[0]
@@ -296,7 +296,8 @@ def join(values: Iterable[Value]) -> Value:
             alternatives[alternative] = None
         opened = opened or value.open
     if len(alternatives) > MAX_ALTERNATIVES:
-        return UNKNOWN
+        own = [a for a in alternatives if isinstance(a, (Instance, ClassRef, FunctionRef))][:MAX_ALTERNATIVES]
+        return Value(OrderedFrozenSet(own), True) if own else UNKNOWN
     return Value(OrderedFrozenSet(alternatives), opened)
 
 
