@@ -159,13 +159,14 @@ def _broken_cells(source: Source) -> Iterator[Finding]:
 class _Wanted:
     """Which rules want to see which scopes of a file.
 
-    near_training: whether the file belongs to a program that trains. If not, rules about code that runs each step get only
-    the scopes that evaluate.
+    near_training: whether the file belongs to a program that trains. If not, and if it evaluates nothing, rules about code that
+    runs each step do not get it.
     """
 
     def __init__(self, needles: Needles, rules: Sequence[Rule], near_training: bool) -> None:
-        self._needles, self._near = needles, near_training
-        self._rules = [rule for rule in rules if near_training or not rule.steps or needles.opens(EVALUATION)]
+        self._needles = needles
+        near = near_training or needles.opens(EVALUATION)
+        self._rules = [rule for rule in rules if near or not rule.steps]
         self._gates: dict[str, Gate] = {}
         self._texts: dict[str, int] = {}
         self._index: dict[int, int] = {}
@@ -181,10 +182,7 @@ class _Wanted:
         self._index = {chunk.start: index for index, chunk in enumerate(module.chunks, 1)}
         for rule in self._rules:
             gate = self._gates[rule.name] = rule.gate_in(module.source)
-            texts = self._needles.texts(gate)
-            if rule.steps and not self._near:
-                texts &= self._needles.texts(EVALUATION)
-            self._texts[rule.name] = texts
+            self._texts[rule.name] = self._needles.texts(gate)
         self._rules = [rule for rule in self._rules if self._texts[rule.name]]
 
     def by(self, scope: Scope) -> list[Rule]:
@@ -197,8 +195,7 @@ class _Wanted:
                 rules = [rule for rule in rules if not rule.steps]
             return rules
         needles = Needles(scope.text)
-        rules = [rule for rule in self._rules if needles.texts(self._gates[rule.name])]
-        return [rule for rule in rules if self._near or not rule.steps or needles.texts(EVALUATION)]
+        return [rule for rule in self._rules if needles.texts(self._gates[rule.name])]
 
 
 def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:

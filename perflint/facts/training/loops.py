@@ -33,7 +33,7 @@ from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
 HOT_DEPTH = 3
@@ -61,7 +61,7 @@ _LOSS = re.compile(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal
 _REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
-"""What a function holds that loops over batches in a program that trains nothing."""
+"""What a file holds that loops over batches in a program that trains nothing."""
 _FORWARD_NEEDLE = any_layout(
     rb"model|net\b|net \(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval \("
 )
@@ -93,6 +93,7 @@ class Loops:
         self._is_step: Memo[tuple[Scope, int], bool] = Memo(trace)
         self._heat: Memo[Scope, Heat | None] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
+        self._evaluating: Memo[Module, bool] = Memo(trace)
 
     # -- step loops --------------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class Loops:
         text = scope.text
         if _LOOP_NEEDLE.search(text) is None:
             return {}
-        if not self._inference.project.near_training(scope.module.source.path) and not EVALUATION.passes(text):
+        if not self._inference.project.near_training(scope.module.source.path) and not self._evaluates(scope.module):
             return {}
         flow = flow_of(scope)
         loops = [loop for loop in flow.loops if loop.statement is not None]
@@ -149,6 +150,10 @@ class Loops:
                 else:
                     kinds[innermost] = LoopKind.EVALUATE
         return kinds
+
+    def _evaluates(self, module: Module) -> bool:
+        """Whether a file has the words of an evaluation: its functions may be called from there."""
+        return self._evaluating.get(module, lambda: EVALUATION.passes(module.source.body))
 
     def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
         """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
@@ -319,6 +324,11 @@ class Loops:
         kinds = self.kinds(scope)
         loop = flow_of(scope).loop(node)
         return next((outer for outer in loop.ancestry() if outer in kinds), None) if loop is not None else None
+
+    def outermost(self, scope: Scope, node: ast.AST) -> Loop | None:
+        """The outermost step loop around a node: how often all of it runs does not matter."""
+        loop, kinds = flow_of(scope).loop(node), self.kinds(scope)
+        return next((o for o in reversed(list(loop.ancestry())) if o in kinds), None) if loop is not None else None
 
     def heat(self, scope: Scope) -> Heat | None:
         """Why a function is hot, or None."""
