@@ -7,8 +7,8 @@ Finds `.to(device)`, `.cuda()` and `.type(torch.cuda.FloatTensor)` on host tenso
 A blocking copy ends with a stream synchronisation: the CPU waits until all work queued before the copy, and the copy
 itself, are done, and queues nothing meanwhile. `non_blocking=True` drops that wait, one per tensor. The copy still runs
 in stream order: it overlaps with kernels only when it is issued on another stream. From pinned memory the call returns
-at once; from ordinary memory it returns once the bytes are staged, for which the driver may wait, too: what is made of
-arrays in the step is better made in the loader, which pins it.
+at once; from ordinary memory it returns once the bytes are staged, for which the driver may wait, too: what the step makes of
+arrays is better made in the loader, which pins it, and a table that stays the same is better kept on the device.
 
 ## Example
 ```python
@@ -26,7 +26,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations whose
-loader neither pins its batches nor has workers it is reported only if the rule is selected.
+loader neither pins its batches nor has workers, and in those that read in each round what the host goes on with, it is reported
+only if the rule is selected.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
@@ -69,6 +70,7 @@ from perflint.api import (
     is_neural_module,
     is_one_of_many,
     is_read_back,
+    is_set_once,
     keyword,
     place_of,
     replace,
@@ -78,9 +80,10 @@ from perflint.api import (
     without_cuda,
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
-from perflint_rules.loader_use import evaluates_alone_around, passes_once
+from perflint_rules.loader_use import evaluates_alone_around, passes_once, waits_anyhow
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
+_KEPT = any_layout(rb"self \. \w+ \. (?:to|cuda) \(")
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
 
@@ -90,7 +93,7 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type("),
-        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch"),
+        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch", _KEPT),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
@@ -127,9 +130,8 @@ def check(code: Code) -> Iterator[Finding]:
         elif code.options.runtime and any(looked_at) and call.func.attr != "type":
             helper = _HELPERS[call.func.attr, written is not None]
             fix = code.fix(f"use `{helper}` of the runtime", _guarded(code, call, helper), unless=missing)
-        if fix is not None:
-            cure = fix.message
-        else:
+        cure = fix.message if fix is not None else cure
+        if fix is None:
             missing += filter(None, looked_at)
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
@@ -138,10 +140,10 @@ def check(code: Code) -> Iterator[Finding]:
             hint = " (it is not pinned, so the driver may still wait)"
         if is_one_of_many(code.flow, call):
             cure, hint = "stack them on the host and copy once", ""
-        if is_made_of_constants(call.func.value):
+        if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = (pageable and evaluates_alone_around(code, call)) or passes_once(code, call)
+        little = (pageable and evaluates_alone_around(code, call)) or passes_once(code, call) or waits_anyhow(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 
@@ -168,9 +170,8 @@ def _not_cuda(code: Code, call: ast.Call, target: Place) -> Obligation | None:
 
 
 def _may_be_on_device(receiver: Value) -> Obligation | None:
-    if receiver.must(lambda a: place_of(a) is Place.HOST):
-        return None
-    return Obligation(Kind.VALUE, "the tensor may be on a device already")
+    on_host = receiver.must(lambda a: place_of(a) is Place.HOST)
+    return None if on_host else Obligation(Kind.VALUE, "the tensor may be on a device already")
 
 
 _HELPERS = {

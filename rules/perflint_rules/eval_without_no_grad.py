@@ -91,6 +91,7 @@ from perflint.api import (
     hands_to_network,
     is_for_caller,
     is_neural_module,
+    is_seldom,
     is_test,
     is_tried_out,
     keyword,
@@ -136,9 +137,7 @@ def check(code: Code) -> Iterator[Finding]:
         return
     trains = backward_in(code.facts, scope)
     evaluation = not scope.is_module and not trains and (unnamed or evaluates(scope))
-    if not evaluation and not trains and not scope.is_module:
-        return
-    if not (trains or scope.is_module) and is_tried_out(code.facts, scope):
+    if not (trains or scope.is_module) and (not evaluation or is_tried_out(code.facts, scope)):
         return
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
@@ -178,7 +177,8 @@ def check(code: Code) -> Iterator[Finding]:
             missing = statement_without_graph(code.facts, scope, call)
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
-            yield code.finding(call, message, fix, missing)
+            seldom = is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
+            yield code.finding(call, message, fix, missing, severity=Severity.INFO if seldom else None)
 
 
 def _is_module_method(code: Code) -> bool:

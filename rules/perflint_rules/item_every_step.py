@@ -98,7 +98,6 @@ from perflint.api import (
     Finding,
     HostRead,
     Kind,
-    Loop,
     Obligation,
     Rate,
     ReadKind,
@@ -143,7 +142,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
             return
     for read in code.reads():
-        if not code.is_hot(read.node) or is_seldom(code.flow, read.node, _outermost(code, read.node)):
+        if not code.is_hot(read.node) or is_seldom(code.flow, read.node, code.facts.loops.outermost(code.scope, read.node)):
             continue
         sinks = code.sinks(read.node)
         if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None):
@@ -175,15 +174,8 @@ def check(code: Code) -> Iterator[Finding]:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         only = f"in every step, and the value is only {_uses(sinks)}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
-        little = waits_anyhow(code, read) or passes_once(code, read.node)
+        little = waits_anyhow(code, read.node) or passes_once(code, read.node)
         yield code.finding(read.node, message, fix, missing, waits=[read.node], severity=Severity.INFO if little else None)
-
-
-def _outermost(code: Code, node: ast.expr) -> Loop | None:
-    """The outermost step loop around a node: how often all of it runs does not matter."""
-    loop = code.flow.loop(node)
-    around = [outer for outer in loop.ancestry() if outer in code.step_loops()] if loop is not None else []
-    return around[-1] if around else None
 
 
 def _is_returned(code: Code, read: HostRead) -> bool:

@@ -5,7 +5,6 @@ import re
 
 from perflint.api import (
     Code,
-    HostRead,
     Loader,
     LoaderCall,
     Loop,
@@ -23,7 +22,9 @@ _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", 
 
 
 def worth(code: Code, loader: LoaderCall) -> Severity | None:
-    """`Severity.INFO` where how fast batches come hardly counts: all that is seen takes one of them, or writes text."""
+    """`Severity.INFO` where how fast batches come hardly counts: nobody goes over them, or all takes one, or writes text."""
+    if loader.is_left:
+        return Severity.INFO
     loops = list(loader.loops_in(code.scope))
     little = [isinstance(loop.node, ast.For) and isinstance(loop.node.body[-1], ast.Break) for loop in loops]
     if loops and all(one or loop_writes_text(code.facts, code.scope, loop) for one, loop in zip(little, loops, strict=True)):
@@ -37,13 +38,13 @@ def passes_once(code: Code, node: ast.AST) -> bool:
     return loop is not None and _is_one_pass(code, loop)
 
 
-def waits_anyhow(code: Code, read: HostRead) -> bool:
-    """Whether each round of an evaluation needs another value on the host: without this wait there is that one."""
-    if code.facts.loops.is_of_training(code.scope, read.node):
+def waits_anyhow(code: Code, node: ast.expr) -> bool:
+    """Whether each round of an evaluation needs another value on the host: without a wait at this node there is that one."""
+    if code.facts.loops.is_of_training(code.scope, node):
         return False
-    loop = code.flow.loop(read.node)
+    loop = code.flow.loop(node)
     return any(
-        other is not read
+        other.node is not node
         and (loop is None or code.flow.within(other.node, loop.block))
         and code.is_hot(other.node)
         and not is_seldom(code.flow, other.node)

@@ -96,6 +96,17 @@ def is_made_of_constants(node: ast.expr) -> bool:
     return made and isinstance(node, ast.Call) and is_of_constants(node.args[0])
 
 
+def is_set_once(scope: Scope, node: ast.expr) -> bool:
+    """Whether something is `self.table`, which its class sets in `__init__` and nowhere writes to, as far as it shows."""
+    owner = scope.owner
+    if owner is None or not isinstance(node, ast.Attribute) or path_of(node) != f"self.{node.attr}":
+        return False
+    makers = owner.methods_assigning(node.attr)
+    others = [m for m in owner.methods.values() if m.name != "__init__" and node.attr.encode() in m.text]
+    written = (path_of(s.value) for m in others for s in flow_of(m).stores if isinstance(s, ast.Subscript))
+    return bool(makers) and all(m.name == "__init__" for m in makers) and path_of(node) not in written
+
+
 def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
     """Whether an expression may be a tensor in host memory that arrives with each batch."""
     receiver = inference.value(scope, node)
@@ -206,6 +217,11 @@ def _reads(node: ast.AST) -> bool:
 def is_on_host(value: Value) -> bool:
     """Whether a value is, without doubt, a tensor in host memory."""
     return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
+
+
+def seems_on_host(value: Value) -> bool:
+    """Whether all that is known of a value is that it is a tensor in host memory."""
+    return bool(value.alternatives) and is_on_host(Value(value.alternatives))
 
 
 def without_cuda(scope: Scope, node: ast.AST) -> bool:

@@ -238,6 +238,12 @@ class LoaderCall:
         found = list(_Batches(self.facts, self.scope).ends(self.call))
         return found if all(node is not None for _, node in found) else []  # type: ignore[return-value]
 
+    @property
+    def is_left(self) -> bool:
+        """Whether it is bound to a name, and nobody goes over it."""
+        bound = isinstance(flow_of(self.scope).parent.get(self.call), ast.Assign)
+        return bound and not list(_Batches(self.facts, self.scope).ends(self.call))
+
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
