@@ -62,7 +62,7 @@ def check(code: Code) -> Iterator[Finding]:
             if any(_WORK.search(scope.text) for scope in called_from(code.facts, code.scope)):
                 return
             base = ast.unparse(row.value)
-            yield code.finding(row, f"pandas builds a Series for `{base}[...]` in each sample; keep the columns as arrays")
+            yield code.finding(row, f"pandas looks up and builds `{base}[...]` for each sample; keep the columns as arrays")
             return
 
 
@@ -73,5 +73,10 @@ def _rows(code: Code) -> Iterator[ast.Subscript]:
             row = code.flow.parent.get(indexer)
             if isinstance(row, ast.Subscript) and isinstance(row.ctx, ast.Load) and row.value is indexer:
                 key = row.slice.elts[0] if isinstance(row.slice, ast.Tuple) and row.slice.elts else row.slice
-                if isinstance(key, (ast.Name, ast.BinOp, ast.Attribute)):
+                if isinstance(key, (ast.Name, ast.BinOp, ast.Attribute)) or _is_item(key):
                     yield row
+
+
+def _is_item(key: ast.expr) -> bool:
+    """`self.labels[index]`: the label of a row."""
+    return isinstance(key, ast.Subscript) and isinstance(key.slice, (ast.Name, ast.BinOp))

@@ -90,16 +90,22 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""
     for reads in groups(code):
         first, *later = reads
-        lines = ", ".join(str(read.node.lineno) for read in later)
         missing = list(_missing(code, reads))
         fix = code.fix("read the value once", _merged(code, reads), unless=missing)
-        message = (
-            f"`{ast.unparse(first.tensor)}` is read from the device again on line {lines}, and each read waits for the queued "
-            "work; read it once and keep the number"
-        )
+        message = f"`{ast.unparse(first.tensor)}` {_times(reads)}; read it once and keep the number"
         seldom = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
         place, waits = later[-1].node if len(later) == 1 else later[0].node, [read.node for read in later]
         yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if seldom else None)
+
+
+def _times(reads: list[HostRead]) -> str:
+    """Where a value is read, in words."""
+    first, *later = (read.node.lineno for read in reads)
+    if not any(line != first for line in later):
+        return f"is read from the device {'twice' if len(later) == 1 else f'{len(later) + 1} times'} on this line"
+    further = [str(line) for line in dict.fromkeys(later[1:])]
+    also = f", and then on line{'s' if len(further) > 1 else ''} {' and '.join(further)} too" if further else ""
+    return f"was read from the device on line {first}, and is read again here{also}"
 
 
 def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:

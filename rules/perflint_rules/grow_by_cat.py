@@ -30,7 +30,8 @@ For windows that are sliced by a written-out number, or along another dimension 
 When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
 guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
 few rounds. Where the copies are short beside a step, it is reported only if the rule is selected: what is added is one number
-for each sample (`argmax(1)`, `x[:, 0]`, or an evaluation to `np.array([])`), or an evaluation collects on the device.
+for each sample (`argmax(1)`, `x[:, 0]`, or an evaluation to `np.array([])`), an evaluation collects on the device, or
+`np.append` stands in no step, but in a loop within a loop or in a dataset.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -48,8 +49,10 @@ from perflint.api import (
     Option,
     Severity,
     any_layout,
+    is_guard,
     path_of,
     rule,
+    runs_per_item,
     trains_near,
     written_rounds,
 )
@@ -85,9 +88,10 @@ def check(code: Code) -> Iterator[Finding]:
         grown = path_of(statement.targets[0])
         if grown is None or not _begins_with(call, grown) or not code.is_external(call.func, *_CALLS):
             continue
-        if code.is_external(call.func, "numpy.append") and not code.is_hot(call):
+        few = code.is_external(call.func, "numpy.append") and not code.is_hot(call)
+        if few and loop.parent is None and not runs_per_item(code.facts, code.scope):
             continue  # a few numbers for a plot
-        if _is_needed(code, call, grown, statement) or code.heat is Heat.FORWARD:
+        if _is_needed(code, call, grown) or code.heat is Heat.FORWARD:
             continue  # a forward pass loops over a few parts of a batch
         if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
             continue
@@ -97,7 +101,7 @@ def check(code: Code) -> Iterator[Finding]:
         there = evaluates and any(map(code.may_be_on_device, parts))  # beside a forward pass, a copy there is short
         little = there or (step is not None and all(is_number_a_row(code, part) for part in parts))
         little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
-        yield code.finding(call, message, severity=Severity.INFO if little else None)
+        yield code.finding(call, message, severity=Severity.INFO if little or few else None)
 
 
 def _added(call: ast.Call, grown: str) -> list[ast.expr]:
@@ -150,19 +154,21 @@ def _takes_many(code: Code, index: ast.expr) -> bool:
     return len(bounds) == 1 and not isinstance(getattr(bounds[0], "operand", bounds[0]), ast.Constant)
 
 
-def _is_needed(code: Code, call: ast.Call, grown: str, statement: ast.stmt) -> bool:
+def _is_needed(code: Code, call: ast.Call, grown: str) -> bool:
     """Whether the loop looks at the variable elsewhere, binds it anew, or adds to it now and then only."""
     flow = code.flow
     loop = flow.loop(call)
     assert loop is not None
-    own = set(map(id, ast.walk(statement)))
+    joins = [s for s in ast.walk(loop.node) if isinstance(s, ast.Assign) and _is_join(s, grown)]
+    own = {id(node) for join in joins for node in ast.walk(join)}
     for block in flow.block[call].ancestry():
         if block is loop.block:
             break
         if block.kind in ("then", "else", "handler"):
-            if not isinstance(block.node, ast.If) or not _joins_either_way(block.node, grown):
+            if not isinstance(block.node, ast.If) or is_guard(flow, block):
                 return True
-            own.update(id(n) for part in (block.node.test, *_bindings(block.node, grown)) for n in ast.walk(part))
+            if _joins_either_way(block.node, grown):
+                own.update(id(n) for part in (block.node.test, *_bindings(block.node, grown)) for n in ast.walk(part))
     for node in flow.order:
         if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in own and path_of(node) == grown:
             if flow.within(node, loop.block):

@@ -45,6 +45,7 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity, Sink, keyword, rule
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
+_NUMBERS = (ReadKind.ITEM, ReadKind.CONVERSION)
 _REDUCTIONS = tuple(
     f"{owner}{name}("
     for owner in ("torch.", ".")
@@ -58,7 +59,7 @@ _REDUCTIONS = tuple(
     severity=Severity.WARNING,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert")),
-        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", *_REDUCTIONS),
+        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", *_REDUCTIONS),
     ],
     steps=True,
 )
@@ -67,7 +68,7 @@ def check(code: Code) -> Iterator[Finding]:
     for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
-        if read.kind is ReadKind.TRUTH or (read.kind is ReadKind.ITEM and Sink.CONTROL in code.sinks(read.node)):
+        if read.kind is ReadKind.TRUTH or (read.kind in _NUMBERS and Sink.CONTROL in code.sinks(read.node)):
             waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
             checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
             severity = None if checked else Severity.INFO
