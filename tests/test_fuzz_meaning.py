@@ -19,6 +19,7 @@ pytest.importorskip("numpy")
 from fuzz import meaning
 from fuzz.meaning import FixedProgram, changes, outcome, safely_fixed, smallest
 from fuzz.training_programs import program
+from perflint.rule.obligations import Kind
 
 SECONDS = float(os.environ.get("PERFLINT_FUZZ_SECONDS", "0"))
 """How long random programs run after those of the fixed seeds. By default not at all: a run of the tests does not depend on
@@ -1069,3 +1070,28 @@ def test_all_that_can_be_observed_is() -> None:
 def test_programs_are_the_same_for_a_seed() -> None:
     assert program(7) == program(7)
     assert safely_fixed(program(7).files)[0] == safely_fixed(program(7).files)[0]
+
+
+def test_programs_say_which_assumptions_are_false_in_them() -> None:
+    programs = list(map(program, range(150)))
+    for files, _ in programs:
+        for text in files.values():
+            assert "\0" not in text
+            compile(text, "program", "exec")
+    assert {Kind.NO_HOOKS, Kind.PLAIN_OBJECTS, Kind.ERRORS_ARE_BUGS} <= frozenset[Kind]().union(*(p.breaks for p in programs))
+
+
+def test_a_program_is_left_out_where_what_a_fix_assumes_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    files = {"main.py": HEAD + STEP.format("torch.cuda.empty_cache()", CALL)}
+    assert changes(files).applied
+    assert not changes(files).left_out
+    assert changes(files, {Kind.MEMORY_TO_SPARE}).left_out
+
+
+def test_what_late_values_give_is_observed() -> None:
+    late = "import torch\nfrom perflint_runtime import HostList, ItemSum\nx = torch.tensor(0.5)\n"
+    kept = outcome({"main.py": late + "total, values = ItemSum(1.0), HostList()\ntotal.add(x)\nvalues.add_item(x)\n"})
+    plain = {"main.py": late + "total, values = 1.0, []\ntotal += x.item()\nvalues.append(x.item())\n"}
+    assert not kept.differences(outcome(plain))
+    assert kept.differences(outcome({"main.py": plain["main.py"] + "total += 1\n"}))

@@ -422,7 +422,6 @@ class Loops(Networks):
                     f"globals()['inputs'] = {self.helper('loud')}(inputs)",
                     f"{self.helper('rebuilt')}(model)",
                     f"{self.helper('normed')}(model)",
-                    "torch.set_default_dtype(torch.float64)",
                     breaking(Kind.NO_HOOKS, "next(model.parameters()).register_hook(lambda g: KEPT.append(g.clone()))"),
                     breaking(Kind.NO_HOOKS, "model.register_forward_pre_hook(lambda layer, given: (given[0] * 2,))"),
                 ]

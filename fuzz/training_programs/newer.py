@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuzz.training_programs.loops import Loops
-from fuzz.training_programs.words import Env, breaking
+from fuzz.training_programs.places import AROUND, AWAY, IN_PLACE
+from fuzz.training_programs.words import Env
 from perflint.rule.obligations import Kind
 
 _SMALL = [
@@ -166,7 +167,116 @@ class Newer(Loops):
     # -- patterns: lines that use x, y, i, model, loss's network and KEPT ---------------------------------------------------
 
     def patterns(self) -> list[Callable[[], list[str]]]:
-        return [self.cast, self.cast, self.uploaded, self.uploaded, self.joined, self.joined, self.loaded, self.freed]
+        newer = [self.cast, self.uploaded, self.joined, self.loaded, self.freed]
+        return [*newer, *newer, self.read_twice, self.evaluated, self.frozen, self.constant, self.copied, self.stepped]
+
+    def read_twice(self) -> list[str]:
+        """Reads of a number, sums of them, and what may stand between two of them."""
+        value, total = self.name("value"), self.name("sum")
+        between = self.pick(
+            [
+                "",
+                "",
+                "",
+                f"{value}.data.mul_(2)",
+                f"{value} = {value} * 2",
+                f"(again := {value}.detach()).add_(1)",
+                f"[v.data.add_(1) for v in [{value}]]",
+                f"{self.helper('double_')}({value})",
+                f"{self.helper('keep')}({value}); {self.helper('shake')}()",
+            ]
+        )
+        read = self.pick([f"{value}.item()", f"float({value})", f"{value}.detach().cpu().item()"])
+        shown = self.pick(
+            [f"print({read})", f"KEPT.append({read})", f"print(f'{{{read}:.3f}}')", f"{total} += {read} * len(x)"]
+        )
+        return [
+            f"{total} = 0.0",
+            f"{value} = model(x).pow(2).mean()",
+            f"{total} += {read}",
+            *([between] if between else []),
+            shown,
+            self.pick([f"print({total} / 3)", f"if i == 1: print({total})", f"KEPT.append({total})"]),
+        ]
+
+    def evaluated(self) -> list[str]:
+        """An evaluation that records graphs, or does not."""
+        found, out = self.name("found"), self.name("out")
+        keep = self.pick(["", "", "", f"KEPT.append({out})", f"print({out}.requires_grad)", f"{out}.sum().backward()"])
+        return [
+            "model.eval()",
+            f"{found} = []",
+            "for part in x.split(1):",
+            f"    {out} = model(part)",
+            *([f"    {keep}"] if keep else []),
+            f"    {found}.append({self.pick([f'{out}.argmax(1).item()', f'{out}.sum().item()', f'{out}.tolist()', f'{out}'])})",
+            "model.train()",
+            f"print(len({found}), {found}[-1:])",
+        ]
+
+    def frozen(self) -> list[str]:
+        """A region without autograd, and what is done with its results."""
+        out = self.name("out")
+        mode = self.pick(["no_grad", "no_grad", "inference_mode", "set_grad_enabled(False)"])
+        mode = mode if mode.endswith(")") else f"{mode}()"
+        use = [
+            f"print({out}.sum().item())",
+            f"KEPT.append({out}.tolist())",
+            f"print({out}.argmax(1).tolist())",
+            f"{out}.mul_(2)",
+        ]
+        if "inference" not in mode:
+            use += [f"KEPT.append({out})", f"print(({out} * next(model.parameters()).sum()).mean().requires_grad)"]
+        return [f"with torch.{mode}:", f"    {out} = model(x)", self.pick(["", "    "]) + self.pick(use)]
+
+    def constant(self) -> list[str]:
+        """Constants that are made on the host and moved, or made of Python's numbers."""
+        held = self.name("constant")
+        made = self.pick(
+            [
+                "torch.zeros(3).to(device)",
+                "torch.ones(2, 3, dtype=torch.float64).to(device)",
+                "torch.full((3,), 1e-8).to(x.device)",
+                "torch.arange(3).to(device)",
+                "torch.tensor(0.5, device=device)",
+                "torch.tensor(2, device=x.device)",
+                "torch.tensor([0.5, 1, True]).to(device)",
+                "torch.eye(3).to(device=device)",
+            ]
+        )
+        return [
+            f"{held} = {made}",
+            self.pick([f"{held}.add_(1)", f"KEPT.append({held})", "pass"]),
+            f"print({held} * x[0].sum())",
+        ]
+
+    def copied(self) -> list[str]:
+        """Copies from and to the host."""
+        moved, host = self.name("moved"), self.name("host")
+        way = self.pick(["", "", ", non_blocking=True"])
+        back = self.pick(["cpu()", "to('cpu', non_blocking=True)", "to('cpu')", "detach().cpu().numpy()"])
+        return [
+            f"{moved} = x.to(device{way})",
+            f"{host} = ({moved} * 2).{back}",
+            self.pick([f"{moved}.data.add_(1)", "x.data.mul_(2)", "pass", "pass"]),
+            f"print({host}.sum(), [{self.pick(['float', 'int', 'bool'])}(v) for v in {host}.flatten()])",
+        ]
+
+    def stepped(self) -> list[str]:
+        """A step of an optimizer of its own, which clears gradients late."""
+        own = self.name("own")
+        lines = [
+            f"{own} = torch.optim.SGD(model.parameters(), lr=0.01)",
+            "out = model(x)",
+            self.pick(
+                ["pass", "pass", "print(next(model.parameters()).grad is None)", f"print({self.helper('grads')}(model))"]
+            ),
+            "loss = F.mse_loss(out, y)",
+            self.pick([f"{own}.zero_grad()", "model.zero_grad()", f"{own}.zero_grad(set_to_none=False)"]),
+            "loss.backward()",
+            f"{own}.step()",
+        ]
+        return [*lines, "print(loss.item())"]
 
     def cast(self) -> list[str]:
         """A conversion before a copy to the device."""
@@ -251,14 +361,14 @@ class Newer(Loops):
 
     def surrounded(self, lines: list[str]) -> list[str]:
         """The lines in one of the places where code may stand: what the loop holds of it; functions are written here."""
-        form = self.pick(_AROUND)
+        form = self.pick(AROUND)
         inner = ["    " + line for line in lines]
         name = self.name("part")
         if form == "plain":
             return lines
-        if form in _IN_PLACE:
-            return [line for part in _IN_PLACE[form] for line in (inner if part == "..." else [part.replace("NAME", name)])]
-        before, call = _AWAY[form]
+        if form in IN_PLACE:
+            return [line for part in IN_PLACE[form] for line in (inner if part == "..." else [part.replace("NAME", name)])]
+        before, call = AWAY[form]
         if form == "patched":
             self.breaks.add(Kind.PLAIN_MODULES)
         for line in before:
@@ -270,150 +380,3 @@ class Newer(Loops):
         self.line("")
         self.line("")
         return [call.replace("NAME", name)]
-
-
-_IN_PLACE = {
-    "try": [
-        "try:",
-        "...",
-        breaking(Kind.ERRORS_ARE_BUGS, "except Exception as error:"),
-        "    print('caught', type(error).__name__, error)",
-    ],
-    "else": ["try:", "    NAME = 1", "except ValueError:", "    print('never')", "else:", "..."],
-    "finally": ["try:", "    print('body')", "finally:", "..."],
-    "tried": ["try:", "...", "finally:", "    print('left')"],
-    "match": [
-        "match len(x):",
-        "    case NAME if NAME < 0:",
-        "        print('never')",
-        "    case _:",
-        "        pass",
-        "if True:",
-        "...",
-    ],
-    "walrus": ["if (NAME := len(x)) > 0:", "..."],
-    "for": ["for NAME in range(2):", "..."],
-    "while": ["NAME = 2", "while NAME:", "    NAME -= 1", "..."],
-    "for_else": ["for NAME in ():", "    break", "else:", "..."],
-    "no_grad": ["with torch.no_grad():", "..."],
-    "class": ["class NAME:", "    number = 1", "..."],
-    "suppressed": [breaking(Kind.ERRORS_ARE_BUGS, "with contextlib.suppress(Exception):"), "..."],
-}
-"""Lines around the pattern where it stands."""
-
-_AWAY = {
-    "function": (["def NAME(model, x, y, i):", "    ..."], "NAME(model, x, y, i)"),
-    "starred": (
-        ["def NAME(*given, **named):", "    (model, x), y, i = given, *named.values()", "    ..."],
-        "NAME(*[model, x], **{'y': y, 'i': i})",
-    ),
-    "lambda": (["def NAME(model, x, y, i):", "    ..."], "(lambda *given: NAME(model, *given))(x, y, i)"),
-    "generator": (
-        ["def NAME(model, x, y, i):", "    yield i", "    ...", "    yield x"],
-        "print(len(list(NAME(model, x, y, i))))",
-    ),
-    "left": (["def NAME(model, x, y, i):", "    yield i", "    ...", "    yield x"], "next(NAME(model, x, y, i))"),
-    "async": (
-        ["async def NAME(model, x, y, i):", "    await asyncio.sleep(0)", "    ..."],
-        "asyncio.run(NAME(model, x, y, i))",
-    ),
-    "decorated": (
-        ["@functools.lru_cache(maxsize=None)", "def NAME(model, x, y, i):", "    ...", "    return x"],
-        "NAME(model, x, y, i); NAME(model, x, y, i)",
-    ),
-    "wrapped": (
-        [
-            "def around_NAME(function):",
-            "    @functools.wraps(function)",
-            "    def call(*given):",
-            "        print('before')",
-            "        try:",
-            "            return function(*given)",
-            "        finally:",
-            "            print('after')",
-            "    return call",
-            "",
-            "",
-            "@around_NAME",
-            "def NAME(model, x, y, i):",
-            "    ...",
-        ],
-        "NAME(model, x, y, i)",
-    ),
-    "frozen": (["@torch.no_grad()", "def NAME(model, x, y, i):", "    ..."], "NAME(model, x, y, i)"),
-    "method": (["class NAME:", "    def run(self, model, x, y, i):", "        ..."], "NAME().run(model, x, y, i)"),
-    "static": (["class NAME:", "    @staticmethod", "    def run(model, x, y, i):", "        ..."], "NAME.run(model, x, y, i)"),
-    "property": (
-        [
-            "class NAME:",
-            "    def __init__(self, *given):",
-            "        self.given = given",
-            "",
-            "    @property",
-            "    def run(self):",
-            "        model, x, y, i = self.given",
-            "        ...",
-        ],
-        "NAME(model, x, y, i).run",
-    ),
-    "inherited": (
-        [
-            "class Base_NAME:",
-            "    def run(self, model, x, y, i):",
-            "        ...",
-            "",
-            "",
-            "class NAME(Base_NAME):",
-            "    def run(self, *given):",
-            "        return super().run(*given)",
-        ],
-        "NAME().run(model, x, y, i)",
-    ),
-    "patched": (
-        [
-            "class NAME:",
-            "    def run(self, model, x, y, i):",
-            "        print('as written')",
-            "",
-            "",
-            "def other_NAME(self, model, x, y, i):",
-            "    ...",
-            "",
-            "",
-            "setattr(NAME, 'run', other_NAME)",
-        ],
-        "NAME().run(model, x, y, i)",
-    ),
-    "closure": (
-        [
-            "def make_NAME():",
-            "    seen = []",
-            "    def NAME(model, x, y, i):",
-            "        nonlocal seen",
-            "        seen = [*seen, i]",
-            "        ...",
-            "        return seen",
-            "    return NAME",
-            "",
-            "",
-            "NAME = make_NAME()",
-        ],
-        "print(NAME(model, x, y, i))",
-    ),
-    "comprehension": (
-        ["def NAME(model, x, y, i):", "    ...", "    return 1"],
-        "print([NAME(model, x, y, k) for k in range(2) if k or (n := k) == 0])",
-    ),
-    "context": (
-        ["@contextlib.contextmanager", "def NAME(model, x, y, i):", "    ...", "    yield i"],
-        "with NAME(model, x, y, i) as held: print(held)",
-    ),
-    "thread": (["def NAME(model, x, y, i):", "    ..."], "asyncio.run(asyncio.to_thread(NAME, model, x, y, i))"),
-    "default": (
-        ["def NAME(model, x, y, i, seen=[]):", "    seen.append(i)", "    ...", "    return seen"],
-        "print(NAME(model, x, y, i))",
-    ),
-    "global": (["def NAME(model, x, y, i):", "    global last_NAME", "    last_NAME = i", "    ..."], "NAME(model, x, y, i)"),
-}
-"""Functions that hold the pattern, and what calls them."""
-_AROUND = [*["plain"] * 10, *_IN_PLACE, *_AWAY]
