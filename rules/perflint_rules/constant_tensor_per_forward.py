@@ -2,7 +2,9 @@
 
 ## What it does
 Finds `torch.tril(torch.ones(n, n))`, `torch.triu(...)`, `torch.arange(n)`, `torch.linspace`, `torch.eye`, windows and indices
-of triangles in code that runs each step, where all arguments are constants, or attributes that only `__init__` sets.
+of triangles in code that runs each step, where all arguments are constants, or attributes that only `__init__` sets. Also
+tensors of one number that are filled on the device for a loss to compare with (the labels of a discriminator:
+`torch.ones(n, 1, device=device)`), for `grad_outputs=`, or for a recurrent cell to begin with, whatever their size.
 
 ## Why it is slow
 One kernel or several fill memory with the numbers of the last time, and without `device=` they are copied to the GPU, too. A
@@ -33,16 +35,18 @@ class Attention(nn.Module):
 
 ## When it stays silent
 When an argument depends on the input (a shape), under a condition such as a cache, where a loop goes over it, where the code
-writes to it, and outside of code that runs each step.
+writes to it, and outside of code that runs each step. What is filled on the host is `factory-then-transfer`'s, states of whole
+recurrent layers are `rnn-explicit-zero-state`'s.
 
 ## Fix safety
-There is no fix: a buffer is shared by all calls, so nobody may write to it.
+There is no fix: a buffer, or the part of a larger tensor that a smaller batch takes, is shared, so nobody may write to it.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Definition, Finding, Literal, Option, Severity, flow_of, is_conditional, path_of, rule
+from perflint_rules.filled_constants import FILLED, filled_each_step
 
 _METHODS = Option("forward-methods", (), "Names of further methods that count as a forward pass")
 _TRIANGLES = ("torch.tril", "torch.triu")
@@ -53,7 +57,13 @@ _CONSTANTS = (
 )
 
 
-@rule(category="memory", costs=Cost.LAUNCH, severity=Severity.INFO, calls=[*_TRIANGLES, *_CONSTANTS], options=[_METHODS])
+@rule(
+    category="memory",
+    costs=Cost.LAUNCH,
+    severity=Severity.INFO,
+    calls=[*_TRIANGLES, *_CONSTANTS, *FILLED],
+    options=[_METHODS],
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor whose numbers are the same each time."""
     for call in code.calls_to(*_TRIANGLES, *_CONSTANTS):
@@ -64,6 +74,9 @@ def check(code: Code) -> Iterator[Finding]:
         if runs and not is_conditional(code.scope, call) and not _is_used_up(code, call):
             what = "mask" if code.is_external(call.func, *_TRIANGLES) else "constant"
             yield code.finding(call, f"the same {what} is built in every step; register it as a buffer once")
+    for call, use in filled_each_step(code):
+        message = f"{use} is filled with the same number in every step; fill it once, and take a part of it"
+        yield code.finding(call, message)
 
 
 def _sizes(code: Code, call: ast.Call) -> list[ast.expr]:
