@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from perflint.fix.rewrite import CannotRewrite, lines_of, replace
 from perflint.rule.finding import Edit
 from perflint.source.source import Source
+from perflint.source.words import made
 
 
 class Body:
@@ -77,7 +78,7 @@ class Body:
             raise CannotRewrite("a string goes over several lines")
 
 
-_COMMENT = re.compile(r"(?:(?<=\s)|^)#[^'\"]*$")
+_COMMENT = made(r"(?:(?<=\s)|^)#[^'\"]*$")
 
 
 def replaced_lines(

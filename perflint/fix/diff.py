@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Iterator
 
 from perflint.run.result import FixedFile
 from perflint.source.cells import SUFFIX
+from perflint.source.words import made
 
-_UNSAFE = re.compile(rb'[\x00-\x1f\x7f"\\]')
-_CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+_UNSAFE = made(rb'[\x00-\x1f\x7f"\\]')
+_CONTROLS = made(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 _COLOURS = {b"--- ": 1, b"+++ ": 1, b"@@": 36, b"-": 31, b"+": 32}
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 

@@ -28,6 +28,7 @@ from perflint.rule.finding import Edit, Finding, Fix, Import, Permission, Severi
 from perflint.rule.suppress import without_suppression
 from perflint.source.cells import HIDDEN, CannotWriteBack
 from perflint.source.source import Source, tokens
+from perflint.source.words import made
 
 fcntl: ModuleType | None
 try:
@@ -38,7 +39,7 @@ except ImportError:  # Windows
 MAX_ROUNDS = 10
 """So many rounds, and one for each finding: where a fix does not hold, those beside it are applied in several rounds."""
 
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_LINE_END = made(rb"\r\n|\r|\n")
 
 CheckText = Callable[[bytes], "tuple[Source | None, list[Finding]]"]
 """Check another text of the same file."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from perflint.rule.finding import Edit
 from perflint.source.source import Source, split_lines
+from perflint.source.words import made
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -131,9 +132,9 @@ def _added_in_line(source: Source, call: ast.Call, argument: str) -> Edit | None
     return Edit(start, end, f"{kept.decode()}{comma.decode()}{argument}{closing.decode()}")
 
 
-_CLOSED = re.compile(rb"(?: *\))*?( *\))")
+_CLOSED = made(rb"(?: *\))*?( *\))")
 """What follows the last argument of a call: the ends of its parentheses, and that of the call."""
-_COMMA = re.compile(rb"(?: *\))*(, *)(?:\( *)*")
+_COMMA = made(rb"(?: *\))*(, *)(?:\( *)*")
 
 
 def _added(source: Source, call: ast.Call, name: str, value: str) -> Edit:

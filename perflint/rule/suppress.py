@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from perflint.rule.finding import ENGINE, Applicability, Edit, Finding, Fix, Severity
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.source.source import Source, tokens
+from perflint.source.words import made
 
-_COMMENT = re.compile(r"#\s*perflint:\s*(ignore[\w-]*)(?:\s*\[([^\]]*)\])?([^#]*)")
+_COMMENT = made(r"#\s*perflint:\s*(ignore[\w-]*)(?:\s*\[([^\]]*)\])?([^#]*)")
 _FSTRING_START = getattr(tokenize, "FSTRING_START", None)
 _FSTRING_END = getattr(tokenize, "FSTRING_END", None)
 _BETWEEN_LINES = (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)

@@ -19,6 +19,7 @@ from perflint.rule.finding import Applicability, Edit, Finding, Fix
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.cells import HIDDEN, Head
 from perflint.source.source import Source
+from perflint.source.words import made
 
 CheckText = Callable[[str, bytes], "list[Finding]"]
 """Find what there is in a text that belongs to no project; the path tells it from others."""
@@ -27,11 +28,11 @@ _OTHER_CELLS = "__other_cells__"
 _ORDER = Obligation(Kind.CELL_ORDER, "the cells of the notebook may run in another order, or twice")
 _SHOWN = Obligation(Kind.RETENTION, "the notebook shows and keeps the value of a cell's last line")
 _NO_PYTHON = Obligation(Kind.REWRITE, "the fix would change a line that is no Python, or the border of a cell")
-_LINES = re.compile(r"`[^`]*`|\bline (\d+(?:, \d+)*)(?: of (\S+\.\w+))?")
+_LINES = made(r"`[^`]*`|\bline (\d+(?:, \d+)*)(?: of (\S+\.\w+))?")
 """What findings say of lines, perhaps of another file; words of the program stand in quotes."""
 
-_WORD = re.compile(r"[^\W\d]\w*")
-_NOT_SHOWN = re.compile(r";[ \t]*(?:#[^\n]*)?\s*\Z")
+_WORD = made(r"[^\W\d]\w*")
+_NOT_SHOWN = made(r";[ \t]*(?:#[^\n]*)?\s*\Z")
 
 
 def in_any_order(source: Source, findings: Sequence[Finding], check: CheckText) -> Iterator[Finding]:

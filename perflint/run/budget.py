@@ -26,11 +26,11 @@ from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, StepWait
 from perflint.source.source import Source
 from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _STEP = any_layout(rb"steps? \(")
 _CALLED = any_layout(rb"\b(\w+) \(")
-_LOOPS = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
+_LOOPS = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 
 CALL_DEPTH = 2
 """How many calls away from the loop waits are counted."""

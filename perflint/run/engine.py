@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,13 +26,14 @@ from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
 from perflint.source.source import Source, SourceError
 from perflint.source.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
+from perflint.source.words import made
 
 INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
 
 TOO_EXPENSIVE = "the file was skipped, for its analysis takes too long; split its longest function, or leave the file out"
 
-_ASYNC_ARGUMENT = re.compile(r"[(,]\s*async\s*=")
+_ASYNC_ARGUMENT = made(r"[(,]\s*async\s*=")
 
 MAX_LINE = 300
 """A longer line is not shown to LibCST: its parser recurses on the C stack."""

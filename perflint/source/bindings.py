@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from perflint.source.nodes import walk
 from perflint.source.source import Source
+from perflint.source.words import made
 
-_BINDS = re.compile(rb"\bfor\b|:=")
+_BINDS = made(rb"\bfor\b|:=")
 """What an expression that binds a name has in its text."""
+
+
+_KINDS = [kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)]
+_MAY_BIND = frozenset((ast.Name, ast.Pass, *(kind for kind in _KINDS if not {"name", "rest"}.isdisjoint(kind._fields))))
+"""The kinds of nodes that may bind a name."""
 
 
 class Binding(NamedTuple):
@@ -62,9 +68,10 @@ def _bound(statement: ast.stmt, source: Source, functions: dict[int, str]) -> It
         case _:
             parts = [statement]
     for part in parts:
-        for node in ast.walk(part):
-            for name in _names(node, functions):
-                yield name, None
+        for node in walk(part):
+            if type(node) in _MAY_BIND:
+                for name in _names(node, functions):
+                    yield name, None
 
 
 def _may_bind_inside(statement: ast.stmt, source: Source) -> bool:

@@ -13,12 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from perflint.source.words import made
+
 SUFFIX = ".ipynb"
 
 HIDDEN = "#%ipython "
 """Behind it stands a line as it is in the notebook; before it, what runs in its place."""
 
-_HEAD = re.compile(rb"^pass  #%% cell (\d+)(?: fails at (\d+):(\d+): (.*))?$", re.M)
+_HEAD = made(rb"^pass  #%% cell (\d+)(?: fails at (\d+):(\d+): (.*))?$", re.M)
 
 
 class CannotWriteBack(Exception):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from perflint.source.source import Source
+from perflint.source.words import made
 
-STRING_OR_COMMENT = re.compile(
+STRING_OR_COMMENT = made(
     rb"#[^\r\n]*"
     rb"|\"\"\"[^\\\"]*(?:(?:\\.|\"(?!\"\"))[^\\\"]*)*(?:\"\"\"|\Z)"
     rb"|'''[^\\']*(?:(?:\\.|'(?!''))[^\\']*)*(?:'''|\Z)"
@@ -20,13 +21,13 @@ STRING_OR_COMMENT = re.compile(
     re.S,
 )
 
-_TRIPLE_QUOTE = re.compile(rb"\"\"\"|'''")
-_QUOTE_OR_COMMENT = re.compile(rb"[#\"']")
-_CONTINUED_STRING = re.compile(rb"[\"'][^\r\n]*\\\r?\n")
-_DEFINITION = re.compile(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
-_PLAIN_HEADER = re.compile(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
+_TRIPLE_QUOTE = made(rb"\"\"\"|'''")
+_QUOTE_OR_COMMENT = made(rb"[#\"']")
+_CONTINUED_STRING = made(rb"[\"'][^\r\n]*\\\r?\n")
+_DEFINITION = made(rb"\n([ \t\f]*)(?:(@)|(?:async[ \t]+)?def[ \t]+([^\s(\[:\\]+))")
+_PLAIN_HEADER = made(rb"[ \t]*\([^()\[\]{}#\"'\\]*\)[ \t]*(?:->[ \t]*[\w.]+[ \t]*)?:")
 
-_HEADER_TOKEN = re.compile(rb"[()\[\]{}:]|" + STRING_OR_COMMENT.pattern, re.S)
+_HEADER_TOKEN = made(rb"[()\[\]{}:]|" + STRING_OR_COMMENT.pattern, re.S)
 
 
 @dataclass(frozen=True, slots=True)

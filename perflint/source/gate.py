@@ -25,8 +25,8 @@ LOOKS_WITHOUT_WORDS = 16
 """How many needles a text is searched for before its words are listed, which takes as long as about so many searches."""
 
 _WHITE_SPACE = b" \t\n\r\f\\"
-_WORD = re.compile(rb"\w+")
-_LITERAL = re.compile(rb"(?:\w|[ ,=:@'\"]|\\[^\w\s])+(?![*?{])")
+_WORD = made(rb"\w+")
+_LITERAL = made(rb"(?:\w|[ ,=:@'\"]|\\[^\w\s])+(?![*?{])")
 
 
 @cache

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 from perflint.source.chunks import STRING_OR_COMMENT
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _ATTRIBUTE = any_layout(rb"\. (\w+)")
 
 _OPENS = any_layout(rb" \(")
 
-_FORMATTED = re.compile(rb"[fFtT]")
+_FORMATTED = made(rb"[fFtT]")
 
 _WORD_BYTES = frozenset(bytes((byte,)) for byte in range(256) if re.match(rb"\w", bytes((byte,))))
-_TARGETS = re.compile(
+_TARGETS = made(
     rb"(?:^|(?<=[;:=]))[ \t\f]*([(\[*.]*\w(?:[^=\n;:(]|(?<=\\)\n|(?<=\\\r)\n|(?<=[,\[( ])\()*)"
     rb"(?:(?<![=!<>])|(?<=<<)|(?<=>>))=(?!=)"
     rb"|^[ \t\f]*[(\[*]*(\w[\w., \t]*,)[ \t]*\\?\r?$"
@@ -37,7 +37,7 @@ def is_renamed(name: str, text: bytes, places: Iterable[int] | None = None) -> b
     return any(_AS.match(text, at + len(word)) for at in (occurrences(word, text) if places is None else places))
 
 
-_AS = re.compile(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
+_AS = made(rb"(?:[\s\\]|#[^\n]*\n)+as\b")
 
 
 def stands_in_code(name: str, text: bytes) -> bool:

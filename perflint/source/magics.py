@@ -11,17 +11,17 @@ import re
 
 from perflint.source.cells import HIDDEN, may_be_mistaken
 from perflint.source.chunks import STRING_OR_COMMENT
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 _INSTALLS = r"(?:pip3?|conda|mamba)[ \t]+(?:install|uninstall|list|show|update|create)\b"
-_UNWRITABLE = re.compile(r"\r(?!\n)|[\0\ud800-\udfff]")
+_UNWRITABLE = made(r"\r(?!\n)|[\0\ud800-\udfff]")
 """What no line of a Python text can hold: such a cell is not shown at all."""
 
-_POSSIBLE = re.compile(rf"^[ \t]*(?:[%!?,;/]|{_INSTALLS})|\?[ \t]*$|=[ \t]*[!%]", re.M)
-_LINE = re.compile(rf"([ \t]*)(?:(%%?)(\w*)[ \t]*(.*)|([!?,;/]|{_INSTALLS}).*)", re.S)
-_ASSIGNED = re.compile(r"([ \t]*[A-Za-z_*][\w., \t*\[\]]*?)[ \t]*=[ \t]*[!%](?!=)")
-_CELL_MAGIC = re.compile(r"%%(\w+)")
-_TOKEN = re.compile(STRING_OR_COMMENT.pattern + rb"|[()\[\]{}]|\\\r?\n|\n", re.S)
+_POSSIBLE = made(rf"^[ \t]*(?:[%!?,;/]|{_INSTALLS})|\?[ \t]*$|=[ \t]*[!%]", re.M)
+_LINE = made(rf"([ \t]*)(?:(%%?)(\w*)[ \t]*(.*)|([!?,;/]|{_INSTALLS}).*)", re.S)
+_ASSIGNED = made(r"([ \t]*[A-Za-z_*][\w., \t*\[\]]*?)[ \t]*=[ \t]*[!%](?!=)")
+_CELL_MAGIC = made(r"%%(\w+)")
+_TOKEN = made(STRING_OR_COMMENT.pattern + rb"|[()\[\]{}]|\\\r?\n|\n", re.S)
 
 _QUIET = words("matplotlib config pinfo pinfo2 psource pdoc who whos who_ls")
 """Line magics that neither run code of the program nor change what it computes."""

@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 
 from perflint.source.cells import CannotWriteBack, Cell, Problem, joined, parted, restored
 from perflint.source.magics import as_python, hidden
+from perflint.source.words import made
 
 _OLDEST = 3
 """The oldest version of the format that is read: those before it are older than torch."""
 
-_TOKEN = re.compile(rb'[ \t\r\n]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([{}\[\]:,])|[^\s{}\[\]:,"]+)', re.S)
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_TOKEN = made(rb'[ \t\r\n]*(?:("[^"\\]*(?:\\.[^"\\]*)*")|([{}\[\]:,])|[^\s{}\[\]:,"]+)', re.S)
+_LINE = made(r"[^\n]*\n|[^\n]+")
 _LINE_END = ("\\n", "\\u000a", "\\u000A")
-_PIECE = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.|[^\\]", re.S)
+_PIECE = made(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.|[^\\]", re.S)
 
 
 class NotebookError(Exception):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from functools import lru_cache
 
 from perflint.source.identifiers import occurrences
 from perflint.source.source import Source
 from perflint.source.vocabulary import words_in
-from perflint.source.words import BETWEEN, any_layout
+from perflint.source.words import BETWEEN, any_layout, made
 
 
 def renamed(source: Source, names: Collection[str]) -> frozenset[str]:
@@ -50,8 +49,8 @@ def _others(name: bytes, body: bytes) -> set[str]:
     return others
 
 
-_AS = re.compile(BETWEEN + rb"(?<=\s)as" + BETWEEN + rb"(?<=\s)(\w+)")
-_GOES_ON = re.compile(rb"[\t\x20]*[.(\[]")
+_AS = made(BETWEEN + rb"(?<=\s)as" + BETWEEN + rb"(?<=\s)(\w+)")
+_GOES_ON = made(rb"[\t\x20]*[.(\[]")
 _LOOK_BACK = 100
 _FEW = 12
 """To look for so many names takes about as long as to list all of a text's words."""

@@ -20,13 +20,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from perflint.source.cells import HIDDEN, SUFFIX, Cells
+from perflint.source.words import made
 
 if TYPE_CHECKING:
     import tokenize
 
-_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_LINE_END = re.compile(rb"\r\n|\r|\n")
-_ALONE = re.compile(rb"\r(?!\n)")
+_COOKIE = made(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_LINE_END = made(rb"\r\n|\r|\n")
+_ALONE = made(rb"\r(?!\n)")
 
 
 class SourceError(Exception):

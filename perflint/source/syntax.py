@@ -21,14 +21,14 @@ from perflint.source.bindings import Binding, bindings
 from perflint.source.chunks import Chunk, split
 from perflint.source.identifiers import may_assign, occurrences, stands_in
 from perflint.source.source import Source
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
-_APART = re.compile(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
-_WORD = re.compile(rb"\w+")
+_APART = made(rb"\.(?:[\s\\]|#[^\n]*\n)+(\w+)")
+_WORD = made(rb"\w+")
 _CALLED_MEMBER = any_layout(rb"\. ([\w\x80-\xff]+) \(")
-_STAR = re.compile(rb"import[\s\\]*\*")
+_STAR = made(rb"import[\s\\]*\*")
 
 SEARCHES_WITHOUT_INDEX = 64
 """How often a file is searched for identifiers before all its words are indexed, which takes as long as about so many

@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perflint.source.words import any_layout, whole
+from perflint.source.words import any_layout, made, whole
 
-_IMPORT = re.compile(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
+_IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
 BACKWARD = any_layout(rb"backward \(")
-_LOADER = re.compile(rb"oader[\s\\():,.]")
+_LOADER = made(rb"oader[\s\\():,.]")
 _BY_NAME = any_layout(rb"\b(?:import_module|__import__|run_path|run_module|spec_from_file_location|SourceFileLoader) \(")
 _IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module", "spec_from_file_location", "SourceFileLoader"))
 _IMPORTER_WORDS = tuple(name.encode() for name in sorted(_IMPORTERS))
 _CHANGED_PATH = any_layout(rb"sys \. path\b|from sys import path\b|" + whole("addsitedir"))
-_PLACE = re.compile(r"[\w./\\-]+")
+_PLACE = made(r"[\w./\\-]+")
 
 
 @dataclass(slots=True)

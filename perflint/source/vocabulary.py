@@ -9,6 +9,8 @@ import re
 from functools import cache
 from typing import Union
 
+from perflint.source.words import made
+
 Needs = tuple[tuple[Union[bytes, "Needs"], ...], ...]
 """Alternatives, each a conjunction of parts of words and of further needs; an empty conjunction needs nothing."""
 
@@ -16,13 +18,13 @@ _WORD_BYTES = bytes(c for c in range(128) if chr(c).isalnum() or c == ord("_"))
 _SPACED = bytes(c if c in _WORD_BYTES else ord(" ") for c in range(256))
 _NOTHING: Needs = ((),)
 
-_ATOM = re.compile(
+_ATOM = made(
     rb"(?P<edge>\\b)|(?P<literal>\w)|\\x(?P<hex>[0-9a-f]{2})|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]"
     rb"|\(\?<!(?:\\w|\[[^]]*\\w[^]]*\])(?P<begun>\w+)\)|(?P<open>\((?:\?:|\?P<\w+>|(?!\?)))|(?P<look>\(\?)|(?P<close>\))"
     rb"|(?P<bar>\|)|.",
     re.S,
 )
-_REPEATED = re.compile(rb"(?:(?P<optional>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\})[?+]?")
+_REPEATED = made(rb"(?:(?P<optional>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
 
 def vocabulary(text: bytes) -> bytes:

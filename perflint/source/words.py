@@ -1,8 +1,10 @@
 """Tables of names, written as running text; nouns with their numbers; how names and code are looked up in texts."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
-from typing import Any, cast
+from typing import Any, AnyStr, cast
 
 BETWEEN = rb"(?:[\s\\]|#[^\n]*\n)*"
 """What may stand between two tokens: white space, backslashes and comments, or nothing."""
@@ -36,7 +38,7 @@ def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
 class _Uncompiled:
     """What stands for a pattern until it is first searched for: many never are, and compiling takes time."""
 
-    def __init__(self, pattern: bytes, flags: int) -> None:
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
         self.pattern, self.flags = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
@@ -52,10 +54,16 @@ class _Uncompiled:
         return made, (self.pattern, self.flags)
 
 
-@cache
-def made(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
+_MADE: dict[tuple[type, str | bytes, int], _Uncompiled] = {}
+
+
+def made(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """`re.compile`, as late as can be; the same pattern is the same object."""
-    return cast("re.Pattern[bytes]", _Uncompiled(pattern, flags))
+    key = (type(pattern), pattern, int(flags))
+    found = _MADE.get(key)
+    if found is None:
+        found = _MADE[key] = _Uncompiled(pattern, int(flags))
+    return cast("re.Pattern[AnyStr]", found)
 
 
 @cache

@@ -7,12 +7,14 @@ import itertools
 import textwrap
 
 import pytest
+from conftest import FIXTURES
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.source.chunks import split
 from perflint.source.identifiers import calls_of, is_called, stands_in_code
+from perflint.source.nodes import walk
 from perflint.source.source import Source
 from perflint.source.syntax import SEARCHES_WITHOUT_INDEX, Module, SyntaxProblem, TooDeep, parse
 from perflint.source.words import call_pattern
@@ -475,3 +477,13 @@ def test_the_text_of_a_lambda_are_its_lines() -> None:
     )
     (inner,) = flow.inner
     assert flow.inner_scope(inner).text == b"        lambda y: (\n            x + y)]\n"
+
+
+def test_a_walk_gives_the_nodes_that_ast_gives_in_its_order() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("programs/**/*.py"))]
+    texts.append(
+        "match x:\n    case {'a': [first, *_], **rest} | A(b=1):\n        async def f(*a: int, **k): yield await (b := {**a})\n"
+    )
+    for text in texts:
+        tree = ast.parse(text)
+        assert list(walk(tree)) == [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]

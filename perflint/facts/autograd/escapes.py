@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
@@ -36,6 +35,7 @@ from perflint.facts.values.values import (
 from perflint.facts.values.variables import functions_see
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
+from perflint.source.words import made
 
 
 def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: bool) -> list[Obligation] | None:
@@ -67,7 +67,7 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
 
 _MAX_FUNCTIONS = 60
 """A region that may run more functions than this is not looked through."""
-_SWITCHES_ON = re.compile(rb"enable_grad|set_grad_enabled")
+_SWITCHES_ON = made(rb"enable_grad|set_grad_enabled")
 
 
 def _switched_on(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation]:

@@ -20,20 +20,20 @@ from perflint.facts.values.names import NETWORK_CALL
 from perflint.facts.values.values import Instance, Object
 from perflint.source.syntax import Class, Scope
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 _GRAD_SWITCH = any_layout(rb"no_grad|inference_mode|set_grad_enabled")
 CALLS_EVAL = any_layout(rb"\. eval \(")
 _MEASURES = "eval|evaluate|evaluation|test|valid|validate|validation|vali|val|score|benchmark"
-_MEASURE = re.compile(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
-_EVALUATES = re.compile(
+_MEASURE = made(rf"(?:^|_)(?:{_MEASURES})(?:_|$|\d)", re.I)
+_EVALUATES = made(
     rf"(?:^|_)(?:{_MEASURES}|infer|inference|predict|prediction|sample|generate|embed|encode|extract)(?:_|$|\d)", re.I
 )
-_ACTS = re.compile(r"(?:^|_)(?:act|actions?)(?:_|$|\d)", re.I)
+_ACTS = made(r"(?:^|_)(?:act|actions?)(?:_|$|\d)", re.I)
 _READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
 _TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
-_LOSS = re.compile(r"crit(?!ic)|loss", re.I)
+_LOSS = made(r"crit(?!ic)|loss", re.I)
 _FREEZES = any_layout(rb"\. requires_grad = False")
 
 

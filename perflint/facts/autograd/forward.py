@@ -33,7 +33,7 @@ from perflint.facts.values.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 MAX_REACHED = 60
 """A network of more classes and functions than this is not looked through."""
@@ -169,8 +169,8 @@ _UNDERSTOOD = words(
 )
 
 
-_LOSS = re.compile(r"crit(?!ic)|loss", re.I)
-_NO_FORWARD = re.compile(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
+_LOSS = made(r"crit(?!ic)|loss", re.I)
+_NO_FORWARD = made(r"^(?:parameters|zero_grad|train|eval|to|cuda|cpu|state_dict|size|backward|_*(?:init|reset)\w*)$")
 
 
 def calls_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:

@@ -38,7 +38,7 @@ from perflint.facts.values.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 _HELD = rb"(?:\b(?!autograd\b)\w+|[\])'\"]) \. _?grad\b|['\"]_?grad['\"]|clip_grad|grad_norm"
 READS_GRADIENTS = any_layout(_HELD + rb"|get_total_norm")
@@ -248,7 +248,7 @@ def leaves_gradients_alone(facts: Facts, scope: Scope, manager: ast.expr) -> boo
     return callee.must(lambda a: isinstance(a, External) and a.qualname in _MANAGERS)
 
 
-_CLEARS = re.compile(r"(?:reset|clear|zero)_*(?:all_*)?grad", re.I)
+_CLEARS = made(r"(?:reset|clear|zero)_*(?:all_*)?grad", re.I)
 
 
 def clears_gradients(facts: Facts, scope: Scope, call: ast.Call) -> bool:

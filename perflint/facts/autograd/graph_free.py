@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.facts.autograd.forward import hidden_graphs, needs_graph
@@ -19,12 +18,12 @@ from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.values import External
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
 _RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
-_CATCHES = re.compile(rb"\bexcept\b")
-_GRAD_SWITCH = re.compile(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
+_CATCHES = made(rb"\bexcept\b")
+_GRAD_SWITCH = made(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
 
 def _remembered(kind: Kind | None) -> list[Obligation]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -28,9 +27,9 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import made, words
 
-_SHOWN_WHOLE = re.compile(r"%[-#0 +\d.*]*[rsa]")
+_SHOWN_WHOLE = made(r"%[-#0 +\d.*]*[rsa]")
 _SHOWS = words("print str repr ascii format")
 _ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
 _COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")

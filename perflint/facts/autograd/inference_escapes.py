@@ -16,7 +16,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.values import Alternative, External, Object, Output, Tensor, Value
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _file(scope: Scope) -> str:
     return os.path.basename(scope.module.source.path)
 
 
-_NETWORK = re.compile(r"(?:teacher|backbone|extractor|policy|agent|target_\w+)$", re.I)
+_NETWORK = made(r"(?:teacher|backbone|extractor|policy|agent|target_\w+)$", re.I)
 
 
 def _runs_network(value: Value, node: ast.expr) -> bool:

@@ -7,7 +7,6 @@ The proof goes by what is known to look at nothing but numbers and lengths. What
 from __future__ import annotations
 
 import ast
-import re
 import string
 from collections.abc import Callable, Iterator
 
@@ -18,7 +17,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, Literal, Number, Tensor
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 _READ = words("item tolist detach")
 _COMPUTED = words("mean sum cpu float double to clone sqrt exp log abs")
@@ -26,7 +25,7 @@ _BUILTINS = words("builtins.sum builtins.max builtins.min")
 _JOINED = words("torch.stack torch.cat")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_CONVERSION = re.compile(r"%[-+ #0]*[0-9]*(?:\.[0-9]+)?[dfFeEgG]|%%")
+_CONVERSION = made(r"%[-+ #0]*[0-9]*(?:\.[0-9]+)?[dfFeEgG]|%%")
 
 
 def graph_noticed(facts: Facts, scope: Scope, name: str, added: ast.Name) -> Iterator[Obligation]:

@@ -7,7 +7,6 @@ autograd, a container of such layers, or a class of the project that calls nothi
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -53,14 +52,14 @@ from perflint.facts.values.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope, SyntaxProblem
-from perflint.source.words import NO_MEMBER, any_layout, words
+from perflint.source.words import NO_MEMBER, any_layout, made, words
 
 ASKS: Final = any_layout(
     NO_MEMBER + rb"grad \(|autograd \. grad|\. backward \(|is_grad_enabled|set_grad_enabled|enable_grad|_hook \(|retain_grad|"
     rb"torch \. func\b|functorch|autograd \. functional|forward_ad"
 )
 """What asks for gradients, or whether autograd is on, in a text."""
-LOOKS_AT_GRAPH: Final = re.compile(rb"requires_grad|grad_fn|is_leaf|needs_input_grad")
+LOOKS_AT_GRAPH: Final = made(rb"requires_grad|grad_fn|is_leaf|needs_input_grad")
 """What looks at whether a tensor belongs to a graph, in a text."""
 MAX_REACHED = 80
 """A network of more classes and functions than this is not looked through."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from perflint.facts.operations import operations
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 SAME_WITHOUT_GRAPH: Final = words(
     """
@@ -95,7 +94,7 @@ OTHERS = words(
     torch.distributions.normal.Normal torch.distributions.categorical.Categorical torch.distributions.bernoulli.Bernoulli
     """
 )
-COMPUTES_NOTHING: Final = re.compile(
+COMPUTES_NOTHING: Final = made(
     r"torch\.(?:u?int\d*|b?float\d*|half|double|long|short|bool|strided|save|set_\w+|get_\w+|backends\.[\w.]+|utils\.data\.\w+"
     r"|cuda\.\w+|amp\.\w+|autocast|utils\.tensorboard\.\w+|optim\.\w+|nn\.utils\.rnn\.\w+|distributed\.\w+|version\.\w+|nn"
     r"|nn\.functional|cuda|optim|utils)$"

@@ -22,7 +22,7 @@ from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
 from perflint.facts.values.values import Elements, External, FunctionRef, Instance, Object, Sequence
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 CURES: Final = {
     "array": "torch does not know this function of numpy; use one of torch, or call it outside of the compiled function",
@@ -69,7 +69,7 @@ _KEEPING: Final = words(
     """
 )
 """Context managers that torch leaves and enters again around a break, so that graphs remain on both sides (measured)."""
-_LOGGER: Final = re.compile(r"(?:^|\.)_?(?:logger|log|LOGGER|LOG)$")
+_LOGGER: Final = made(r"(?:^|\.)_?(?:logger|log|LOGGER|LOG)$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,9 +100,6 @@ class Environment:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def get(self, path: str) -> frozenset[Definition] | None:
-        return self.names.get(path) or self.paths.get(path)
-
 
 def path_of(node: ast.AST) -> str | None:
     """The name of a variable, attribute or constant subscript: `x`, `self.loss`, `batch['img']`; None for the rest."""

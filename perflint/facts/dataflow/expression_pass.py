@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Final
 
 from perflint.facts.dataflow.definitions import Block, BlockKind, Definition, DefinitionKind, Environment, Loop, Notes, path_of
 from perflint.facts.values.solver import TooExpensive
+from perflint.source.nodes import walk
 from perflint.source.ordered import OrderedFrozenSet
 from perflint.source.syntax import FunctionNode
 from perflint.source.words import words
@@ -38,6 +41,9 @@ _READING_FUNCTIONS = words(
     print len isinstance enumerate range zip list tuple dict str
     """
 )
+
+_NOTHING: Final[frozenset[Definition]] = frozenset()
+_by_order = attrgetter("order")
 
 MAX_REACHING = 1_000_000
 """Definitions that may reach points of one scope, all points together: they grow with the square of a scope's length."""
@@ -157,7 +163,7 @@ class ExpressionPass:
     def note_inner_names(self, node: ast.AST) -> None:
         """Note the names that a function or class inside may mean of this scope: not those that a function binds itself."""
         own = _own_names(node) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else frozenset()
-        for inner in ast.walk(node):
+        for inner in walk(node):
             if isinstance(inner, ast.Name) and inner.id not in own:
                 self.notes.inner_names.add(inner.id)
             elif isinstance(inner, ast.Nonlocal):
@@ -242,27 +248,38 @@ class ExpressionPass:
             self.env = self.joined((before, self.env))
 
     def expression(self, node: ast.expr, parent: ast.AST) -> None:
-        if not self.recording and not self.walrus and not self.follows_paths:
+        """The hottest function of all: it asks for types by `is`, the frequent ones first, and calls what it must."""
+        recording = self.recording
+        if not recording and not self.walrus and not self.follows_paths:
             return
+        if type(node) is ast.Name:
+            if recording:
+                self.notes.mentions[node.id].append(node)
+                if self.env is not None:
+                    self.reach(node, node.id)
+        elif type(node) is ast.Attribute:
+            self.expression(node.value, node)
+            if recording:
+                self.notes.mentions[node.attr].append(node)
+                self.reach_path(node)
+        elif type(node) is ast.Call:
+            self.call(node)
+        elif type(node) is not ast.Constant:
+            self.rare_expression(node)
+        if recording:  # `note`, without a call for each expression of a program
+            notes = self.notes
+            notes.parent[node] = parent
+            notes.block[node] = self.block
+            self.number += 1
+            notes.order[node] = self.number
+
+    def rare_expression(self, node: ast.expr) -> None:
+        """The other kinds of expressions."""
         match node:
-            case ast.Constant():
-                pass
-            case ast.Name(id=name):
-                if self.recording:
-                    self.notes.mentions[name].append(node)
-                    if self.env is not None:
-                        self.reach(node, name)
-            case ast.Attribute(value=base, attr=name):
-                self.expression(base, node)
-                if self.recording:
-                    self.notes.mentions[name].append(node)
-                    self.reach_path(node)
             case ast.Subscript(value=base, slice=key):
                 self.expression(base, node)
                 self.expression(key, node)
                 self.reach_path(node)
-            case ast.Call():
-                self.call(node)
             case ast.BoolOp(values=values):
                 self.expression(values[0], node)
                 outer = self.block
@@ -295,19 +312,13 @@ class ExpressionPass:
                     self.notes.yields.append(node)
             case _:
                 self.children(node, node)
-        if self.recording:  # `note`, without a call for each expression of a program
-            notes = self.notes
-            notes.parent[node] = parent
-            notes.block[node] = self.block
-            self.number += 1
-            notes.order[node] = self.number
 
     def reach(self, node: ast.expr, name: str) -> None:
         assert self.env is not None
-        found = self.env.get(name) or frozenset()
+        found = self.env.names.get(name) or self.env.paths.get(name) or _NOTHING
         if len(found) > 1:
             self.spend(len(found))
-            found = OrderedFrozenSet(sorted(found, key=lambda definition: definition.order))
+            found = OrderedFrozenSet(sorted(found, key=_by_order))
         self.notes.reaching[node] = found
         for definition in found:
             self.notes.uses[definition].append(node)
@@ -410,14 +421,14 @@ def _own_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             continue  # what a comprehension binds, it binds for itself
         pending += ast.iter_child_nodes(node)
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             meant_outside.update(node.names)
     decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
     for outer in (*decorators, *given.defaults, *filter(None, given.kw_defaults)):
-        meant_outside |= {node.id for node in ast.walk(outer) if isinstance(node, ast.Name)}
+        meant_outside |= {node.id for node in walk(outer) if isinstance(node, ast.Name)}
     for node in body:  # an inner class sees past the function's variables where it binds them itself
-        for inner in ast.walk(node):
+        for inner in walk(node):
             if isinstance(inner, ast.ClassDef):
-                meant_outside |= {name.id for name in ast.walk(inner) if isinstance(name, ast.Name)}
+                meant_outside |= {name.id for name in walk(inner) if isinstance(name, ast.Name)}
     return frozenset(bound - meant_outside)

@@ -15,6 +15,7 @@ from functools import cached_property
 from perflint.facts.dataflow.definitions import Block, Definition, Loop, Notes, path_of
 from perflint.facts.dataflow.statement_pass import StatementPass, may_swallow
 from perflint.facts.operations.operations import Road
+from perflint.source.nodes import walk
 from perflint.source.syntax import FunctionNode, Scope
 
 
@@ -71,7 +72,10 @@ class Flow(Notes):
 
     def within(self, node: ast.AST, block: Block) -> bool:
         """Whether a node runs inside a block."""
-        return any(b is block for b in self.block[node].ancestry())
+        around: Block | None = self.block[node]
+        while around is not None and around is not block:
+            around = around.parent
+        return around is not None
 
     def dominates(self, first: ast.AST, second: ast.AST) -> bool:
         """Whether `first` has always been evaluated when `second` is, in the same iteration."""
@@ -179,7 +183,7 @@ class Region:
     """
 
     def __init__(self, flow: Flow, body: Iterable[ast.stmt]) -> None:
-        held = [node for statement in body for node in ast.walk(statement)]
+        held = [node for statement in body for node in walk(statement)]
         self._held = frozenset(held)
         order = flow.order
         self.nodes = sorted((node for node in held if node in order), key=order.__getitem__)

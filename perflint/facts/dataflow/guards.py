@@ -8,11 +8,13 @@ from itertools import takewhile
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
+from perflint.source.nodes import walk
 from perflint.source.texts import last_name
+from perflint.source.words import made
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
-_GUARD_NAMES = re.compile(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
 _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
@@ -58,7 +60,7 @@ def _fills_up(block: Block) -> bool:
             ),
             body=body,
         ):
-            calls = (node.func for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call))
+            calls = (node.func for statement in body for node in walk(statement) if isinstance(node, ast.Call))
             grown = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("append", "extend")}
             return path_of(held) in grown - {None}
     return False
@@ -89,13 +91,13 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
         return False
     tested = {
         path_of(n.left)
-        for n in ast.walk(block.node.test)
+        for n in walk(block.node.test)
         if isinstance(n, ast.Compare) and isinstance(n.comparators[0], ast.Constant)
         if isinstance(n.ops[0], ast.Is) or (isinstance(n.ops[0], ast.Eq) and n.comparators[0].value is None)
     }
     if not tested:
         return False
-    assigned = {path_of(t) for s in block.node.body for n in ast.walk(s) if isinstance(n, ast.Assign) for t in n.targets}
+    assigned = {path_of(t) for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets}
     if block.loop is None:  # a local variable is kept for no other time
         return any(path is not None and (not path.isidentifier() or path in flow.outer_names) for path in tested & assigned)
     return bool((tested & assigned) - {None})
@@ -108,10 +110,8 @@ def _moves_on(guard: ast.If | ast.IfExp) -> bool:
     """
     if not isinstance(guard, ast.If):
         return False
-    ordered = [n for n in ast.walk(guard.test) if isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERS)]
-    taken_off = {
-        path_of(n.right) for o in ordered for n in ast.walk(o) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)
-    }
+    ordered = [n for n in walk(guard.test) if isinstance(n, ast.Compare) and isinstance(n.ops[0], _ORDERS)]
+    taken_off = {path_of(n.right) for o in ordered for n in walk(o) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)}
     compared = {path_of(side) for o in ordered for side in (o.left, o.comparators[0])}
     set_anew = {path_of(t) for s in guard.body if isinstance(s, ast.Assign) for t in s.targets}
     put_off = {
@@ -176,7 +176,7 @@ def _holds_usual(test: ast.expr) -> bool:
 
 
 def _calls_one_of(test: ast.expr, names: frozenset[str]) -> bool:
-    return any(isinstance(n, ast.Call) and last_name(n.func) in names for n in ast.walk(test))
+    return any(isinstance(n, ast.Call) and last_name(n.func) in names for n in walk(test))
 
 
 def _is_seldom(left: ast.expr, op: ast.cmpop, right: ast.expr) -> bool:
@@ -212,7 +212,7 @@ def _is_size(flow: Flow, node: ast.expr, depth: int = 2) -> bool:
 
 
 def _has_modulo(node: ast.expr) -> bool:
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
 
 
 def _counts(flow: Flow, node: ast.expr) -> bool:

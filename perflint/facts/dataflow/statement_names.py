@@ -6,16 +6,17 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from perflint.facts.dataflow.definitions import path_of
+from perflint.source.nodes import walk
 
 
 def bound_names(target: ast.AST) -> Iterator[str]:
     """The names in a target."""
-    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+    return (node.id for node in walk(target) if isinstance(node, ast.Name))
 
 
 def assigned(statement: ast.stmt) -> set[str]:
     """The names that a statement may bind or delete."""
-    found = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+    found = {n.id for n in walk(statement) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     return found - _comprehended(statement)
 
 
@@ -23,7 +24,7 @@ def assigned_in_order(statements: Sequence[ast.stmt]) -> Iterator[str]:
     """The same for several statements, as they stand there."""
     for statement in statements:
         names = assigned(statement)
-        found = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in names]
+        found = [n for n in walk(statement) if isinstance(n, ast.Name) and n.id in names]
         yield from (n.id for n in sorted(found, key=lambda n: (n.lineno, n.col_offset)))
 
 
@@ -43,7 +44,7 @@ def surely_assigned(statement: ast.stmt) -> set[str]:
 
 def names_read(node: ast.AST) -> set[str]:
     """The names that a node reads."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    found = {n.id for n in walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return found | (assigned(node) if isinstance(node, ast.AugAssign) else set())
 
 
@@ -69,12 +70,12 @@ def _read_first(statement: ast.stmt) -> set[str]:
 
 
 def _comprehended(statement: ast.stmt) -> set[str]:
-    return {name for c in ast.walk(statement) if isinstance(c, ast.comprehension) for name in bound_names(c.target)}
+    return {name for c in walk(statement) if isinstance(c, ast.comprehension) for name in bound_names(c.target)}
 
 
 def paths_in(node: ast.AST | None) -> set[str]:
     """The names and attributes that an expression is made from: `self.model.weight` with `self.model` and `self`."""
-    return set() if node is None else {path_of(n) or "" for n in ast.walk(node)} - {""}
+    return set() if node is None else {path_of(n) or "" for n in walk(node)} - {""}
 
 
 def shown_target(target: ast.expr, wanted: set[str]) -> str:

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from perflint.facts.dataflow.definitions import Block, Definition, Environment, Loop
 from perflint.facts.dataflow.expression_pass import ExpressionPass
+from perflint.source.nodes import walk
 from perflint.source.syntax import FunctionNode, Scope
+from perflint.source.words import made
 
 TRY_STAR: Final[Any] = getattr(ast, "TryStar", ast.Try)
 """`try` with `except*`, which Python 3.10 does not know."""
@@ -115,7 +117,7 @@ class StatementPass(ExpressionPass):
                 for child in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
                     self.expression(child, node)
                 if self.notes.scope.is_module:
-                    self.notes.class_names.update(n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name))
+                    self.notes.class_names.update(n.id for s in node.body for n in walk(s) if isinstance(n, ast.Name))
                 else:
                     self.note_inner_names(node)
                 self.bind(name, node, "class", None)
@@ -270,7 +272,7 @@ class StatementPass(ExpressionPass):
             self.note(case, node)
             outer, self.block = self.block, self.inside("case", node)
             self.pattern(case.pattern, case)
-            for part in ast.walk(case.pattern):
+            for part in walk(case.pattern):
                 name = getattr(part, "name", None) or getattr(part, "rest", None)
                 if isinstance(name, str):
                     self.bind(name, part, "other", node.subject)
@@ -310,4 +312,4 @@ def may_swallow(node: ast.AST) -> bool:
     return any(_SWALLOWS.search(ast.unparse(item.context_expr)) for item in node.items)
 
 
-_SWALLOWS = re.compile(r"suppress|raises|catch|ignore|swallow|ExitStack|safe", re.I)
+_SWALLOWS = made(r"suppress|raises|catch|ignore|swallow|ExitStack|safe", re.I)

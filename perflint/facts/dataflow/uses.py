@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.source.identifiers import occurrences
+from perflint.source.nodes import walk
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import words
@@ -269,11 +270,11 @@ def _unpacking(flow: Flow, container: ast.expr) -> Iterator[ast.Tuple | ast.List
 
 
 def _definitions_in(flow: Flow, target: ast.expr) -> tuple[Definition, ...]:
-    return tuple(definition for part in ast.walk(target) for definition in flow.definitions_at(part))
+    return tuple(definition for part in walk(target) for definition in flow.definitions_at(part))
 
 
 def _stored_in(target: ast.expr, value: ast.AST) -> Iterator[Step]:
-    for part in ast.walk(target):
+    for part in walk(target):
         if isinstance(part, (ast.Attribute, ast.Subscript)) and isinstance(part.ctx, ast.Store):
             yield Step(Way.STORED, value, part)
 

@@ -7,7 +7,6 @@ specifier, a truth value, `print`, `.tolist()`, `.numpy()` and `.cpu()` make the
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -31,7 +30,7 @@ from perflint.facts.values.values import (
     place_of,
 )
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 
 class ReadKind(Enum):
@@ -62,7 +61,7 @@ _CHAINED = words(
 )
 _MATH_NAMES = words("log10 log2 log sqrt exp isnan isinf isfinite floor ceil pow")
 _MATH = frozenset(f"{module}.{name}" for module in ("math", "numpy") for name in _MATH_NAMES)
-_LOGGER = re.compile(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
+_LOGGER = made(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|add_histogram|scalar_summary)$")
 
 
 def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
@@ -202,7 +201,7 @@ def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: t
     return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
 
 
-_COMPUTED_ON_HOST = re.compile(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
+_COMPUTED_ON_HOST = made(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
 
 
 def _is_tensor(value: Value) -> bool:

@@ -15,7 +15,7 @@ from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import Alternative, Elements, External, Number, Sequence, Tensor, Text, Value
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 
 class Sink(Enum):
@@ -35,7 +35,7 @@ class Sink(Enum):
 IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
 """Uses that can wait: none of them decides what the next step does."""
 
-_LOG_CALLS = re.compile(
+_LOG_CALLS = made(
     r"^(?:print|pprint|rprint|tprint|format|str|repr|write|info|debug|warning|warn|error|set_postfix|set_postfix_str|log"
     r"|set_description|set_description_str|add_scalar|add_scalars|log_metrics|log_dict|log_scalar|log_metric|log_scalars"
     r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
@@ -52,7 +52,7 @@ _COLLECT_CALLS = words(
     """
 )
 _JOINS = frozenset(("concatenate", "vstack", "hstack"))
-_METRIC = re.compile(
+_METRIC = made(
     r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
     r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
     re.I,
@@ -68,7 +68,7 @@ _ARITHMETIC_CALLS = words(
 
 _CONTAINERS = words("dict OrderedDict Munch EasyDict AttrDict SimpleNamespace Namespace Box")
 """What only holds the values that it is given by name."""
-_CRITERION = re.compile(r"crit(?!ic)|loss(?:_f|$)", re.I)
+_CRITERION = made(r"crit(?!ic)|loss(?:_f|$)", re.I)
 """A loss on the host gives a host value."""
 
 

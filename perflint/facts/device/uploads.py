@@ -17,7 +17,7 @@ from perflint.facts.values.runtime_calls import COPIES
 from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 
 def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
@@ -197,7 +197,7 @@ class _Counted(_Read):
 _JOINS = words("stack cat concat hstack vstack")
 _READING = words("item cpu numpy tolist")
 _CONVERSIONS = words("int float bool")
-_MAKES_TENSOR = re.compile(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Long|Int|Byte)?Tensor)$")
+_MAKES_TENSOR = made(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Long|Int|Byte)?Tensor)$")
 
 
 def is_read_in_step(scope: Scope, node: ast.AST) -> bool:
@@ -289,10 +289,10 @@ def _draws(node: ast.expr) -> bool:
     return False
 
 
-_DATASET = re.compile(
+_DATASET = made(
     r"(?:^|_)(?:data_?set|ds|(?:train|val|valid|test|eval)_?(?:set|data))$|^[XY]_(?:data|train|valid|val|test)$", re.I
 )
-_DRAWS = re.compile(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
+_DRAWS = made(r"^(?:(?:get|next|sample|draw|fetch|load|make)(?:_\w*)?batch(?:es)?|next|__next__)$")
 _SAME_DATA = words(
     """
     unsqueeze squeeze view reshape flatten transpose permute contiguous float double half long int

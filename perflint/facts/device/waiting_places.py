@@ -15,7 +15,7 @@ from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road, Wait
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _TERM = rb"-? [\w.]+(?: (?:[-+*%]|//?) [\w.]+)*"
 _PLAIN_KEY = (
@@ -128,7 +128,7 @@ def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
-MASK: Final = re.compile(r"mask", re.I)
+MASK: Final = made(r"mask", re.I)
 """What a forward pass is given by such a name selects."""
 _TYPES_OF_MASKS = frozenset(("bool", "same", "widest", ""))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,7 +39,7 @@ from perflint.facts.values.values import (
 from perflint.project.trace import Memo
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 _ROADS = {ReadKind.COPY: Road.COPY, ReadKind.FORMAT: Road.FORMAT, ReadKind.TRUTH: Road.TRUTH}
 
@@ -471,7 +470,7 @@ def _is_built_list(made: ast.expr, scope: Scope) -> bool:
 
 
 _REDUCED = words("min max sum amin amax")
-_SLICES = re.compile(rb"\bslice\b|\bEllipsis\b")
+_SLICES = made(rb"\bslice\b|\bEllipsis\b")
 """What makes a list an index of several dimensions, which copies nothing."""
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from perflint.facts.operations.function_operations import ELSEWHERE, TORCH_FUNCTIONS
 from perflint.facts.operations.tensor_operations import TENSOR_OPERATIONS
+from perflint.source.words import made
 
 
 class Result(Enum):
@@ -164,7 +165,7 @@ TORCH_PACKAGES: Final = frozenset(
 )
 """Where torch has its functions of tensors."""
 
-_WAIT = re.compile(r"waits:(?P<road>\w+)(?:\*(?P<times>\d+))?(?:@(?P<of>\w+))?(?:!(?P<unless>\w+))?(?:\?(?P<only>\w+))?$")
+_WAIT = made(r"waits:(?P<road>\w+)(?:\*(?P<times>\d+))?(?:@(?P<of>\w+))?(?:!(?P<unless>\w+))?(?:\?(?P<only>\w+))?$")
 _FLAGS: Final[dict[str, tuple[str, Any]]] = {
     "graphless": ("graph", False),
     "random": ("random", True),

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.project.files import read_file, requirement_files
+from perflint.source.words import made
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
     from packaging.version import Version
 
-_PINNED = re.compile(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
+_PINNED = made(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
 
 
 def oldest_versions(root: str) -> dict[str, Version]:

@@ -20,6 +20,7 @@ from perflint.facts.values.values import (
     place_of,
 )
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
@@ -77,7 +78,7 @@ def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> Iterator[Scope
     parts: dict[ast.AST, None] = {}  # calls stand in calls
     for root in (*calls, *iterated):
         if root not in parts:
-            parts.update(dict.fromkeys(part for part in ast.walk(root) if part in flow.order))
+            parts.update(dict.fromkeys(part for part in walk(root) if part in flow.order))
     called = (target for call in calls for target in facts.loops.targets(scope, call))
     return called_from(facts, *called, *hidden_runs(facts, scope, parts), depth=None)
 

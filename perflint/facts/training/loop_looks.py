@@ -9,8 +9,9 @@ from collections.abc import Container
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow
 from perflint.facts.values.values import Batch, Sequence, Value
+from perflint.source.nodes import walk
 from perflint.source.texts import last_name
-from perflint.source.words import words
+from perflint.source.words import made, words
 
 
 def statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
@@ -33,7 +34,7 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
 
 def runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
     """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
-    parts = (part for part in ast.walk(call.func) if isinstance(part, ast.Name))
+    parts = (part for part in walk(call.func) if isinstance(part, ast.Name))
     return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
 
 
@@ -73,7 +74,7 @@ def _is_display(node: ast.expr | None) -> bool:
     return False
 
 
-_BATCH_SOURCE = re.compile(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
+_BATCH_SOURCE = made(r"load|iter|data|batch|dl\b|train|val|test|stream|queue|gen|prefetch|bar\b|set\b", re.I)
 
 
 def may_give_batches(flow: Flow, node: ast.expr, depth: int = 3) -> bool:

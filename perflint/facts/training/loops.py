@@ -33,8 +33,9 @@ from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value
 from perflint.project.trace import Memo
 from perflint.source.gate import Gate
+from perflint.source.nodes import walk
 from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
@@ -47,19 +48,19 @@ MODULE_HOUSEKEEPING = words(
 )
 """Methods of a module that are no forward pass."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
-_ACTS_NEEDLE = re.compile(rb"backward|step|optim|train|update")
+_ACTS_NEEDLE = made(rb"backward|step|optim|train|update")
 _ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
 """What a function holds that runs a backward pass or steps an optimizer itself."""
-_ACTING_NAME = re.compile(r"backward|step|optimi[sz]e|forward_backward")
+_ACTING_NAME = made(r"backward|step|optimi[sz]e|forward_backward")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
-_TRIES_OUT = re.compile(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
+_TRIES_OUT = made(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
 _DRAWS = words("sample sample_batch sample_transitions get_batch")
-_MODEL = re.compile(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
-_EVALUATES = re.compile(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
-_MODELS = re.compile(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
-_LOSS = re.compile(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
-_REPLAY = re.compile(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
-_LOOP_NEEDLE = re.compile(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
+_MODEL = made(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
+_EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
+_MODELS = made(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
+_LOSS = made(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
+_REPLAY = made(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
+_LOOP_NEEDLE = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a file holds that loops over batches in a program that trains nothing."""
 _FORWARD_NEEDLE = any_layout(
@@ -125,7 +126,7 @@ class Loops:
                     kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
         for call in flow.calls_named["steps"]:
             if isinstance(call.func, ast.Attribute) and self._inference.value(scope, call.func.value).may(is_trainer):
-                taken = (loop for loop in loops if loop.iterated is not None and call in ast.walk(loop.iterated))
+                taken = (loop for loop in loops if loop.iterated is not None and call in walk(loop.iterated))
                 kinds.update(dict.fromkeys(taken, LoopKind.TRAIN))
         for loop in loops:
             if loop not in kinds and self._iterates_over_batches(scope, loop):

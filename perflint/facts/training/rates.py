@@ -10,6 +10,7 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.facts import Facts
 from perflint.rule.finding import Rate
+from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 
@@ -70,7 +71,7 @@ def goes_over_parameters(loop: Loop) -> bool:
         return False
     while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
         node = node.args[0]
-    return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in ast.walk(node))
+    return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in walk(node))
 
 
 def _names_parameters(name: str) -> bool:

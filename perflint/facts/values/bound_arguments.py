@@ -10,6 +10,7 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import NOTHING, UNKNOWN, FunctionRef, Mapping, Sequence, Value, join, one
+from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
 
 
@@ -105,7 +106,7 @@ def _parameters_behind(flow: Flow) -> set[str]:
     seen: set[Definition] = set()
     pending: list[ast.AST] = [*flow.returns, *flow.yields]
     for part in pending:
-        for node in ast.walk(part):
+        for node in walk(part):
             found = list(flow.reaching.get(node, ()))
             if isinstance(node, ast.Subscript) and (path := path_of(node.value)):
                 found += (d for d in flow.definitions if d.name.startswith(f"{path}["))

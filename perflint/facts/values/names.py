@@ -21,7 +21,7 @@ from perflint.facts.values.values import (
     Value,
     one,
 )
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 NAMES_REMEMBERED = 10_000
 """Of so many names the answer is kept: each is asked for again and again."""
@@ -50,7 +50,7 @@ def canonical(qualname: str) -> str:
     return qualname
 
 
-_CONSTANT = re.compile(r"(?:math|torch|numpy)\.(?:pi|e|tau|inf|nan|Inf|NaN)")
+_CONSTANT = made(r"(?:math|torch|numpy)\.(?:pi|e|tau|inf|nan|Inf|NaN)")
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
@@ -82,7 +82,7 @@ _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
 )
 
 
-_ABOUT = re.compile(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
+_ABOUT = made(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
 """`model_class`, `optimizer_name`: something about the thing, not the thing."""
 
 
@@ -106,16 +106,16 @@ def name_of_item(path: str, key: ast.expr) -> str:
     return several[1] if several is not None else ""
 
 
-_SEVERAL = re.compile(r"(?:^|[._])(model|net|network|generator|discriminator|optimi[sz]er|loader|dataloader)s$")
+_SEVERAL = made(r"(?:^|[._])(model|net|network|generator|discriminator|optimi[sz]er|loader|dataloader)s$")
 
 
 _CREATES = "get|build|make|create|load|setup|prepare|configure|instantiate"
-_DOES = re.compile(
+_DOES = made(
     rf"^_?(?:{_CREATES}|preprocess|postprocess|process|save|export|convert|wrap|unwrap|freeze|unfreeze|register|reset|update"
     r"|merge|replace|set|add|remove|find|is|has)_"
 )
 """`load_model`, `preprocess_model`: what is done with the thing, not the thing."""
-_MAKERS = re.compile(rf"^_?(?:{_CREATES}|init|select|choose|new)(?=_|[A-Z])")
+_MAKERS = made(rf"^_?(?:{_CREATES}|init|select|choose|new)(?=_|[A-Z])")
 
 
 def hinted_call(path: str) -> Value:

@@ -16,10 +16,10 @@ from perflint.facts.values.names import from_elsewhere
 from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Module, Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 _BUILTINS: Final = frozenset(dir(builtins))
-_NAMES_BUILTINS: Final = re.compile(rb"builtin")
+_NAMES_BUILTINS: Final = made(rb"builtin")
 _REPLACES_BUILTINS: Final = any_layout(
     rb"builtins?(?:__)? \. (?:\w+ =(?!=)|__)|(?:attr|vars|object) \( (?:__)?builtin|__builtins__ [.[]|import builtins as\b"
     rb"|['\"]builtins(?:\.\w+)?['\"]"
