@@ -362,21 +362,24 @@ class Newer(Loops):
     def surrounded(self, lines: list[str]) -> list[str]:
         """The lines in one of the places where code may stand: what the loop holds of it; functions are written here."""
         form = self.pick(AROUND)
-        inner = ["    " + line for line in lines]
         name = self.name("part")
         if form == "plain":
             return lines
         if form in IN_PLACE:
-            return [line for part in IN_PLACE[form] for line in (inner if part == "..." else [part.replace("NAME", name)])]
+            return _filled(IN_PLACE[form], name, lines)
         before, call = AWAY[form]
         if form == "patched":
             self.breaks.add(Kind.PLAIN_MODULES)
-        for line in before:
-            if line.strip() == "...":
-                indent = line[: -len(line.lstrip())]
-                self.write_lines([indent + text for text in lines])
-            else:
-                self.line(line.replace("NAME", name))
+        self.write_lines(_filled(before, name, lines))
         self.line("")
         self.line("")
         return [call.replace("NAME", name)]
+
+
+def _filled(place: list[str], name: str, lines: list[str]) -> list[str]:
+    """A place with the lines that stand in it."""
+    found: list[str] = []
+    for line in place:
+        indent = line[: -len(line.lstrip())]
+        found += [indent + part for part in lines] if line.strip() == "..." else [line.replace("NAME", name)]
+    return found
