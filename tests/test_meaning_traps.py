@@ -224,7 +224,58 @@ ZEROED = {
     + STEPPED.format(first=ASKED, between="asked.put(True); print(seen.get())", given="", last="asked.put(False)"),
 }
 
+FEATURES = """
+backbone, head, weight = nn.Linear(3, 2), nn.Linear(2, 2), torch.ones(2, requires_grad=True)
+
+
+def scaled(value, factor=1):
+    return (value * weight).sum() * factor
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, value):
+        return value * self.weight
+
+
+scale = Scale()
+
+
+def show(loader):
+    for x, y in loader:
+        with torch.no_grad():
+            out = backbone(x)
+            pair = {{"out": out, "first": out[0]}}
+        print({}.sum().item())
+
+
+show(DataLoader(TensorDataset(inputs, targets), batch_size=2))
+"""
+MET = {
+    "parameter": "(out * weight)",
+    "parameter on the left": "(head.weight @ out.T)",
+    "layer": "head(out)",
+    "layer of one's own": "scale(out)",
+    "layer of several": "nn.Sequential(nn.ReLU(), head)(out)",
+    "function of torch": "F.linear(out, head.weight)",
+    "method": "out.mul(weight)",
+    "method of the other one": "weight.mul(out)",
+    "function of the program": "scaled(out)",
+    "function by a lambda": "(lambda value: value * weight)(out)",
+    "function of a function": "list(map(scaled, [out]))[0]",
+    "part of it": "(pair['first'] * weight)",
+    "index": "weight[(out > 0).long()[0]]",
+    "result of one of its own": "(out[:, :2].T.T * weight)",
+    "sum in place": "sum([row * weight for row in out])",
+    "another thread of numbers": "torch.stack([scaled(row) for row in out])",
+}
+"""What is computed outside of a region with a tensor of it, and saved for a backward pass that never comes."""
+
 TRAPS = {
+    **{f"tensor of a region meets: {name}": HEAD + FEATURES.format(code) for name, code in MET.items()},
     **{f"gradients are cleared: {name}": HEAD + code for name, code in ZEROED.items()},
     **{f"write {where}": trained("print(main(F.mse_loss))", add=add) for where, add in WRITES.items()},
     **{f"state: {name}": HEAD + code for name, code in RECURRENT.items()},

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
+from perflint.facts.autograd.meetings import meetings
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Region, flow_of
@@ -114,7 +115,9 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
             yield Obligation(Kind.MUTATION, f"inference tensors cannot be written to outside: {reason}")
     made = [d.value for d in inside.definitions if d.value is not None and d.kind in ("assign", "walrus")]
     roots = dict.fromkeys([*made, *inside.calls])
-    for end in tensor_ends(facts, scope, [root for root in roots if _may_be_tensor(facts, scope, root)]):
+    tensors = [root for root in roots if _may_be_tensor(facts, scope, root)]
+    yield from (Obligation(Kind.GRADIENT, end.note) for end in meetings(facts, scope, inside, tensors))
+    for end in tensor_ends(facts, scope, tensors):
         if not (isinstance(end.node, ast.Return) and end.node in inside):
             read = end.use is GradUse.BACKWARD or stored_for_training(facts, scope, end) is not None
             kind = Kind.KNOWN_LAYERS if end.is_layer else Kind.RETENTION

@@ -65,15 +65,15 @@ _HOST_CALLS = _FREE_CALLS - {"argmax", "eq", "argsort"}
 
 def graph_ends(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -> list[GradEnd]:
     """The uses of a value's graph. Empty when every use drops it (`.detach()`, `.item()`, `argmax`, a comparison)."""
-    return list(_Graph(facts, scope, depth).ends(node))
+    return list(TensorWalk(facts, scope, depth).ends(node))
 
 
 def tensor_ends(facts: Facts, scope: Scope, nodes: list[ast.expr], depth: int = 2) -> list[GradEnd]:
     """The uses of tensors and of all tensors computed from them, with or without a graph, up to where the host reads them."""
-    return list(_Graph(facts, scope, depth, detached=True).ends(*nodes))
+    return list(TensorWalk(facts, scope, depth, detached=True).ends(*nodes))
 
 
-class _Graph(Walk[GradEnd]):
+class TensorWalk(Walk[GradEnd]):
     """Which uses need the graph behind a value. detached: which follow the tensor itself, with or without a graph."""
 
     def __init__(self, facts: Facts, scope: Scope, depth: int, detached: bool = False) -> None:
@@ -295,7 +295,7 @@ class _Graph(Walk[GradEnd]):
         """What a function does with what it is given."""
 
         def found() -> list[GradEnd]:
-            walk = _Graph(self.facts, target, self.depth - 1, self.detached)
+            walk = TensorWalk(self.facts, target, self.depth - 1, self.detached)
             parameters = [d for d in walk.flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")]
             return list(walk.ends(*parameters))
 
