@@ -59,7 +59,7 @@ class _Meetings(TensorWalk):
             case Way.ARGUMENT, ast.Call(func=func) as call:
                 if self.facts.loops.targets(self.scope, call):
                     return False  # looked at there
-                name = (path_of(func) or getattr(func, "attr", "")).rpartition(".")[2]
+                name = (path_of(func) or getattr(func, "attr", "") or "").rpartition(".")[2]
                 if name in self.free_calls:
                     return False
                 callee = self._value(func)
