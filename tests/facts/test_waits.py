@@ -186,12 +186,12 @@ def test_what_a_function_does_with_its_arguments_is_worked_out_once(monkeypatch:
     scope = program.module().scopes["evaluate"]
     looked: Counter[str] = Counter()
 
-    class Counted(gradflow._Graph):
+    class Counted(gradflow.TensorWalk):
         def __init__(self, facts: Any, scope: Any, depth: int, detached: bool = False) -> None:
             looked[scope.name] += 1
             super().__init__(facts, scope, depth, detached)
 
-    monkeypatch.setattr(gradflow, "_Graph", Counted)
+    monkeypatch.setattr(gradflow, "TensorWalk", Counted)
     calls = flow_of(scope).calls_named["net"]
     assert all(graph_ends(program.facts, scope, call) for call in calls)
     assert looked == {"evaluate": len(calls), "keep": 1, "helper": 1, "forward": 1}

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, TensorWalk
 from perflint.facts.autograd.graphless import may_record
-from perflint.facts.dataflow.definitions import Definition, path_of
+from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Region
 from perflint.facts.dataflow.uses import Step, Way
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import Batch, External, Object, Value
 from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.texts import last_name
 from perflint.source.words import words
 
 _WITHOUT_WEIGHTS = words(
@@ -59,7 +60,7 @@ class _Meetings(TensorWalk):
             case Way.ARGUMENT, ast.Call(func=func) as call:
                 if self.facts.loops.targets(self.scope, call):
                     return False  # looked at there
-                name = (path_of(func) or getattr(func, "attr", "") or "").rpartition(".")[2]
+                name = last_name(func)
                 if name in self.free_calls:
                     return False
                 callee = self._value(func)

@@ -169,9 +169,17 @@ class _Finder:
             if isinstance(alternative, Object):
                 row = operations.function(f"{alternative.qualname}.{call.func.attr}")
                 return row, None, given
-        if not owner.alternatives or not all(isinstance(a, (Tensor, Batch, Output)) for a in owner.alternatives):
+        if not owner.alternatives and not self._is_copied_batch(call.func):
+            return None, None, []
+        if not all(isinstance(a, (Tensor, Batch, Output)) for a in owner.alternatives):
             return None, None, []
         return operations.method(call.func.attr), call.func.value, given
+
+    def _is_copied_batch(self, method: ast.Attribute) -> bool:
+        """Whether a method that copies is called on what each step gets, of which nothing else is known."""
+        if method.attr not in ("to", "cuda"):
+            return False
+        return comes_from_host(self._inference, self._loops, self._scope, method.value)
 
     def _times(self, wait: Wait, everything: list[ast.expr], others: list[ast.expr]) -> tuple[int, bool]:
         """How often a call waits for its arguments, and whether that is the least."""
