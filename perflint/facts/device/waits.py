@@ -310,14 +310,14 @@ class _Finder:
         """Whether a wait may come of a key, whatever it is a key to."""
         if isinstance(key, ast.Slice):
             return any(map(self._is_bound_on_device, bounds_of(key)))
-        if isinstance(key, ast.List) or self._value(key).must_be(Tensor, Batch, Elements, Sequence):
+        if isinstance(key, ast.List) or _given(self._value(key)).must_be(Tensor, Batch, Elements, Sequence):
             return True
         return self._is_array_or_list(key) or self._is_compared(key) or self._is_mask(key)
 
     def _index_form(self, key: ast.expr) -> str | None:
         if isinstance(key, ast.Slice):
             return "x[a:b]"
-        value = self._value(key)
+        value = _given(self._value(key))
         if isinstance(key, ast.List) or value.must(_indexes_from_host) or self._is_array_or_list(key):
             return "x[host index]"
         return (
@@ -440,6 +440,11 @@ def _is_waived(wait: Wait, call: ast.Call, others: list[ast.expr]) -> bool:
         return False
     given = argument(call, None, wait.only)
     return given is None or (isinstance(given, ast.Constant) and not given.value)
+
+
+def _given(value: Value) -> Value:
+    """What a key is where it is one of a tensor's: `None` is the default of what another branch does without."""
+    return value.without(lambda a: a == Literal(None)) if len(value.alternatives) > 1 else value
 
 
 def _indexes_from_host(alternative: Alternative) -> bool:

@@ -116,7 +116,7 @@ class Loops:
         names = [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]
         for name in sorted(names, key=_is_no_pass):
             for call in flow.calls_named[name]:
-                innermost = statement_loop(flow, call)
+                innermost = outside_displays(statement_loop(flow, call), kinds)
                 if innermost is not None and innermost not in kinds and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"]:
@@ -374,7 +374,7 @@ class Loops:
 
     def _is_called_from_forward(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
         """Whether a forward pass runs a function that is no method of its module, each time."""
-        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or scope.name.startswith("__"):
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or _is_special(scope.name):
             return False
         if not self._inference.project.near_training(scope.module.source.path):
             return False
@@ -445,13 +445,17 @@ class Loops:
             return False
         if scope.name in ("forward", "__call__"):
             return True
-        if depth == 0 or scope.name.startswith("__"):
+        if depth == 0 or _is_special(scope.name):
             return False
         name = scope.name.encode()
         heirs = classes.subclasses(self._inference, scope.owner) or ()
         methods = [*scope.owner.methods.values(), *(method for heir in heirs for method in heir.methods.values())]
         callers = [method for method in methods if method is not scope and name in method.called_members]
         return any(self._in_forward(caller, depth - 1) for caller in callers)
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _is_no_pass(name: str) -> bool:

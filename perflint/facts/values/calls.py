@@ -264,7 +264,7 @@ _ASKS = ("is_", "are_", "get_", "set_", "use_")
 
 
 def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
-    if package in TORCH_PACKAGES:
+    if package in TORCH_PACKAGES or (package == "torch.sparse" and last in LEGACY_TENSOR_CLASSES):
         if last in LEGACY_TENSOR_CLASSES:
             place = default_place(inference, frame) if qualname == "torch.Tensor" else Place.HOST
             place = Place.CUDA if package == "torch.cuda" else place
