@@ -18,6 +18,7 @@ from perflint.api import (
     runs_once,
 )
 
+_NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 
 
@@ -39,17 +40,17 @@ def passes_once(code: Code, node: ast.AST) -> bool:
 
 
 def waits_anyhow(code: Code, node: ast.expr) -> bool:
-    """Whether each round of an evaluation needs another value on the host: without a wait at this node there is that one."""
+    """Whether each round of an evaluation needs another value on the host: without this wait there is that one."""
     if code.facts.loops.is_of_training(code.scope, node):
         return False
     loop = code.flow.loop(node)
     return any(
-        other.node is not node
-        and (loop is None or code.flow.within(other.node, loop.block))
-        and code.is_hot(other.node)
-        and not is_seldom(code.flow, other.node)
-        and Sink.NEEDED in code.sinks(other.node)
-        for other in code.reads()
+        read.node is not node
+        and (loop is None or code.flow.within(read.node, loop.block))
+        and code.is_hot(read.node)
+        and not is_seldom(code.flow, read.node)
+        and not code.sinks(read.node).isdisjoint(_NOW)
+        for read in code.reads()
     )
 
 
@@ -103,22 +104,22 @@ def evaluates_alone(code: Code, loader: LoaderCall) -> bool:
     return bool(takers) and not any(_trains(code.at(scope), taker) for scope, taker in takers)
 
 
-def evaluates_alone_around(code: Code, node: ast.AST) -> bool:
-    """Whether the loop around a node goes over such loaders alone."""
+def is_pinned_nowhere(code: Code, node: ast.AST) -> bool:
+    """Whether the loop around a node evaluates, and goes over loaders without workers alone: to pin a batch is to copy it."""
     loop = code.around(node)
     iterated = loop.iterated if loop is not None else None
     while isinstance(iterated, ast.Call) and iterated.args and path_of(iterated.func) is not None:
         if code.value(iterated).may_be(Loader):
             break
         iterated = iterated.args[0]
-    if loop is None or iterated is None or code.facts.loops.kinds(code.scope).get(loop) is LoopKind.TRAIN:
+    if iterated is None or code.facts.loops.is_of_training(code.scope, node):
         return False
     made = []
     for alternative in code.value(iterated).alternatives:
         match alternative:
             case Loader(site=(Scope() as scope, ast.Call() as call)):
                 made.append(LoaderCall(code.facts, scope, call))
-    return bool(made) and all(evaluates_alone(code.at(loader.scope), loader) for loader in made)
+    return bool(made) and all(loader.workers == 0 for loader in made)
 
 
 def _trains(code: Code, taker: ast.AST) -> bool:

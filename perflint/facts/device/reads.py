@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road
@@ -196,9 +197,18 @@ def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: t
     root: ast.expr = node
     while isinstance(root, (ast.Subscript, ast.Attribute)):
         root = root.value
-    definitions = flow_of(scope).reaching.get(root, frozenset())
+    flow = flow_of(scope)
+    definitions = flow.reaching.get(root, frozenset())
+    if definitions and all(_is_copied_apart(flow, d) for d in definitions):
+        return False
     sources = [d.value for d in definitions if d.value is not None] if definitions else [node]
     return not any(_COMPUTED_ON_HOST.search(ast.unparse(source)) for source in sources)
+
+
+def _is_copied_apart(flow: Flow, definition: Definition) -> bool:
+    """Whether a name is what a loop goes over, of which the loop copies something to a device, under another name."""
+    copies = (*flow.calls_named["to"], *flow.calls_named["cuda"]) if definition.kind == "for" else ()
+    return any(flow.within(call, definition.block) for call in copies)
 
 
 _COMPUTED_ON_HOST = made(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
