@@ -26,7 +26,7 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that a
-program makes once, whose loader neither pins its batches nor has workers, or that wait for something else in each round, it is
+program makes once, whose loader does not pin its batches, or that read or collect tensors on the host in each round, it is
 reported only if the rule is selected.
 
 ## Fix safety
@@ -80,7 +80,7 @@ from perflint.api import (
     without_cuda,
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
-from perflint_rules.loader_use import is_pinned_nowhere, passes_once, waits_anyhow
+from perflint_rules.loader_use import passes_once, waits_anyhow
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ \. (?:to|cuda) \(")
@@ -143,7 +143,8 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = (pageable and is_pinned_nowhere(code, call)) or passes_once(code, call) or waits_anyhow(code, call)
+        little = (pageable and not code.facts.loops.is_of_training(code.scope, call)) or waits_anyhow(code, call)
+        little |= passes_once(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

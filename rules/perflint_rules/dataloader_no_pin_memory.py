@@ -25,8 +25,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 When `pin_memory` is given in any way but as `False` (also through `**kwargs`), in programs that never name a device,
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
 tensors, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, and where all
-that is seen takes one batch, has a language model write text, or evaluates without workers (to pin a batch takes as long as to
-copy it), it is reported only if the rule is selected.
+that is seen takes one batch, has a language model write text, or evaluates, and where the loader has no workers (to pin a batch
+takes as long as to copy it), it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -97,7 +97,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         pinned = _pinned(code, call, refused)
         fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
-        little = Severity.INFO if refused is not None or evaluates_alone(code, loader) else None
+        little = Severity.INFO if refused is not None or alone or evaluates_alone(code, loader) else None
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"

@@ -62,7 +62,8 @@ LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. Wha
 ## When it stays silent
 When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard such as
 `step % 100 == 0`, once per epoch, on host tensors, and in programs that never name a device. In a test that a program makes
-once, and where an evaluation needs another value in each round, it is reported only if the rule is selected.
+once, where an evaluation needs another value in each round, and where it collects whole tensors, it is reported only if the
+rule is selected.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
@@ -113,7 +114,7 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
-from perflint_rules.loader_use import passes_once, waits_anyhow
+from perflint_rules.loader_use import collects, passes_once, waits_anyhow
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -174,7 +175,7 @@ def check(code: Code) -> Iterator[Finding]:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         only = f"in every step, and the value is only {_uses(sinks)}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
-        little = waits_anyhow(code, read.node) or passes_once(code, read.node)
+        little = waits_anyhow(code, read.node) or passes_once(code, read.node) or (fix is None and collects(code, read))
         yield code.finding(read.node, message, fix, missing, waits=[read.node], severity=Severity.INFO if little else None)
 
 

@@ -5,11 +5,11 @@ import re
 
 from perflint.api import (
     Code,
-    Loader,
+    HostRead,
     LoaderCall,
     Loop,
     LoopKind,
-    Scope,
+    ReadKind,
     Severity,
     Sink,
     is_seldom,
@@ -49,9 +49,20 @@ def waits_anyhow(code: Code, node: ast.expr) -> bool:
         and (loop is None or code.flow.within(read.node, loop.block))
         and code.is_hot(read.node)
         and not is_seldom(code.flow, read.node)
-        and not code.sinks(read.node).isdisjoint(_NOW)
+        and (collects(code, read) or not code.sinks(read.node).isdisjoint(_NOW))
         for read in code.reads()
     )
+
+
+def collects(code: Code, read: HostRead) -> bool:
+    """Whether an evaluation collects whole tensors on the host: on the device they might take more memory than there is.
+
+    The runtime has lists that copy them there without a wait.
+    """
+    if read.kind is not ReadKind.COPY or read.node is read.tensor or code.options.runtime:
+        return False
+    kept = code.sinks(read.node) <= frozenset((Sink.COLLECT, Sink.STORE))
+    return kept and not code.facts.loops.is_of_training(code.scope, read.node)
 
 
 def _is_one_pass(code: Code, loop: Loop) -> bool:
@@ -102,24 +113,6 @@ def evaluates_alone(code: Code, loader: LoaderCall) -> bool:
         return True
     takers = loader.takers()
     return bool(takers) and not any(_trains(code.at(scope), taker) for scope, taker in takers)
-
-
-def is_pinned_nowhere(code: Code, node: ast.AST) -> bool:
-    """Whether the loop around a node evaluates, and goes over loaders without workers alone: to pin a batch is to copy it."""
-    loop = code.around(node)
-    iterated = loop.iterated if loop is not None else None
-    while isinstance(iterated, ast.Call) and iterated.args and path_of(iterated.func) is not None:
-        if code.value(iterated).may_be(Loader):
-            break
-        iterated = iterated.args[0]
-    if iterated is None or code.facts.loops.is_of_training(code.scope, node):
-        return False
-    made = []
-    for alternative in code.value(iterated).alternatives:
-        match alternative:
-            case Loader(site=(Scope() as scope, ast.Call() as call)):
-                made.append(LoaderCall(code.facts, scope, call))
-    return bool(made) and all(loader.workers == 0 for loader in made)
 
 
 def _trains(code: Code, taker: ast.AST) -> bool:

@@ -275,7 +275,7 @@ class Loops:
                         continue
                 member = inference.member(alternative, call.func.attr, 2)
                 found += self._callable_scopes(member)
-            return found
+            return found or self._callable_scopes(inference.value(scope, call.func))
         return self._callable_scopes(inference.value(scope, call.func))
 
     def may_run_others(self, scope: Scope, call: ast.Call) -> bool:
