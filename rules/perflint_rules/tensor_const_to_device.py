@@ -25,16 +25,18 @@ and tensors give other types or shapes.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. Unsafe, too, with
-`requires_grad` and for a bool without `dtype`, of which TorchScript makes something else, and when what `.to` gets may be no
-device. No fix where `tensor` is imported by its name: the import might be left unused. `torch.tensor(value)` with a variable
-is not reported.
+not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. A float that half
+precision cannot hold, without a type (`torch.tensor(-1e9)`), assumes that nobody makes half precision the default; it is unsafe
+if the program names `set_default_dtype`. Unsafe, too, with `requires_grad` and for a bool without `dtype`, of which TorchScript
+makes something else, and when what `.to` gets may be no device. No fix where `tensor` is imported by its name: the import might
+be left unused. `torch.tensor(value)` with a variable is not reported.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    DEFAULT_TYPE,
     OWN_TENSORS,
     CannotRewrite,
     Code,
@@ -58,9 +60,11 @@ from perflint.api import (
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 _LARGEST_INT64 = 2**63 - 1
 _RANGES = {
-    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), (-_LARGEST_HALF, _LARGEST_HALF)),
+    **dict.fromkeys(("float16", "bfloat16"), (-_LARGEST_HALF, _LARGEST_HALF)),
+    **dict.fromkeys(("float32", "float64"), (-_LARGEST_FLOAT, _LARGEST_FLOAT)),
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     "uint8": (0, 255),
 }
@@ -150,6 +154,9 @@ def _too_large(code: Code, call: ast.Call) -> Obligation | None:
     """
     value = ast.literal_eval(call.args[0])
     dtype = argument(call, None, "dtype")
+    if dtype is None and isinstance(value, float) and _LARGEST_HALF < abs(value) <= _LARGEST_FLOAT:
+        set_here = next(code.feared(DEFAULT_TYPE), None)
+        return set_here or Obligation(Kind.PLAIN_MODULES, "a library may have set a default type that cannot hold the number")
     if dtype is None:
         low, high = (-_LARGEST_HALF, _LARGEST_HALF) if isinstance(value, float) else (-_LARGEST_INT64, _LARGEST_INT64)
     else:

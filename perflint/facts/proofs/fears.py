@@ -161,6 +161,11 @@ SPARSE: Final = Fear(
     any_layout(rb"\bto_sparse|\bsparse_\w*tensor|torch \. sparse|\blayout ="),
     "the program has sparse tensors, which give no list",
 )
+DEFAULT_TYPE: Final = Fear(
+    Kind.VALUE,
+    any_layout(rb"set_default_dtype|set_default_tensor_type"),
+    "the program sets the type of numbers for which no other is given",
+)
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
     any_layout(
