@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.files import may_read, require_readable
 from perflint.project.folders import Folders
 from perflint.project.settings import EXPECTED, SETTINGS, Kind
+from perflint.source.records import dataclass
 
 if TYPE_CHECKING:
     from packaging.version import Version

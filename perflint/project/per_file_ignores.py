@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.project.ignores import Ignores
 from perflint.rule.finding import ENGINE
 from perflint.rule.rule import Rule
 from perflint.rule.selection import UNUSED_SUPPRESSION
+from perflint.source.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from perflint.rule.finding import Applicability, Edit, Finding, Fix
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.cells import HIDDEN, Head
+from perflint.source.records import dataclass
 from perflint.source.source import Source
 from perflint.source.words import made
 

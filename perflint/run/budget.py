@@ -13,7 +13,7 @@ import ast
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -24,6 +24,7 @@ from perflint.facts.operations.operations import Road
 from perflint.facts.training.loops import LoopKind
 from perflint.rule.finding import Applicability, Finding
 from perflint.run.outcome import Budget, StepWait
+from perflint.source.records import dataclass
 from perflint.source.source import Source
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made

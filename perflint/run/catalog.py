@@ -10,7 +10,6 @@ import importlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.files import text_digest
@@ -21,6 +20,7 @@ from perflint.rule.rule import Rule
 from perflint.run.digests import code_digest
 from perflint.run.store import Store, sealed, unsealed
 from perflint.source.gate import Gate
+from perflint.source.records import dataclass
 
 if TYPE_CHECKING:
     from perflint.rule.code import Code

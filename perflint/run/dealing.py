@@ -6,7 +6,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from perflint.run.in_worker import Answer, Failure, LacksRun, Setup, Unfit, check_batch, checked_batch
 from perflint.run.outcome import Checked, Item
 from perflint.run.session import Session
+from perflint.source.records import dataclass
 
 BATCHES_PER_WORKER = 16
 """So many that workers finish at about the same time, so few that what a folder's files share is found out once."""

@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from perflint.project.files import read_file
 from perflint.run.engine import check_item
 from perflint.run.outcome import Checked, Counters, Item
 from perflint.run.session import Session
+from perflint.source.records import dataclass
 from perflint.source.texts import TextFacts
 
 MAX_RUNS_HELD = 4

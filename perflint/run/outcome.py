@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
+from perflint.source.records import dataclass
 from perflint.source.source import Position
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from perflint.source.records import dataclass
 from perflint.source.words import made
 
 SUFFIX = ".ipynb"

@@ -6,9 +6,9 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from functools import cache
 
+from perflint.source.records import dataclass
 from perflint.source.source import Source
 from perflint.source.words import made
 

@@ -9,7 +9,6 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise, takewhile
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from perflint.source.cells import CannotWriteBack, Cell, Problem, joined, parted, restored
 from perflint.source.magics import as_python, hidden
+from perflint.source.records import dataclass
 from perflint.source.words import made
 
 _OLDEST = 3

@@ -14,12 +14,13 @@ import io
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from perflint.source.cells import HIDDEN, SUFFIX, Cells
+from perflint.source.records import dataclass
 from perflint.source.words import made
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.batch_moves import leading_moves
 from perflint.facts.values.values import External, Loader
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -17,6 +17,7 @@ from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.values.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from perflint.facts.autograd.gradflow import GradUse, graph_ends, stored_for_training
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -15,6 +14,7 @@ from perflint.facts.dataflow.uses import is_changed_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.values import Alternative, External, Object, Output, Tensor, Value
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import made, words
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -27,6 +26,7 @@ from perflint.facts.values.names import canonical
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
 from perflint.facts.values.variables import free_name
 from perflint.project.trace import Memo
+from perflint.source.records import dataclass
 from perflint.source.renaming import renamed
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words

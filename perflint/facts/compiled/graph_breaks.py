@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -21,6 +20,7 @@ from perflint.facts.values.arguments import argument
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
 from perflint.facts.values.values import Elements, External, FunctionRef, Instance, Object, Sequence
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made, words
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -17,6 +16,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.source.identifiers import occurrences
 from perflint.source.nodes import walk
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -14,6 +14,7 @@ from perflint.facts.training.forward_calls import forward_calls
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.bound_arguments import defaults_of
 from perflint.facts.values.values import Literal, Number
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
 from perflint.source.words import words

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition
@@ -30,6 +29,7 @@ from perflint.facts.values.values import (
     Value,
     place_of,
 )
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import made, words
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.device.reads import device_value
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, Object
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
@@ -37,6 +36,7 @@ from perflint.facts.values.values import (
     place_of,
 )
 from perflint.project.trace import Memo
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
 from perflint.source.words import made, words

@@ -12,13 +12,14 @@ The words of a row, beside its name; what is not said is the first of each group
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from typing import Any, Final
 
 from perflint.facts.operations.function_operations import ELSEWHERE, TORCH_FUNCTIONS
 from perflint.facts.operations.tensor_operations import TENSOR_OPERATIONS
+from perflint.source.records import dataclass
 from perflint.source.words import made
 
 

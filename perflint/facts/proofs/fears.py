@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.records import dataclass
 from perflint.source.words import NO_MEMBER, any_layout, whole
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -12,6 +11,7 @@ from perflint.facts.dataflow.statement_names import assigned, bound_names, names
 from perflint.facts.device.uploads import target_of
 from perflint.facts.training.loop_heads import Head, UnknownLoop, is_fixed_in
 from perflint.facts.values.inference import Inference
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 
 

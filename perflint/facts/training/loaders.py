@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 from perflint.facts.dataflow.definitions import Definition, Loop, path_of
@@ -20,6 +19,7 @@ from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
 from perflint.facts.values.variables import functions_see
+from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, words

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -15,6 +14,7 @@ from perflint.facts.values import values
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import Alternative, Object, Tensor
 from perflint.source.gate import Gate, Word
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.loop_heads import Head, UnknownLoop, is_fixed_in
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer
+from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 
 

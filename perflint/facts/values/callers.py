@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from perflint.facts.dataflow.definitions import path_of
@@ -39,6 +38,7 @@ from perflint.facts.values.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
+from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import NO_MEMBER, any_layout
 

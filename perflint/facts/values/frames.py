@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from perflint.facts.dataflow.definitions import Definition
@@ -12,6 +11,7 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import Alternative, FunctionRef, Place, Value
 from perflint.project.project import Project
+from perflint.source.records import dataclass
 from perflint.source.syntax import Module, Scope
 
 MAX_DEPTH: Final = 4

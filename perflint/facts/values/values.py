@@ -9,11 +9,12 @@ alternatives that are known speak against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from perflint.source.ordered import OrderedFrozenSet
+from perflint.source.records import dataclass
 
 if TYPE_CHECKING:
     from perflint.source.syntax import Class, Module, Scope
