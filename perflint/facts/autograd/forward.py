@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterable, Iterator
 
 from perflint.facts.autograd.differentiated import calls_behind
@@ -16,7 +15,14 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.unknown_objects import unknown_objects
-from perflint.facts.training.training_objects import is_neural_module, is_optimizer, may_run_module, stands_for_layers
+from perflint.facts.training.training_objects import (
+    is_foreign,
+    is_neural_module,
+    is_optimizer,
+    is_understood,
+    may_run_module,
+    stands_for_layers,
+)
 from perflint.facts.values import classes
 from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.values import (
@@ -33,7 +39,7 @@ from perflint.facts.values.values import (
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
-from perflint.source.words import made, words
+from perflint.source.words import made
 
 MAX_REACHED = 60
 """A network of more classes and functions than this is not looked through."""
@@ -135,7 +141,9 @@ class _Hidden:
 
     def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
         """Whether a call of something that is not known may run a network."""
-        if not may_run_module(call) or self.is_known(self.inference.value(scope, call.func)):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        may_run = may_run_module(call) or self.inference.value(scope, owner).may(is_foreign)
+        if not may_run or self.is_known(self.inference.value(scope, call.func)):
             return
         if isinstance(call.func, ast.Attribute):
             receiver = self.inference.value(scope, call.func.value)
@@ -150,23 +158,7 @@ class _Hidden:
     def is_known(self, value: Value) -> bool:
         """Whether all that a value may be is known, and nothing of it is of a package that is not."""
         foreign = [a.qualname for a in value.alternatives if isinstance(a, (External, Object))]
-        return not value.open and bool(value.alternatives) and all(map(_is_understood, foreign))
-
-
-def _is_understood(qualname: str) -> bool:
-    """Whether what a package offers under a name runs no kernel that depends on autograd; torch's own are listed elsewhere."""
-    package, _, _rest = qualname.partition(".")
-    if qualname == "torch.nn.Module":
-        return False
-    return package in _UNDERSTOOD or package in sys.stdlib_module_names
-
-
-_UNDERSTOOD = words(
-    """
-    torch torchvision torchtext numpy builtins einops tqdm PIL cv2 matplotlib seaborn sklearn scipy pandas skimage imageio
-    wandb tensorboardX tensorboard nltk yaml sacrebleu gym gymnasium
-    """
-)
+        return not value.open and bool(value.alternatives) and all(map(is_understood, foreign))
 
 
 _LOSS = made(r"crit(?!ic)|loss", re.I)

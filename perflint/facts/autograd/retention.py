@@ -19,7 +19,7 @@ from perflint.facts.proofs.fears import OTHER_NETWORK, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.unknown_objects import unknown_objects
-from perflint.facts.training.training_objects import stands_for_layers
+from perflint.facts.training.training_objects import is_foreign, stands_for_layers
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.classes import ancestors, find_method, is_module
 from perflint.facts.values.decorators import caches, decorator_name, is_plain
@@ -344,9 +344,9 @@ class _Proof:
         func = call.func
         if not isinstance(func, ast.Attribute):
             return False
-        if _keeps_nothing(func.attr):
-            return True
         receiver = self.inference.value(scope, func.value)
+        if _keeps_nothing(func.attr) and not receiver.may(is_foreign):
+            return True
         return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
 
     def _fills_local(self, scope: Scope, func: ast.expr) -> bool:

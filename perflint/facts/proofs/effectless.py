@@ -10,11 +10,22 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.proofs.unknown_objects import runs_unknown_objects
-from perflint.facts.training.training_objects import is_neural_module
+from perflint.facts.training.training_objects import is_foreign, is_neural_module
 from perflint.facts.values.arguments import works_in_place
 from perflint.facts.values.classes import find_method
 from perflint.facts.values.decorators import decorator_name
-from perflint.facts.values.values import Elements, External, Instance, Literal, Mapping, Number, Sequence, Tensor, Text, Value
+from perflint.facts.values.values import (
+    Elements,
+    External,
+    Instance,
+    Literal,
+    Mapping,
+    Number,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+)
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import words
@@ -211,7 +222,7 @@ def _is_pure(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> bool:
         return False
     if call.func.attr in _PURE_MODULE_METHODS:
         return True
-    if facts.inference.value(scope, call.func.value).may(lambda a: is_neural_module(facts.inference, a)):
+    if facts.inference.value(scope, call.func.value).may(lambda a: is_neural_module(facts.inference, a) or is_foreign(a)):
         return False
     if call.func.attr in _FILLS_ITS_RECEIVER:
         receivers = [n for n in ast.walk(call.func.value) if isinstance(n, ast.Call)]

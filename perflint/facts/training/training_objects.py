@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import sys
 
 from perflint.facts.operations import operations
 from perflint.facts.values import classes
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.object_methods import is_module_name, is_optimizer_name
-from perflint.facts.values.values import Alternative, Instance, Object, Value
+from perflint.facts.values.values import Alternative, External, Instance, Object, Value
 from perflint.source.words import words
 
 _NO_MODULE = words(
@@ -38,6 +39,29 @@ def is_trainer(alternative: Alternative) -> bool:
 def is_scaler(alternative: Alternative) -> bool:
     """Whether a value is a `GradScaler`."""
     return isinstance(alternative, Object) and alternative.qualname == "torch.amp.GradScaler"
+
+
+_UNDERSTOOD = words(
+    """
+    torch torchvision torchtext numpy builtins einops tqdm PIL cv2 matplotlib seaborn sklearn scipy pandas skimage imageio
+    wandb tensorboardX tensorboard nltk yaml sacrebleu gym gymnasium
+    """
+)
+
+
+def is_understood(qualname: str) -> bool:
+    """Whether what a package offers under a name runs no kernel that depends on autograd; torch's own are listed elsewhere."""
+    package, _, _rest = qualname.partition(".")
+    if qualname == "torch.nn.Module":
+        return False
+    return package in _UNDERSTOOD or package in sys.stdlib_module_names
+
+
+def is_foreign(alternative: Alternative) -> bool:
+    """Whether something is of a package that is not known: its `norm` or `size` may be none of a tensor, and do anything."""
+    if not isinstance(alternative, (External, Object)) or alternative.qualname == "torch.nn.Module":
+        return False
+    return not is_understood(alternative.qualname)
 
 
 def may_run_module(call: ast.Call) -> bool:
