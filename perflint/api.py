@@ -63,7 +63,6 @@ from perflint.facts.device.uploads import (
     is_read_back,
     is_read_in_step,
     is_set_once,
-    seems_on_host,
     target_of,
     without_cuda,
 )
@@ -396,7 +395,6 @@ __all__ = [
     "runs_once",
     "runs_per_item",
     "same_for_all_items",
-    "seems_on_host",
     "shown_target",
     "single_definition",
     "state_parts",

@@ -8,6 +8,7 @@ from perflint.api import (
     BUILT_FROM_TEXT,
     OWN_TENSORS,
     SPARSE,
+    Batch,
     CannotRewrite,
     Code,
     Edit,
@@ -17,7 +18,8 @@ from perflint.api import (
     Kind,
     Loop,
     Obligation,
-    Severity,
+    Output,
+    Tensor,
     free_name,
     insert_before,
     is_guard,
@@ -26,7 +28,6 @@ from perflint.api import (
     once_then_leaves,
     path_of,
     replace,
-    seems_on_host,
     single_definition,
     suspends,
     unshared,
@@ -45,9 +46,9 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
             continue
         loop = _loop_over(code, item.slice)
         path = path_of(item.value)
-        if loop is None or path is None or not (code.may_be_on_device(item.value) or seems_on_host(code.value(item.value))):
+        if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
             continue
-        if _stays(code, item.value, loop) and _each_time(code, call, loop):
+        if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
             found.setdefault((loop, path), []).append(call)
     for (loop, path), calls in found.items():
         missing = [*filter(None, _unproven(code, loop, calls))]
@@ -56,11 +57,8 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         if code.options.runtime and missing and all(obligation.kind.is_declarable for obligation in left):
             looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
             fix, missing = looked_up or fix, left
-        how, waits, severity = "read from the device by itself", calls, None
-        if not code.may_be_on_device(_tensors(calls)[0]):
-            how, waits, severity = "made a tensor of its own to be read", [], Severity.INFO
-        message = f"each element of `{path}` is {how}; read them all before the loop with `tolist()`"
-        yield code.finding(calls[0], message, fix, missing, waits=waits, severity=severity)
+        message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
+        yield code.finding(calls[0], message, fix, missing, waits=calls)
 
 
 def _loop_over(code: Code, index: ast.Name) -> Loop | None:
@@ -191,8 +189,10 @@ def _looked_up(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Edit |
 def _from_before(code: Code, loop: Loop, calls: list[ast.Call], what: str, made: str) -> Iterator[Edit]:
     """Elements of what is made before a loop, in the place of reads in it."""
     name = free_name(code.scope, "_".join([*re.findall(r"\w+", path_of(_tensors(calls)[0]) or ""), what]))
-    if name is None or not name.isidentifier() or loop.statement is None or any("#" in code.text(call) for call in calls):
-        raise CannotRewrite("there is no name for the numbers, or a comment would be lost")
+    if name is None or not name.isidentifier() or loop.statement is None:
+        raise CannotRewrite("there is no name for the numbers")
+    if any("#" in code.text(call) for call in calls):
+        raise CannotRewrite("a comment would be lost")
     yield insert_before(code.source, loop.statement, f"{name} = {made}")
     for call in calls:
         item = read_name(call)

@@ -219,11 +219,6 @@ def is_on_host(value: Value) -> bool:
     return value.must(lambda a: isinstance(a, (Tensor, Batch, Output)) and place_of(a) is Place.HOST)
 
 
-def seems_on_host(value: Value) -> bool:
-    """Whether all that is known of a value is that it is a tensor in host memory."""
-    return bool(value.alternatives) and is_on_host(Value(value.alternatives))
-
-
 def without_cuda(scope: Scope, node: ast.AST) -> bool:
     """Whether code stands in the branch for machines without CUDA."""
     for block in flow_of(scope).block[node].ancestry():
