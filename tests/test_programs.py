@@ -27,7 +27,7 @@ EXPECTED = {
     "bloom/bloom_filter_dataset.py": {"dataloader-no-pin-memory"},
     "bloom/string_utils.py": {"item-in-python-loop"},
     "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
-    "codebert/dataset.py": {"csv-row-by-skiprows", "dataloader-no-pin-memory"},
+    "codebert/dataset.py": {"csv-row-by-skiprows"},
     "codebert/models.py": {"data-constructor-on-device"},
     "codebert/stacking.py": {
         "blocking-h2d-in-loop",
@@ -60,13 +60,14 @@ EXPECTED = {
         "factory-then-transfer",
         "item-every-step",
     },
-    "spans/evidence/features.py": {"dataloader-no-pin-memory", "dataloader-no-workers"},
+    "spans/evidence/features.py": {"dataloader-no-workers"},
     "spans/evidence/metrics.py": {"item-in-python-loop"},
     "spans/evidence/modeling.py": {"tensor-const-to-device"},
     "spans/evidence/train_utils.py": {
         "blocking-h2d-in-loop",
         "item-every-step",
         "item-in-python-loop",
+        "sync-branch-on-tensor",
         "zero-grad-to-zeros",
     },
 }
