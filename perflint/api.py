@@ -44,7 +44,7 @@ from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom, once_then_leaves
 from perflint.facts.dataflow.same_value import names_behind, single_definition, step_definitions
 from perflint.facts.dataflow.statement_names import shown_target
-from perflint.facts.dataflow.uses import looks_at_numbers
+from perflint.facts.dataflow.uses import functions_see, looks_at_numbers
 from perflint.facts.device.host_origin import Upload, upload_behind
 from perflint.facts.device.reads import HostRead, ReadKind, implied, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
@@ -69,6 +69,7 @@ from perflint.facts.device.uploads import (
 from perflint.facts.device.waiting_places import MASKED
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road
+from perflint.facts.proofs.copies import no_copy_in_flight
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_survived
 from perflint.facts.proofs.fears import (
@@ -101,7 +102,6 @@ from perflint.facts.proofs.meters import may_run_later
 from perflint.facts.proofs.proofs import (
     free_name,
     inspects_itself,
-    no_copy_in_flight,
     suspends,
     untimed,
 )
@@ -163,7 +163,6 @@ from perflint.facts.values.values import (
     device_place,
     place_of,
 )
-from perflint.facts.values.variables import functions_see
 from perflint.fix.blocks import Body, replaced_lines
 from perflint.fix.rewrite import (
     CannotRewrite,

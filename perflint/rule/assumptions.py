@@ -173,8 +173,10 @@ def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.PLAIN_OBJECTS,
         "operators, items and properties of the program's objects only give values",
-        "Operators, items, lengths and properties of the program's own objects give values and change nothing.",
-        "An item or an operator that writes to a tensor, or prints, does so at another moment, or another number of times.",
+        "Operators, items, lengths and properties of the program's own objects give values and change nothing; so do datasets "
+        "and loaders when they give samples and batches.",
+        "An item or an operator that writes to a tensor, or prints, does so at another moment, or another number of times. A "
+        "dataset that keeps what it makes during an evaluation gives training inference tensors, which raise.",
     )
     yield Assumption(
         Kind.EVALUATION_ROUNDING,

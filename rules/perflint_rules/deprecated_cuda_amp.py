@@ -25,10 +25,10 @@ for x, y in loader:
 For torch below 2.4, which has no `torch.amp.GradScaler` or does not warn yet, and for `torch.amp`.
 
 ## Fix safety
-Safe where the name is spelled out, in programs that never choose another type for autocast (`set_autocast_dtype`), ask for
+Safe in programs that never choose another type for autocast (`set_autocast_dtype`), ask for
 the class of a scaler or a region, replace these names or look at warnings: the old names do nothing but pass "cuda" on.
 A scaler that other code may get has another class then: that nobody asks for it is assumed (`plain-objects`).
-There is no fix where the name is imported by itself: change the import.
+A name that is imported by itself stays imported, which does not warn; that no other file sets it is assumed (`plain-modules`).
 """
 
 import ast
@@ -71,6 +71,7 @@ _ASKS_FOR_CLASS = any_layout(
     rb"|pickle \. dumps? \( [\w.]*scaler"
 )
 """What tells the class of the old name from that of the new one."""
+_SETS_NAME = any_layout(rb"\. (?:autocast|GradScaler) =(?!=)|['\"](?:[\w.]+\.)?(?:autocast|GradScaler)['\"]")
 
 
 @rule(
@@ -89,7 +90,7 @@ def check(code: Code) -> Iterator[Finding]:
         name = _old_name(code, call)
         if name is None:
             continue
-        missing = [*_missing(code), _seen(code, call)]
+        missing = [*_missing(code), _seen(code, call), _set_elsewhere(code, call)]
         fix = code.fix('call torch.amp with "cuda"', _renamed(code, call, name), unless=missing)
         yield code.finding(call, f'this name of `{name}` is deprecated; write `torch.amp.{name}("cuda", ...)`', fix, missing)
 
@@ -118,6 +119,15 @@ def _seen(code: Code, call: ast.Call) -> Obligation | None:
     return Obligation(Kind.PLAIN_OBJECTS, "code that gets the object may ask for its class, which is another one")
 
 
+def _set_elsewhere(code: Code, call: ast.Call) -> Obligation | None:
+    """Whether others may put something else under a name that the file imports by itself: the new line no longer uses it."""
+    if isinstance(call.func, ast.Attribute):
+        return None
+    if code.facts.project.program_may_hold(code.source.path, _SETS_NAME):
+        return Obligation(Kind.NAMES, "the program sets a variable of this name in some file")
+    return Obligation(Kind.PLAIN_MODULES, f"another file may put something else under the name `{ast.unparse(call.func)}`")
+
+
 def _old_name(code: Code, call: ast.Call) -> str | None:
     """`autocast` or `GradScaler`, if the code takes it from torch.cuda."""
     path = path_of(call.func) or ""
@@ -133,8 +143,6 @@ def _old_name(code: Code, call: ast.Call) -> str | None:
 
 
 def _renamed(code: Code, call: ast.Call, name: str) -> Iterator[Edit | Import]:
-    if not isinstance(call.func, ast.Attribute):
-        raise CannotRewrite("the name is imported by itself")
     text = code.text(call)
     if "#" in text or any(isinstance(a, ast.Starred) for a in call.args):
         raise CannotRewrite("a comment would be lost, or arguments are hidden")

@@ -21,7 +21,7 @@ from perflint_rules.kept_locals import Kept
 
 
 class Listed(Kept):
-    """A list that starts empty and takes a read in each step."""
+    """A list that starts empty and takes a read in each step, and may start again where it was looked at every N steps."""
 
     @classmethod
     def find(cls, code: Code, read: HostRead, loop: Loop, taken: ast.expr) -> "Listed | None":
@@ -44,21 +44,42 @@ class Listed(Kept):
         yield Obligation(Kind.MEMORY_TO_SPARE, "the list keeps one tensor on the device for each step until the loop ends")
 
     def parts(self) -> Iterator[Edit | Import]:
-        match list(self._start()):
-            case [Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name() as start)]:
-                if not self.flow.binds_alone(start):
-                    raise CannotRewrite("the list has another name")
-                if self.flow.loop(start) is not self.flow.loop(self.after):
-                    raise CannotRewrite("the list is not new in each run of the loop")
-            case _:
-                raise CannotRewrite("the list does not start empty")
-        if any(self.flow.order[use] < self.flow.order[self.after] or self.is_inside(use) for use in self.uses()):
+        starts = self._start()
+        if not starts or not all(map(_is_empty, starts)):
+            raise CannotRewrite("the list does not start empty")
+        if not all(self.flow.binds_alone(d.node) for d in starts):
+            raise CannotRewrite("the list has another name")
+        again = {d for d in starts if self.is_inside(d.node)}
+        if [self.flow.loop(d.node) for d in starts - again] != [self.flow.loop(self.after)]:
+            raise CannotRewrite("the list is not new in each run of the loop")
+        if any(self.flow.order[use] < self.flow.order[self.after] for use in self.uses()):
             raise CannotRewrite("the list is looked at before the loop ends")
-        if any(len(self.flow.reaching[use]) > 1 for use in self.uses()):
+        if any(not self.flow.reaching[use] <= starts for use in self.uses()):
             raise CannotRewrite("another list may be looked at behind the loop")
+        inside = [use for use in self.uses() if self.is_inside(use)]
+        if len({self._guarded(use) for use in inside}) > 1:
+            raise CannotRewrite("the list is looked at in several places of the loop")
+        if not all(self._starts_again(use, again) if self.is_inside(use) else not again for use in self.uses()):
+            raise CannotRewrite("the list is looked at before the loop ends")
         if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
             raise CannotRewrite("the tensors may be no single numbers")
         yield from super().parts()
+
+    def _starts_again(self, use: ast.expr, again: set[Definition]) -> bool:
+        """Whether an empty list takes the place of the one that is looked at, before the next step, whatever happens."""
+        for definition in again:
+            block = self.flow.block[definition.node]
+            statement = self.flow.statement(definition.node)
+            leaves = (ast.Continue, ast.Break, ast.Return, ast.Try)
+            if (
+                isinstance(block.node, ast.If)
+                and self.flow.within(use, block)
+                and self.flow.order[use] < self.flow.order[definition.node]
+                and self.flow.top(definition.node, block) is statement
+                and not any(isinstance(part, leaves) for part in ast.walk(block.node))
+            ):
+                return True
+        return False
 
     def kept(self) -> Edit:
         return replace(self.code.source, self.read.node, f"{self.source()}.detach().clone()")
@@ -66,6 +87,14 @@ class Listed(Kept):
     def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
         torch, imports = self.code.name_for("torch")
         return f"{self.name} = {torch}.stack({self.name}).tolist() if {self.name} else []", imports
+
+
+def _is_empty(definition: Definition) -> bool:
+    """Whether a name is bound to an empty list of its own."""
+    match definition:
+        case Definition(kind="assign", value=ast.List(elts=[]), index=(), node=ast.Name()):
+            return True
+    return False
 
 
 def _is_float(alternative: Alternative) -> bool:

@@ -33,8 +33,9 @@ attribute that a method with a backward pass reads, when nothing in the block
 runs a network, when parameters are created inside, and when a comment nearby says why it is `no_grad`.
 
 ## Fix safety
-Safe when no tensor leaves the block (only numbers, arrays and host copies that nothing differentiates), the networks are
-plain modules of the project that cache nothing in attributes, and none of them is compiled or wrapped. Otherwise unsafe:
+Safe when no tensor leaves the block (only numbers, arrays and host copies that nothing differentiates), none is part of an
+operation behind it that autograd may record, the networks are plain modules of the project that cache nothing in attributes,
+and none of them is compiled or wrapped. A dataset or a loader that nobody can see is assumed to keep nothing. Otherwise unsafe:
 tensors made under `inference_mode` raise when autograd meets them later, and in one case (parameters created inside)
 gradients are missing without a word. See inference-tensor-escape.
 """

@@ -10,13 +10,14 @@ from perflint.facts.autograd.meetings import meetings
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Region, flow_of
-from perflint.facts.dataflow.uses import is_changed_in_place
+from perflint.facts.dataflow.uses import functions_see, is_changed_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.proofs.tampering import untouched
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer
+from perflint.facts.values.classes import ancestors
 from perflint.facts.values.values import (
     Batch,
     ClassRef,
@@ -33,9 +34,8 @@ from perflint.facts.values.values import (
     Tensor,
     Value,
 )
-from perflint.facts.values.variables import functions_see
 from perflint.rule.obligations import Kind, Obligation, is_refuted
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Class, Scope
 from perflint.source.words import made
 
 
@@ -56,10 +56,9 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
     if kind is not None:
         words = "an autocast region around it may remember weights that it converts here, and train with them"
         missing.append(Obligation(kind, words))
-    missing += [reason for node in inside.nodes for reason in _shares_samples(facts, scope, node)]
     if not is_refuted(missing):
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
-        missing += kept_by(facts, scope, seeing, inside.nodes)
+        missing += kept_by(facts, scope, seeing, inside.nodes, batches=True)
         missing += _switched_on(facts, scope, inside)
     if suspends(flow_of(scope)):
         missing.append(Obligation(Kind.CONTROL_FLOW, "the function yields or awaits"))
@@ -101,9 +100,8 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
             yield Obligation(Kind.RETENTION, f"`{definition.name}` is extended, which its owner sees")
         outside = [u for u in flow.uses[definition] if u not in inside]
         added = definition.kind == "augmented"
-        if not (outside or scope.is_module) or not _holds_tensor(
-            facts.inference.value(scope, definition.value) if added else _bound(facts, scope, definition)
-        ):
+        bound = facts.inference.value(scope, definition.value) if added else _bound(facts, scope, definition)
+        if not (outside or scope.is_module) or not (_holds_tensor(bound) or _makes_object(facts, scope, definition.value)):
             continue
         if scope.is_module and facts.project.importers(scope.module.source.path):
             yield Obligation(Kind.RETENTION, f"a file that imports this one may read `{definition.name}`")
@@ -114,8 +112,11 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
         elif outside and (reason := untouched(facts, scope, definition)) is not None:
             yield Obligation(Kind.MUTATION, f"inference tensors cannot be written to outside: {reason}")
     made = [d.value for d in inside.definitions if d.value is not None and d.kind in ("assign", "walrus")]
-    roots = dict.fromkeys([*made, *inside.calls])
-    tensors = [root for root in roots if _may_be_tensor(facts, scope, root)]
+    tensors = [
+        root
+        for root in dict.fromkeys([*made, *inside.calls])
+        if _may_be_tensor(facts, scope, root) or _makes_object(facts, scope, root)
+    ]
     yield from (Obligation(Kind.GRADIENT, end.note) for end in meetings(facts, scope, inside, tensors))
     for end in tensor_ends(facts, scope, tensors):
         if not (isinstance(end.node, ast.Return) and end.node in inside):
@@ -125,11 +126,26 @@ def _escapes(facts: Facts, scope: Scope, inside: Region) -> Iterator[Obligation 
     for store in inside.stores:
         yield from _stored(facts, scope, store, inside, trains)
     for statement in inside.returns:
-        if statement.value is not None and _is_tensor(facts, scope, statement.value):
+        given = statement.value
+        if given is not None and (_is_tensor(facts, scope, given) or _makes_object(facts, scope, given)):
             if _caller_differentiates(facts, scope):
                 yield None  # also by way of an attribute that training reads
             else:
                 yield Obligation(Kind.RETENTION, "a tensor is returned")
+
+
+def _makes_object(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether a call may make an object of the project whose methods make tensors: it may hold some of the region."""
+    return isinstance(node, ast.Call) and facts.inference.value(scope, node).may(
+        lambda a: isinstance(a, Instance) and not is_neural_module(facts.inference, a) and _makes_tensors(facts, a.cls)
+    )
+
+
+def _makes_tensors(facts: Facts, cls: Class) -> bool:
+    methods = [m for above in ancestors(facts.inference, cls) if isinstance(above, Class) for m in above.methods.values()]
+    if not all(map(can_be_parsed, methods)):
+        return True
+    return any(_may_be_tensor(facts, method, call) for method in methods for call in flow_of(method).calls)
 
 
 def _extends_given(facts: Facts, scope: Scope, definition: Definition) -> bool:
@@ -213,23 +229,6 @@ def _sees_tensors(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if any(_may_be_tensor(facts, scope, a) for a in [*call.args, *(k.value for k in call.keywords)]):
         return True
     return facts.inference.value(scope, call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, ClassRef)))
-
-
-def _shares_samples(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Obligation]:
-    """A loader whose batches are not fresh copies: its dataset may keep what it made inside the region."""
-    if isinstance(node, (ast.For, ast.AsyncFor)):
-        element = facts.inference.element(facts.inference.value(scope, node.iter))
-        if element.may(lambda a: isinstance(a, Batch)) and not element.must(_is_fresh):
-            yield Obligation(Kind.RETENTION, f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps")
-
-
-def _is_fresh(alternative: object) -> bool:
-    match alternative:
-        case Batch(default_collate):
-            return default_collate
-        case Sequence(items):
-            return all(item.must(_is_fresh) for item in items)
-    return isinstance(alternative, (Number, Literal))
 
 
 def _creates(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:

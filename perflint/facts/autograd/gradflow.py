@@ -16,7 +16,7 @@ from perflint.facts.operations.operations import Result
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
-from perflint.facts.values.values import ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.facts.values.values import UNKNOWN, ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -106,7 +106,9 @@ class TensorWalk(Walk[GradEnd]):
                 yield GradEnd(GradUse.LEAVES, step.node, f"`{step.name}` is a global variable")
             case Way.STORED | Way.BOUND:
                 if self.detached or step.index != (1,) or not self._gives_indices(step.value):
-                    yield from self._stored(step.node) if step.way is Way.STORED else step.definitions
+                    yield from self._stored(step.node) if step.way is Way.STORED else self._bound(step)
+            case Way.OPERAND | Way.FORMATTED if step.result is not None and self._value(step.result).must_be(Text, Literal):
+                return
             case Way.ITEM:
                 if self.detached or not self._takes_indices(step.node):
                     yield from filter(None, [step.result])
@@ -127,6 +129,14 @@ class TensorWalk(Walk[GradEnd]):
     def _value(self, node: ast.AST) -> Value:
         assert isinstance(node, ast.expr)
         return self.facts.inference.value(self.scope, node)
+
+    def _bound(self, step: Step) -> Iterator[Definition]:
+        """The names that hold a value, or a part of it, but for parts of which is known that they are numbers or texts."""
+        inference = self.facts.inference
+        for definition in step.definitions:
+            parts = inference.definition(definition, inference.frame(self.scope), self.flow) if definition.index else UNKNOWN
+            if not parts.must_be(Number, Literal, Text):
+                yield definition
 
     def _read(self, step: Step) -> Iterator[GradEnd | ast.AST | Definition]:
         """What an attribute hands on of the graph."""
@@ -218,7 +228,7 @@ class TensorWalk(Walk[GradEnd]):
     def _result_carries(self, call: ast.Call, name: str, followed: bool) -> bool:
         """Whether a call gives an argument to nobody but its result. followed: what it runs is looked at."""
         callee = self._value(call.func)
-        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils"))):
+        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils", "tqdm."))):
             return not self._value(call).must(_is_nothing)
         if followed and self.depth > 0:
             return False

@@ -9,20 +9,20 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from perflint.facts.autograd.keeps_nothing import changes, is_abstract, is_distribution_of, is_made_here, keeps_nothing
 from perflint.facts.autograd.networks import Network
 from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.operations import operations
 from perflint.facts.proofs.fears import OTHER_NETWORK, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.surgery import surgery
-from perflint.facts.proofs.unknown_objects import unknown_objects
-from perflint.facts.training.training_objects import is_foreign, stands_for_layers
+from perflint.facts.proofs.unknown_objects import methods_found, unknown_objects
+from perflint.facts.training.training_objects import is_foreign, is_neural_module, stands_for_layers
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.classes import ancestors, find_method, is_module
-from perflint.facts.values.decorators import caches, decorator_name, is_plain
+from perflint.facts.values.decorators import caches, is_plain
 from perflint.facts.values.layer_containers import origin
 from perflint.facts.values.values import (
     UNKNOWN,
@@ -52,7 +52,13 @@ MAX_SCOPES = 80
 """How many functions one proof may go through; a larger model counts as unknown."""
 
 _PURE_PACKAGES = tuple(
-    f"{package}." for package in words("torch torchvision builtins math random numpy PIL einops operator itertools typing")
+    f"{package}."
+    for package in words(
+        """
+        torch torchvision builtins math random numpy pandas PIL einops operator itertools typing
+        os re json csv glob pathlib copy time datetime string collections ast
+        """
+    )
 )
 _PURE_OBJECTS = ("torch.nn.", "torchvision.transforms.", "numpy.", "pandas.")
 _IMPURE_BUILTINS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
@@ -66,8 +72,6 @@ _COLLECTING = words("append extend insert add update setdefault appendleft pop c
 _MODULE_METHODS = words(
     "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
 )
-_READING_METHODS = words("keys values items get join format split startswith")
-"""Methods of containers and texts that keep nothing."""
 
 
 _KEEPS_NOTHING = words(
@@ -86,16 +90,19 @@ def _divides(callee: Alternative) -> bool:
     return isinstance(callee, External) and callee.qualname in _DIVIDING | {"torch.utils.data.random_split"}
 
 
-def kept_by(facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST]) -> list[Obligation]:
+def kept_by(
+    facts: Facts, scope: Scope, calls: list[ast.Call], nodes: Iterable[ast.AST], batches: bool = False
+) -> list[Obligation]:
     """Why some code may keep a tensor that it sees or makes.
 
     calls: those of the code that tensors take part in. nodes: all of the code, for what runs without a call: properties,
-    operators of the project's classes, and functions that are handed on.
+    operators of the project's classes, and functions that are handed on. batches: whether it counts, too, who else may keep
+    the batches that a loader hands out.
     """
     proof = _Proof(facts)
     nodes = list(nodes)
     return one_of_each_kind(
-        chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes))
+        chain(proof.looks(scope), proof.calls(scope, calls), proof.hidden(scope, nodes), proof.samples(scope, nodes, batches))
     )
 
 
@@ -119,7 +126,7 @@ class _Proof:
             yield from self.call(scope, call)
 
     def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
-        if self._is_method_of_torch(scope, call.func):
+        if self._is_method_of_torch(scope, call.func) or _reads_attribute(flow_of(scope), call):
             return
         callee = self.inference.value(scope, call.func)
         for alternative in callee.alternatives:
@@ -132,8 +139,16 @@ class _Proof:
             yield from proof.kinds(proof.held(*container, 6))
             yield from self.reached(proof)
         elif not self._is_value_method(scope, call) and not self._fills_local(scope, call.func):
-            kind = Kind.KNOWN_LAYERS if stands_for_layers(self.inference, callee) else Kind.UNKNOWN_CODE
+            layers = stands_for_layers(self.inference, callee) or self._is_part(scope, call.func, callee)
+            kind = Kind.KNOWN_LAYERS if layers else Kind.UNKNOWN_CODE
             yield Obligation(kind, f"`{ast.unparse(call.func)}` is not known")
+
+    def _is_part(self, scope: Scope, func: ast.expr, callee: Value) -> bool:
+        """Whether a network calls an attribute of its own of which no more is known than that it may be None."""
+        if scope.owner is None or not is_neural_module(self.inference, Instance(scope.owner)) or not scope.parameters:
+            return False
+        path = path_of(func) or ""
+        return path.rpartition(".")[0] == scope.parameters[0].arg and all(isinstance(a, Literal) for a in callee.alternatives)
 
     def hidden(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
         """What code of the project runs without calling it."""
@@ -142,7 +157,7 @@ class _Proof:
             if isinstance(node, ast.ClassDef):
                 yield Obligation(Kind.RETENTION, f"the body of the class `{node.name}` may keep what it makes")
         for function in hidden_runs(self.facts, scope, nodes):
-            yield from self.scope(function)
+            yield from self.scope(function, constructor=function.name != "__init__" and self._constructs(function))
         yield from filter(None, (unknown_objects(self.facts, scope, nodes, self.is_harmless),))
 
     def runs(self, callee: Alternative, name: str) -> Iterator[Obligation]:
@@ -150,7 +165,7 @@ class _Proof:
         match callee:
             case FunctionRef(target):
                 yield from self.scope(target)
-                if _is_abstract(target):
+                if is_abstract(target):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is abstract")
             case Instance(cls) | ClassRef(cls):
                 if is_module(self.inference, cls):
@@ -164,7 +179,7 @@ class _Proof:
                     not qualname.startswith(_PURE_PACKAGES)
                     or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
                     or qualname.endswith("__setattr__")
-                    or _changes(qualname)
+                    or changes(qualname)
                     or (qualname.startswith("torch.") and not self.is_of_torch(qualname))
                 ):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
@@ -181,23 +196,51 @@ class _Proof:
     def is_of_torch(self, qualname: str) -> bool:
         """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
         last = qualname.rpartition(".")[2]
-        if qualname == "torch.nn.init.calculate_gain":  # a number
+        if qualname.startswith("torch.nn.init."):  # it fills what it is given, and hands it back
             return True
         return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
 
-    def samples(self, scope: Scope, nodes: Iterable[ast.AST]) -> Iterator[Obligation]:
-        """The datasets of the loaders that some code iterates over: what is not known may keep what it makes."""
+    def samples(self, scope: Scope, nodes: Iterable[ast.AST], batches: bool) -> Iterator[Obligation]:
+        """The loaders that some code iterates over: what makes their batches may keep what it makes."""
         for node in nodes:
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-                for alternative in self.inference.value(scope, node.iter).alternatives:
+                value = self.inference.value(scope, node.iter)
+                for alternative in value.alternatives:
                     if isinstance(alternative, Loader) and isinstance(alternative.site, tuple):
                         inner, call = alternative.site
-                        dataset = argument(call, 0, "dataset")
-                        if dataset is not None:
-                            yield from self.dataset(inner, dataset, 5)
+                        yield from self.dataset(inner, argument(call, 0, "dataset"), 5)
+                        yield from self.makers(inner, call) if batches else ()
+                    elif batches and self.inference.element(Value(frozenset((alternative,)))).may(_is_shared):
+                        yield self.keeping(scope, f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps")
 
-    def dataset(self, scope: Scope, node: ast.expr, depth: int) -> Iterator[Obligation]:
-        unknown = Obligation(Kind.RETENTION, f"`{ast.unparse(node)}` may be any dataset, and keep what it makes")
+    def makers(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
+        """A loader: its class, and what makes batches of samples."""
+        if not self.inference.value(scope, call.func).must(lambda a: isinstance(a, External)):
+            yield self.keeping(scope, f"`{ast.unparse(call.func)}` may keep the batches that it gives")
+        if argument(call, 0, "dataset") is None:
+            yield self.keeping(scope, f"`{ast.unparse(call)}` may have any dataset")
+        collate = argument(call, 6, "collate_fn")
+        if collate is not None:
+            value = self.inference.value(scope, collate)
+            for alternative in value.alternatives:
+                yield from self.runs(alternative, ast.unparse(collate)) if alternative != Literal(None) else ()
+            if value.open or not value.alternatives:
+                yield self.keeping(scope, f"`{ast.unparse(collate)}` may keep the batches that it makes")
+        elif not self.inference.value(scope, call).must(lambda a: isinstance(a, Loader) and a.default_collate):
+            yield self.keeping(scope, f"`{ast.unparse(call.func)}` may have a function of its own that makes batches")
+
+    def keeping(self, scope: Scope, words: str) -> Obligation:
+        """The obligation of samples and batches that something unknown makes: items of objects that only give values.
+
+        Where code of the program that makes items keeps what it makes, nobody can declare that.
+        """
+        keeps = makers_keep(self.facts, scope.module.source.path)
+        return Obligation(Kind.RETENTION if keeps else Kind.PLAIN_OBJECTS, words)
+
+    def dataset(self, scope: Scope, node: ast.expr | None, depth: int) -> Iterator[Obligation]:
+        if node is None:
+            return
+        unknown = self.keeping(scope, f"`{ast.unparse(node)}` may be any dataset, and keep what it makes")
         value = self.inference.value(scope, node)
         if depth and (value.open or not value.alternatives):
             inner: ast.expr | None = None
@@ -253,11 +296,26 @@ class _Proof:
         self.seen.add(cls)
         for ancestor in ancestors(self.inference, cls):
             if isinstance(ancestor, str):
-                if not ancestor.startswith(("torch.nn.", "builtins.", "typing.", "abc.")):
+                if not ancestor.startswith(("torch.nn.", "torch.utils.data.", "builtins.", "typing.", "abc.")):
                     yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
             else:
                 for method in ancestor.methods.values():
-                    yield from self.scope(method, constructor=method.name == "__init__")
+                    yield from self.scope(method, constructor=self._constructs(method))
+
+    def _constructs(self, method: Scope, depth: int = 3) -> bool:
+        """Whether a method runs only while its object is made: it is the constructor, or nothing but that calls it."""
+        if method.name == "__init__" or method.owner is None:
+            return method.name == "__init__"
+        found = self.inference.callers.sites(method)
+        return (
+            depth > 0
+            and found.complete
+            and bool(found.sites)
+            and all(
+                _is_of_self(site.node, site.scope) and site.scope.owner is not None and self._constructs(site.scope, depth - 1)
+                for site in found.sites
+            )
+        )
 
     def scope(self, scope: Scope, constructor: bool = False) -> Iterator[Obligation]:
         """What running a function stores, and what it calls."""
@@ -310,7 +368,9 @@ class _Proof:
         if constructor:
             callee = self.inference.value(scope, func)
             for alternative in callee.alternatives:
-                if isinstance(alternative, (ClassRef, FunctionRef)):
+                if isinstance(alternative, FunctionRef) and self._constructs(alternative.scope):
+                    yield from self.scope(alternative.scope, constructor=True)
+                elif isinstance(alternative, (ClassRef, FunctionRef)):
                     yield from self.runs(alternative, ast.unparse(func))
                 elif isinstance(alternative, External) and not alternative.qualname.startswith(_PURE_PACKAGES):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
@@ -324,9 +384,9 @@ class _Proof:
         if not isinstance(func, ast.Attribute):
             return False
         receiver = self.inference.value(scope, func.value)
-        if _keeps_nothing(func.attr) and receiver.must_be(Tensor, Batch, Output):
+        if keeps_nothing(func.attr) and receiver.must_be(Tensor, Batch, Output):
             return True
-        if receiver.must(lambda a: _is_distribution_of(a, scope) or (isinstance(a, Object) and a.qualname.startswith("PIL."))):
+        if receiver.must(lambda a: is_distribution_of(a, scope) or (isinstance(a, Object) and a.qualname.startswith("PIL."))):
             return True
         return func.attr in _MODULE_METHODS and receiver.must(
             lambda a: (
@@ -345,7 +405,7 @@ class _Proof:
         if not isinstance(func, ast.Attribute):
             return False
         receiver = self.inference.value(scope, func.value)
-        if _keeps_nothing(func.attr) and not receiver.may(is_foreign):
+        if keeps_nothing(func.attr) and not receiver.may(is_foreign):
             return True
         return receiver.must(lambda a: isinstance(a, (Tensor, Number, Literal, Text)))
 
@@ -355,7 +415,10 @@ class _Proof:
 
     def _takes_number(self, scope: Scope, flow: Flow, store: ast.expr) -> bool:
         """Whether nothing but a number or a text is put there, which holds no tensor."""
+        statement = flow.parent.get(store)
         stored = [definition.value for definition in flow.definitions_at(store)]
+        if not stored and isinstance(statement, ast.Assign) and store in statement.targets:
+            stored = [statement.value]
         return bool(stored) and all(
             value is not None and self.inference.value(scope, value).must_be(Number, Literal, Text) for value in stored
         )
@@ -383,44 +446,38 @@ class _Proof:
         if not isinstance(node, ast.Name) or node.id in flow.outer_names or node.id in flow.inner_names:
             return False
         definitions = flow.reaching.get(node, frozenset())
-        return bool(definitions) and all(_is_made_here(flow, d) for d in definitions)
+        return bool(definitions) and all(is_made_here(flow, d) for d in definitions)
 
 
-def _is_distribution_of(made: Alternative, scope: Scope) -> bool:
-    """Whether something is a distribution that is made by a call in a scope: what it remembers goes with it."""
-    match made:
-        case Object(qualname=qualname, site=(inner, _)):
-            return inner is scope and qualname.startswith("torch.distributions.")
-    return False
+_MAKES_ITEMS = any_layout(rb"\bdef (?:__getitem__|__getitems__|__iter__|__next__|\w*collate\w*|__call__) \(")
 
 
-def _changes(qualname: str) -> bool:
-    """Whether a function of torch may put other memory into parameters."""
-    return qualname.startswith("torch.nn.utils.") and not qualname.startswith(("torch.nn.utils.rnn.", "torch.nn.utils.clip_"))
+def makers_keep(facts: Facts, path: str) -> bool:
+    """Whether code of a program that makes items, or batches of them, may keep what it makes."""
+
+    def keep() -> bool:
+        methods = methods_found(facts, path, _MAKES_ITEMS)
+        return methods is None or any(
+            o.kind is Kind.RETENTION for method in methods for o in _Proof(facts, is_aside=True).scope(method)
+        )
+
+    return facts.inference.solver.solve(("makers keep", path), keep, True)
 
 
-def _is_abstract(scope: Scope) -> bool:
-    """Whether a function is there to be overridden: it is marked so, or only raises."""
-    if any(decorator_name(d) == "abstractmethod" for d in scope.decorators):
-        return True
-    body = scope.function.body if scope.function is not None else []
-    first = next((s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))), None)
-    return isinstance(first, ast.Raise)
+def _is_shared(alternative: Alternative) -> bool:
+    """Whether a batch may hold the tensors of its dataset themselves."""
+    return isinstance(alternative, Batch) and not alternative.default_collate
 
 
-def _is_made_here(flow: Flow, definition: Definition) -> bool:
-    """Whether a name is bound to a container that is made for it alone: no `self.kept = kept = []`."""
-    made = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
-    if definition.kind == "augmented":
-        return True
-    if definition.kind != "assign" or definition.value is None or not flow.binds_alone(definition.node):
+def _reads_attribute(flow: Flow, call: ast.Call) -> bool:
+    """`vars(x)["name"]`: an attribute by its name."""
+    item = flow.parent.get(call)
+    return path_of(call.func) == "vars" and isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load)
+
+
+def _is_of_self(call: ast.Call, scope: Scope) -> bool:
+    """Whether a call runs a method of the object that the method around it belongs to."""
+    if not isinstance(call.func, ast.Attribute) or not scope.parameters:
         return False
-    if isinstance(definition.value, ast.Call):
-        return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")
-    return isinstance(definition.value, made)
-
-
-def _keeps_nothing(name: str) -> bool:
-    """Whether a method of a tensor, or of a container that is read, keeps none of its arguments."""
-    row = operations.method(name)
-    return name in _READING_METHODS or (row is not None and not row.gradients)
+    name = scope.parameters[0].arg
+    return path_of(call.func.value) == name and len(flow_of(scope).definitions_of(name)) == 1

@@ -89,7 +89,8 @@ BUILTINS = words(
 )
 OTHERS = words(
     """
-    functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn torch.nn.Parameter torch.nn.parameter.Parameter
+    functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn ast.literal_eval torch.nn.Parameter
+    torch.nn.parameter.Parameter
     torch.distributions.Normal torch.distributions.Categorical torch.distributions.Bernoulli
     torch.distributions.normal.Normal torch.distributions.categorical.Categorical torch.distributions.bernoulli.Bernoulli
     """

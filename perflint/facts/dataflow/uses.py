@@ -8,6 +8,7 @@ expression has its way here; what is not listed is `Way.UNKNOWN`, and a policy t
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from enum import Enum
 from typing import Final, Generic, TypeVar
@@ -17,11 +18,13 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.source.identifiers import occurrences
 from perflint.source.nodes import walk
 from perflint.source.records import dataclass
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.words import words
 
 End = TypeVar("End")
+_LABELS = re.compile(rb":[\x20\t]*['\"%{]")
+"""What follows the word of a text that shows a number: nothing that is run as code goes on like this."""
 
 
 class Way(Enum):
@@ -312,27 +315,32 @@ def steps_of_name(flow: Flow, definition: Definition) -> Iterator[Step]:
     name = definition.name
     if name in flow.outer_names:
         yield Step(Way.STORED, definition.node, definition.node, name=name)
-    if name in flow.inner_names or (flow.scope.is_module and _is_read_by_functions(flow, name)):
+    if name in flow.inner_names or (flow.scope.is_module and functions_see(flow.scope.module, name)):
         yield Step(Way.CAPTURED, definition.node, definition.node, name=name)
 
 
-def _is_read_by_functions(flow: Flow, name: str) -> bool:
-    """Whether a function or the body of a class of the file may read a variable of its module."""
-    holding = (scope for scope in flow.scope.module.scopes_with(name) if not scope.is_module)
-    return name in flow.class_names or any(_may_read_global(function, name) for function in holding)
+def functions_see(module: Module, name: str) -> bool:
+    """Whether a function or the body of a class of a file may look at, or bind, the variable of a name of the file."""
+    holding = (scope for scope in module.scopes_with(name) if not scope.is_module)
+    return name in flow_of(module.top).class_names or any(_may_read_global(function, name) for function in holding)
 
 
 def _may_read_global(function: Scope, name: str) -> bool:
-    """Whether a function names something that is no variable of its own, or has the name in a text: `globals()["x"]`."""
-    text = function.text
-    before = [text[at - 1 : at] for at in occurrences(name.encode(), text)]
-    if not before or b"'" in before or b'"' in before:
-        return bool(before)
+    """Whether a function names something that is no variable of its own, or has the name as a text: `globals()["x"]`."""
+    text, word = function.text, name.encode()
+    places = list(occurrences(word, text))
+    if not places or any(_begins_text(text, at, at + len(word)) for at in places):
+        return bool(places)
     try:
         inner = flow_of(function)
     except SyntaxProblem:
         return True
     return name not in inner.defined or name in inner.outer_names or name in inner.inner_names
+
+
+def _begins_text(text: bytes, start: int, end: int) -> bool:
+    """Whether a word begins a text that may be looked up, or run as code: `"x"`, `"x + 1"`, but not the label `"x: {}"`."""
+    return text[start - 1 : start] in (b"'", b'"') and _LABELS.match(text, end) is None
 
 
 class Walk(Generic[End]):

@@ -48,7 +48,7 @@ def unknown_objects(
     """The same of some code, for a proof that can say of each of the program's methods whether it would do harm."""
     for node in nodes:
         for obligation, pattern in _feared(facts, scope, node):
-            methods = _methods_found(facts, scope.module.source.path, pattern)
+            methods = methods_found(facts, scope.module.source.path, pattern)
             if methods is None or not all(map(is_harmless, methods)):
                 return obligation
     return None
@@ -75,7 +75,7 @@ def _feared(
                 yield Obligation(Kind.PLAIN_OBJECTS, words), pattern
 
 
-def _methods_found(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[Scope] | None:
+def methods_found(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[Scope] | None:
     """The methods of a program whose definitions a pattern finds; None where there are others than those of plain classes."""
     nothing: list[Scope] | None = None
     return facts.inference.solver.solve(("methods found", path, pattern), lambda: _find_methods(facts, path, pattern), nothing)

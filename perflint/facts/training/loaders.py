@@ -12,13 +12,12 @@ from functools import cache, cached_property
 
 from perflint.facts.dataflow.definitions import Definition, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.uses import Step, Walk, Way
+from perflint.facts.dataflow.uses import Step, Walk, Way, functions_see
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
-from perflint.facts.values.variables import functions_see
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name

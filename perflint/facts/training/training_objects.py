@@ -11,7 +11,7 @@ from perflint.facts.operations import operations
 from perflint.facts.values import classes
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.object_methods import is_module_name, is_optimizer_name
-from perflint.facts.values.values import Alternative, External, Instance, Object, Value
+from perflint.facts.values.values import Alternative, External, Instance, Literal, Number, Object, Tensor, Value
 from perflint.source.words import words
 
 _NO_MODULE = words(
@@ -86,6 +86,12 @@ def is_neural_module(inference: Inference, alternative: Alternative) -> bool:
 
 def stands_for_layers(inference: Inference, value: Value) -> bool:
     """Whether all that is known of what is called are layers and losses, though it may be another one."""
-    return bool(value.alternatives) and all(
-        is_neural_module(inference, a) or (isinstance(a, Object) and is_module_name(a.qualname)) for a in value.alternatives
+    called = value.without(_is_not_callable).alternatives
+    return bool(called) and all(
+        is_neural_module(inference, a) or (isinstance(a, Object) and is_module_name(a.qualname)) for a in called
     )
+
+
+def _is_not_callable(alternative: Alternative) -> bool:
+    """What cannot be called: `.float()` of something unknown may give a tensor, or a layer, which is what is called."""
+    return isinstance(alternative, (Tensor, Number, Literal))

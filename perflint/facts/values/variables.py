@@ -182,15 +182,3 @@ def _exported(inference: Inferring, path: str, name: str) -> Value:
 def by_order(definition: Definition) -> int:
     """Sorts definitions as they stand in the text."""
     return definition.order
-
-
-def functions_see(module: Module, name: str) -> bool:
-    """Whether a function or a class of a module may look at, or bind, the module's variable of a name."""
-    if name in flow_of(module.top).class_names:
-        return True
-    for function in module.functions():
-        if name.encode() in function.text:
-            flow = flow_of(function)
-            if not flow.definitions_of(name) or name in flow.outer_names:
-                return True
-    return False
