@@ -69,9 +69,10 @@ def check(code: Code) -> Iterator[Finding]:
     for read in code.reads():
         if read.kind not in (ReadKind.COPY, ReadKind.ITEM, ReadKind.CONVERSION) or not code.is_hot(read.node):
             continue
-        idle = code.sinks(read.node) <= IDLE_SINKS | {Sink.RETURN}
-        if read.kind is not ReadKind.COPY and idle:
-            continue  # item-every-step has a fix
+        sinks = code.sinks(read.node)
+        idle = sinks <= IDLE_SINKS | {Sink.RETURN}
+        if read.kind is not ReadKind.COPY and (idle or Sink.CONTROL in sinks):
+            continue  # item-every-step has a fix, or sync-branch-on-tensor reports it
         upload = upload_behind(code.facts, code.scope, read.tensor)
         if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
             continue
