@@ -83,7 +83,7 @@ def test_the_cost_of_nested_loops_is_not_exponential(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(StatementPass, "iteration", counted)
     lines = ["import torch", "def train(model, loader):"]
-    lines += [" " * k + f"for x{k} in x{k - 1}, loader:" for k in range(1, 19)]
+    lines += [" " * k + f"for x{k} in zip(x{k - 1}, loader):" for k in range(1, 19)]
     lines += [" " * 19 + "x0 = model(x18.cuda()); x0.backward(); print(x0.item())"]
     assert "item-every-step in train" in found("\n".join(lines))
 

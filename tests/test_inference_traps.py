@@ -104,6 +104,11 @@ HARMLESS = {
     "a number in the place of items": (
         ("return self.fc(x)", "h = self.fc(x) / 2\n        h[h < 0.1] = -float('0.5')\n        return h"),
     ),
+    "a sample that is put into an array": (
+        WHOLE,
+        *UNBATCHED,
+        (ITEM, "row = np.zeros(3)\n        row[-2:] = self.rows[i][1:]\n        return torch.tensor(row.tolist())"),
+    ),
     "a text of it": ((AFTER, 'total += float("%f" % out.sum())'),),
 }
 """What the fix may go on with: replacements in the program."""
