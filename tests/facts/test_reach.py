@@ -113,6 +113,39 @@ def test_which_copies_of_a_method_need_no_wait(copied: str, is_proved: bool) -> 
     assert _is_proved(STEPS.format(copied, "step.moved(batch[0])")) is is_proved
 
 
+LOOPS = {
+    "for batch in DataLoader(TensorDataset(data, data)):": True,
+    "for i, batch in enumerate(DataLoader(TensorDataset(data, data))):": True,
+    "for batch, _ in zip(DataLoader(TensorDataset(data, data)), DataLoader(TensorDataset(data))):": True,
+    "for batch in refilled(data):": False,
+    "for i, batch in enumerate(refilled(data)):": False,
+    "for batch, _ in zip(DataLoader(TensorDataset(data, data)), refilled(data)):": False,
+    "for batch in other:": False,
+}
+REFILLED = """def refilled(data):
+    held = torch.empty(4).pin_memory(), torch.empty(4).pin_memory()
+    for _ in data:
+        held[0].random_()
+        yield held
+
+
+"""
+
+
+@pytest.mark.parametrize(("loop", "is_proved"), LOOPS.items())
+def test_a_loop_may_go_over_the_same_memory_again(loop: str, is_proved: bool) -> None:
+    code = STEPS.format("x.sum()", "both(batch)").replace("def run(", f"{REFILLED}def run(")
+    assert _is_proved(code.replace("for batch in DataLoader(TensorDataset(data, data)):", loop)) is is_proved
+
+
+@pytest.mark.parametrize(("loop", "is_proved"), {**LOOPS, "for batch in list(other):": False}.items())
+def test_the_step_itself_copies_from_memory_that_is_filled_again(loop: str, is_proved: bool) -> None:
+    code = STEPS.format("x.sum()", "batch[0].cuda(non_blocking=True)").replace("def run(", f"{REFILLED}def run(")
+    code = code.replace("for batch in DataLoader(TensorDataset(data, data)):", loop)
+    assert _is_proved(code) is is_proved
+    assert _is_proved(code.replace(".pin_memory()", ""))
+
+
 def _is_proved(code: str) -> bool:
     program = Program(code)
     scope = program.scope("run")

@@ -17,15 +17,21 @@ from perflint.facts.values.values import External, Loader, Place, Tensor, device
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, words
 
 MAX_FUNCTIONS = 200
 """How many functions are looked through for copies that they start."""
 _DEPTH = 8
 """How many names and calls far the origin of what is copied is followed."""
+_HANDS_ON = words("enumerate zip tqdm iter")
 _STARTS_COPIES = any_layout(
     rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|cuda|copy_) \((?:[^()]|\([^()]*\))*\bTrue|\. replay \(|\bCUDAGraph \("
 )
+_PINS = any_layout(
+    rb"\. pin_memory \(|HostRegister"
+    rb"|(?:empty|zeros|ones|full|rand\w*|tensor)(?:_like|_strided)? \([^#\n]*\bpin_memory = (?!False)"
+)
+"""What pins memory by hand: a loader pins new memory for each batch, and what is copied from other memory is staged first."""
 
 
 def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Obligation | None:
@@ -40,6 +46,7 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
     for function in ran:
         if _STARTS_COPIES.search(function.text) and (reason := _started_in(facts, function, {scope, *ran})) is not None:
             return reason
+    pins = facts.project.program_may_hold(scope.module.source.path, _PINS)
     for call in calls:
         if getattr(call.func, "attr", "") == "replay":
             return Obligation(Kind.TRANSFER, f"`{ast.unparse(call)}` may overwrite what is read")
@@ -48,6 +55,8 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
         if call.func.attr == "copy_" or (call.func.attr == "to" and _may_go_to_host(facts, scope, call, call.func.value)):
             return Obligation(Kind.TRANSFER, "an asynchronous copy to the host may be started in between")
         if call.func.attr in ("to", "cuda") and _outlives_step(flow_of(scope), call.func.value):
+            return _may_be_written(call)
+        if pins and not _Origin(facts, {scope, *ran}).is_of_step(scope, call.func.value, _DEPTH):
             return _may_be_written(call)
     return None
 
@@ -122,15 +131,20 @@ class _Origin:
             case "parameter":
                 return self.is_given_in_step(scope, definition.name, depth)
             case "for" if definition.value is not None:
-                flow = flow_of(scope)
-                loops = self.facts.loops.kinds(scope)
-                if any(loop.iterated is definition.value for loop in flow.loops if loop in loops):
-                    return True
-                given = self.inference.value(scope, definition.value)
-                return given.must(lambda a: isinstance(a, Loader)) or self.is_of_step(scope, definition.value, depth)
+                return self.gives_batches(scope, definition.value) or self.is_of_step(scope, definition.value, depth)
             case "assign" | "walrus" if definition.value is not None:
                 return self.is_of_step(scope, definition.value, depth)
         return False
+
+    def gives_batches(self, scope: Scope, iterated: ast.expr) -> bool:
+        """Whether a loop goes over loaders, which make new tensors for each round; a generator may fill the same again."""
+        if self.inference.value(scope, iterated).must(lambda a: isinstance(a, Loader)):
+            return True
+        if not isinstance(iterated, ast.Call) or not iterated.args:
+            return False
+        callee = self.inference.value(scope, iterated.func).single
+        hands_on = isinstance(callee, External) and callee.qualname.rpartition(".")[2] in _HANDS_ON
+        return hands_on and all(self.gives_batches(scope, given) for given in iterated.args[: None if _is_zip(callee) else 1])
 
     def is_given_in_step(self, scope: Scope, name: str, depth: int) -> bool:
         """The same of what all callers give for a parameter; the object of a method outlives the step."""
@@ -146,6 +160,10 @@ class _Origin:
     def runs(self, scope: Scope) -> bool:
         """Whether a function is one of those that run, or stands in one."""
         return scope in self.ran or (scope.parent is not None and self.runs(scope.parent))
+
+
+def _is_zip(callee: object) -> bool:
+    return callee == External("builtins.zip")
 
 
 def _given(call: ast.Call, names: list[str], name: str) -> ast.expr | None:
