@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, External, Place, last_name, path_of, place_of
+from perflint.api import Code, External, Flow, Place, flow_of, last_name, path_of, place_of
 
 _FACTORIES = ("torch.ones", "torch.zeros", "torch.full", "torch.ones_like", "torch.zeros_like", "torch.full_like")
 _METHODS = ("new_ones", "new_zeros", "new_full")
@@ -99,5 +99,16 @@ def _is_written(code: Code, use: ast.expr) -> bool:
 
 def _is_changed(code: Code, path: str) -> bool:
     """Whether a method of the class writes into an attribute."""
-    text = code.scope.owner.module.source.body.decode(errors="replace") if code.scope.owner is not None else ""
-    return re.search(rf"{re.escape(path)}\s*(?:\+=|-=|\*=|\[[^\]]*\]\s*=(?!=)|\.\w+_\()", text) is not None
+    methods = code.scope.owner.methods.values() if code.scope.owner is not None else ()
+    return any(path in _written(flow_of(method)) for method in methods)
+
+
+def _written(flow: Flow) -> Iterator[str | None]:
+    for node in flow.order:
+        match node:
+            case ast.AugAssign(target=target):
+                yield path_of(target)
+            case ast.Subscript(value=target, ctx=ast.Store()):
+                yield path_of(target)
+            case ast.Call(func=ast.Attribute(value=target, attr=name)) if name.endswith("_") and not name.startswith("_"):
+                yield path_of(target)

@@ -30,17 +30,16 @@ products: attention, recurrent layers, `matmul`, `bmm`, `einsum`, a pretrained m
 There is no fix: results change in the fourth digit, and whether that is enough is known to those who train.
 """
 
-import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule
+from perflint.api import Code, Cost, Finding, Severity, any_layout, rule
 
 _OPTIMIZERS = tuple(f"torch.optim.{name}" for name in ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "RMSprop", "SGD"))
-_CHOSEN = re.compile(
-    rb"matmul_precision|allow_tf32|fp32_precision|autocast|\bamp\b|bfloat16|float16|\bhalf\(|\bfp16|\bbf16|mixed_precision"
+_CHOSEN = any_layout(
+    rb"matmul_precision|allow_tf32|fp32_precision|autocast|\bamp\b|bfloat16|float16|\bhalf \(|\bfp16|\bbf16|mixed_precision"
 )
 
-_PRODUCTS = re.compile(rb"(?i:attention|transformer)|from_pretrained|\b(?:LSTM|GRU|RNN)\(|\b(?:bmm|matmul|einsum)\b")
+_PRODUCTS = any_layout(rb"(?i:attention|transformer)|from_pretrained|\b(?:LSTM|GRU|RNN) \(|\b(?:bmm|matmul|einsum)\b")
 """What multiplies large matrices: for a few small layers the precision makes no difference."""
 
 
