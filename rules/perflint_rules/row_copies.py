@@ -13,6 +13,7 @@ from perflint.api import (
     Loop,
     Place,
     ReadKind,
+    Severity,
     Tensor,
     path_of,
     place_of,
@@ -30,7 +31,8 @@ def row_copies(code: Code) -> Iterator[Finding]:
             found.setdefault(row, read.node)
     for (_, rows), node in found.items():
         message = f"each row of `{rows}` is copied from the device by itself; copy all of it once, before the loop"
-        yield code.finding(node, message, waits=[node])
+        severity = None if code.facts.loops.is_of_training(code.scope, node) else Severity.INFO  # to show what was written
+        yield code.finding(node, message, waits=[node], severity=severity)
 
 
 def _row(code: Code, read: HostRead) -> tuple[Loop, str] | None:
