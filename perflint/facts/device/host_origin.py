@@ -11,8 +11,7 @@ from perflint.facts.device.uploads import comes_from_host, copied_source
 from perflint.facts.facts import Facts
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.forward_calls import forward_calls
-from perflint.facts.values.arguments import argument
-from perflint.facts.values.bound_arguments import defaults_of
+from perflint.facts.values.bound_arguments import defaults_of, given
 from perflint.facts.values.values import Literal, Number
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
@@ -173,8 +172,8 @@ class _Search:
 
     def _of_parameter(self, scope: Scope, name: str, path: _Path, entered: _Entered | None, depth: int) -> _Origin | None:
         if entered is not None and entered.target is scope:
-            given = _given(scope, entered.call, name)
-            return self.of(entered.scope, given, path, entered.outer, depth) if given is not None else None
+            handed = _given(scope, entered.call, name)
+            return self.of(entered.scope, handed, path, entered.outer, depth) if handed is not None else None
         if scope.name in LIGHTNING_STEP_HOOKS and [a.arg for a in scope.parameters[1:2]] == [name]:
             return Upload(scope, None)
         sites = [(site.scope, site.node) for site in self.facts.inference.callers.sites(scope).sites]
@@ -195,8 +194,8 @@ class _Search:
             case ast.Attribute(value=source, attr=name) if (
                 name.rstrip("_") in _COMPUTES and path[1:] == () and path_of(source) not in _MODULES
             ):
-                given = (*call.args, *(k.value for k in call.keywords))
-                return _computed(self._of_all(scope, (source, *given), entered, depth))
+                others = (*call.args, *(k.value for k in call.keywords))
+                return _computed(self._of_all(scope, (source, *others), entered, depth))
             case _ if last_name(call.func) in ("Variable", "tuple", "list") and len(call.args) == 1:
                 return self.of(scope, call.args[0], path, entered, depth)
             case ast.Attribute(attr=name) if name in _COMPUTES and call.args and path[1:] == ():
@@ -249,13 +248,7 @@ def _held(holder: ast.expr, key: int | str) -> ast.expr | None:
 
 
 def _given(scope: Scope, call: ast.Call, name: str) -> ast.expr | None:
-    """What a call gives a parameter, or its default."""
-    names = [parameter.arg for parameter in scope.parameters]
-    if scope.owner is not None and not any(path_of(d) == "staticmethod" for d in scope.decorators):
-        names = names[1:]
-    if name not in names or any(isinstance(a, ast.Starred) for a in call.args):
-        return None
-    return argument(call, names.index(name), name) or defaults_of(scope).get(name)
+    return given(scope, call, name) or defaults_of(scope).get(name)
 
 
 def _writes(parent: ast.AST | None, path: _Path) -> bool:

@@ -13,6 +13,7 @@ from perflint.facts.operations import operations
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.values.arguments import transfer_target
+from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.values import External, Loader, Place, Tensor, device_place, place_of
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.nodes import walk
@@ -154,8 +155,8 @@ class _Origin:
         if name not in names or (is_method and names[0] == name):
             return False
         sites = self.inference.callers.sites(scope).sites
-        given = [(s.scope, _given(s.node, names[is_method:], name)) for s in sites if self.runs(s.scope)]
-        return bool(given) and all(node is not None and self.is_of_step(where, node, depth) for where, node in given)
+        passed = [(s.scope, given(scope, s.node, name)) for s in sites if self.runs(s.scope)]
+        return bool(passed) and all(node is not None and self.is_of_step(where, node, depth) for where, node in passed)
 
     def runs(self, scope: Scope) -> bool:
         """Whether a function is one of those that run, or stands in one."""
@@ -164,17 +165,6 @@ class _Origin:
 
 def _is_zip(callee: object) -> bool:
     return callee == External("builtins.zip")
-
-
-def _given(call: ast.Call, names: list[str], name: str) -> ast.expr | None:
-    """The argument of a call for a parameter, if it is written out."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    place = names.index(name)
-    if place >= len(call.args) or any(isinstance(a, ast.Starred) for a in call.args[: place + 1]):
-        return None
-    return call.args[place]
 
 
 def _run_by(facts: Facts, scope: Scope, calls: list[ast.Call]) -> Iterator[Scope]:

@@ -122,6 +122,22 @@ def _parameters_behind(flow: Flow) -> set[str]:
     return names
 
 
+def given(scope: Scope, call: ast.Call, name: str) -> ast.expr | None:
+    """What a call of a function gives one of its parameters, as far as it is written out; None where that is the default."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return None
+    names = [a.arg for a in (*scope.node.args.posonlyargs, *scope.node.args.args)]
+    if scope.owner is not None and not any(path_of(d) == "staticmethod" for d in scope.decorators):
+        names = names[1:]  # the object, which stands before the dot
+    place = names.index(name) if name in names else len(call.args)
+    if place >= len(call.args) or any(isinstance(a, ast.Starred) for a in call.args[: place + 1]):
+        return None
+    return call.args[place]
+
+
 def defaults_of(scope: Scope) -> dict[str, ast.expr]:
     """The defaults of a function's parameters, by their names."""
     return _defaults(scope.node.args) if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else {}
