@@ -36,6 +36,7 @@ def test_a_copy_is_found_however_deep_it_is_started(length: int) -> None:
 
 
 STEPS = """import torch
+from tqdm import tqdm
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -120,6 +121,8 @@ LOOPS = {
     "for batch in refilled(data):": False,
     "for i, batch in enumerate(refilled(data)):": False,
     "for batch, _ in zip(DataLoader(TensorDataset(data, data)), refilled(data)):": False,
+    "for i, batch in tqdm(enumerate(DataLoader(TensorDataset(data, data)))):": True,
+    "for batch, _ in torch.unknown.zip(DataLoader(TensorDataset(data, data)), refilled(data)):": False,
     "for batch in other:": False,
 }
 REFILLED = """def refilled(data):

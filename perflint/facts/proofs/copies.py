@@ -24,7 +24,7 @@ MAX_FUNCTIONS = 200
 """How many functions are looked through for copies that they start."""
 _DEPTH = 8
 """How many names and calls far the origin of what is copied is followed."""
-_HANDS_ON = words("enumerate zip tqdm iter")
+_HANDS_ON = words("builtins.enumerate builtins.zip builtins.iter tqdm.tqdm tqdm.auto.tqdm tqdm.std.tqdm tqdm.notebook.tqdm")
 _STARTS_COPIES = any_layout(
     rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|cuda|copy_) \((?:[^()]|\([^()]*\))*\bTrue|\. replay \(|\bCUDAGraph \("
 )
@@ -144,7 +144,7 @@ class _Origin:
         if not isinstance(iterated, ast.Call) or not iterated.args:
             return False
         callee = self.inference.value(scope, iterated.func).single
-        hands_on = isinstance(callee, External) and callee.qualname.rpartition(".")[2] in _HANDS_ON
+        hands_on = isinstance(callee, External) and callee.qualname in _HANDS_ON
         return hands_on and all(self.gives_batches(scope, given) for given in iterated.args[: None if _is_zip(callee) else 1])
 
     def is_given_in_step(self, scope: Scope, name: str, depth: int) -> bool:
