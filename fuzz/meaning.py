@@ -349,8 +349,11 @@ def keep(folder: Path, seed: int, differences: list[str]) -> None:
     target.mkdir(parents=True, exist_ok=True)
     files, breaks = program(seed)
     small = smallest(files, breaks)
-    fixed = safely_fixed(small).files
-    after = ["-- smallest --", *changes(small, breaks).differences]
+    try:
+        fixed = safely_fixed(small).files
+        after = ["-- smallest --", *changes(small, breaks).differences]
+    except Exception as problem:  # the failure may be that the linter crashes
+        fixed, after = {}, [f"-- smallest: crash: {problem}"]
     (target / "differences.txt").write_text("\n".join([*differences, *after]), encoding="utf-8")
     for part, texts in (("program", files), ("smallest", small), ("fixed", fixed)):
         (target / part).mkdir(exist_ok=True)

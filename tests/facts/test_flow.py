@@ -143,6 +143,32 @@ def test_dominance() -> None:
     assert [pair for pair in no if flow.dominates(call[pair[0]], call[pair[1]])] == []
 
 
+BINDINGS = """
+import os.path, sys as system
+def f(a, *b, c=1, **d):
+    match a:
+        case [first, *rest] as whole: pass
+        case {"k": value, **others}: pass
+    try: pass
+    except E as error: pass
+    with a as opened, b as (left, right): pass
+    for i, j in a: (w := i)
+    class C: pass
+    async def g(): pass
+    a.x, a[0] = a, b
+    a.x += 1
+"""
+
+
+def test_each_binding_has_a_place() -> None:
+    program = Program(BINDINGS)
+    for scope in program.scopes():
+        flow = flow_of(scope)
+        for definition in flow.definitions:
+            assert definition.node in flow.block
+            assert definition.node in flow.order
+
+
 def test_order_is_that_of_evaluation() -> None:
     program = Program("f(a(), k=b())[c()].d = e() + g()")
     flow = program.flow()

@@ -22,6 +22,7 @@ class StatementPass(ExpressionPass):
     def run(self) -> None:
         scope = self.notes.scope
         for parameter in scope.parameters:
+            self.note(parameter, scope.node)
             self.bind(parameter.arg, parameter, "parameter", None)
         self.statements(scope.body, scope.node)
         self.notes.falls_through = self.env is not None
@@ -285,8 +286,7 @@ class StatementPass(ExpressionPass):
 
     def pattern(self, node: ast.pattern, parent: ast.AST) -> None:
         """Evaluate the expressions in a pattern: constants, keys and classes."""
-        if self.recording:
-            self.notes.parent[node] = parent
+        self.note(node, parent)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.pattern):
                 self.pattern(child, node)
