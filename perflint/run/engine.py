@@ -200,7 +200,6 @@ class _Wanted:
 
 def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
     for scope, rules in _scopes(module, wanted):
-        session.counters.scopes_checked += bool(rules)
         for rule in rules:
             try:
                 for finding in rule.check(Code(rule, scope, session.facts, session.options)):

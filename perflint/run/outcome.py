@@ -20,7 +20,6 @@ class Counters:
 
     files: int = 0
     parsed: int = 0
-    scopes_checked: int = 0
     remembered: int = 0
 
     def __add__(self, other: Counters) -> Counters:

@@ -183,10 +183,6 @@ def _is_parameter(alternative: object) -> bool:
     return isinstance(alternative, Tensor) and alternative.parameter
 
 
-def _works_in_place(name: str) -> bool:
-    return name.endswith("_") and not name.endswith("__") and name not in _KEEPING_NUMBERS
-
-
 def _is_made_here(facts: Facts, scope: Scope, node: ast.expr, seen: set[Definition]) -> bool:
     """Whether a function has computed a tensor itself, and not as one of several views."""
 

@@ -220,11 +220,3 @@ def statement_lists(node: ast.AST) -> Iterator[list[ast.stmt]]:
         body = getattr(node, name, None)
         if isinstance(body, list):
             yield body
-
-
-def nested_class(flow: Flow, name: str) -> ast.ClassDef | None:
-    """A class that a function defines inside itself."""
-    for definition in flow.definitions_of(name):
-        if isinstance(definition.node, ast.ClassDef):
-            return definition.node
-    return None

@@ -277,11 +277,6 @@ def operator(form: str) -> Operation | None:
     return _row(form)
 
 
-def names_of_methods() -> frozenset[str]:
-    """The names of all methods of tensors that have a row."""
-    return frozenset(key.removeprefix("m ") for key in _rows() if key.startswith("m "))
-
-
 @cache
 def waits() -> tuple[tuple[str, Wait], ...]:
     """The last names of all functions and methods that may wait, each with how; a name may belong to several."""

@@ -16,7 +16,6 @@ ModuleName = Callable[[Module, str, int], Value]
 """`Inference.module_name`: what a variable of a module may be."""
 
 _CACHING: Final = words("functools.cached_property functools.lru_cache functools.cache")
-_SWITCHES: Final = words("torch.enable_grad torch.set_grad_enabled")
 _CASTS: Final = words("torch.amp.autocast torch.autocast torch.cuda.amp.autocast torch.amp.custom_fwd torch.amp.custom_bwd")
 _HARMLESS: Final = words(
     """
@@ -29,10 +28,10 @@ _HARMLESS: Final = words(
 _PASSING: Final = (
     _HARMLESS
     | _CACHING
-    | _SWITCHES
     | _CASTS
     | words(
         """
+    torch.enable_grad torch.set_grad_enabled
     lightning.rank_zero_only lightning.pytorch.utilities.rank_zero_only lightning.pytorch.utilities.rank_zero.rank_zero_only
     pytorch_lightning.utilities.rank_zero_only pytorch_lightning.utilities.rank_zero.rank_zero_only
     """
@@ -84,11 +83,6 @@ def is_plain(module_name: ModuleName, scope: Scope) -> bool:
 def caches(module_name: ModuleName, scope: Scope) -> bool:
     """Whether a decorator keeps what a function returns."""
     return any(decorator_qualname(module_name, scope, d) in _CACHING for d in scope.decorators)
-
-
-def switches_autograd_on(module_name: ModuleName, scope: Scope) -> bool:
-    """Whether a decorator may switch autograd on."""
-    return any(decorator_qualname(module_name, scope, d) in _SWITCHES for d in scope.decorators)
 
 
 def is_plain_class(module_name: ModuleName, cls: Class) -> bool:
