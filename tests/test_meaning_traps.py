@@ -274,7 +274,38 @@ MET = {
 }
 """What is computed outside of a region with a tensor of it, and saved for a backward pass that never comes."""
 
+SWALLOWED = """from torch.utils.data import DataLoader, TensorDataset
+
+
+class Quiet:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return True
+
+
+def main():
+    def made():
+        loader = DataLoader(TensorDataset(torch.randn(6, 3)), prefetch_factor=2)
+        print(len(loader))
+
+    def ended():
+        {}
+
+    print(ended())
+
+
+main()
+"""
+"""An error of a constructor, and who takes it."""
+SWALLOWS = (
+    "try:\n            return made()\n        finally:\n            return 'ended'",
+    "with Quiet():\n            made()\n        return 'ended'",
+)
+
 TRAPS = {
+    **{f"an error ends in: {where}": HEAD + SWALLOWED.format(where) for where in SWALLOWS},
     **{f"tensor of a region meets: {name}": HEAD + FEATURES.format(code) for name, code in MET.items()},
     **{f"gradients are cleared: {name}": HEAD + code for name, code in ZEROED.items()},
     **{f"write {where}": trained("print(main(F.mse_loss))", add=add) for where, add in WRITES.items()},

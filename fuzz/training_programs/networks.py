@@ -6,6 +6,8 @@ from fuzz.training_programs.statements import Statements
 from fuzz.training_programs.words import Env, breaking
 from perflint.rule.obligations import Kind
 
+_KEEPS_STATE = [breaking(Kind.KNOWN_LAYERS, text) for text in ("self.last = h", "KEPT.append(h)")]
+
 
 class Networks(Statements):
     """Networks of random programs, recurrent ones among them."""
@@ -145,7 +147,7 @@ class Networks(Statements):
                     if pair:
                         self.line(f"c = torch.zeros({shape}){self.pick(['', '.to(device)'])}")
                     if self.chance(0.2):
-                        self.line(self.pick(["self.last = h", "KEPT.append(h)", "print('state', batch)"]))
+                        self.line(self.pick([*_KEEPS_STATE, "print('state', batch)"]))
                     self.line("return h, c" if pair else "return h")
                 self.line("")
             with self.block("def forward(self, x):"):
@@ -181,9 +183,7 @@ class Networks(Statements):
                     self.line("feature = " + ("out[:, -1]" if first else "out[-1]"))
                     if given and self.chance(0.15):
                         self.line(
-                            self.pick(
-                                ["feature = feature + h.sum()", "print(h.sum().item())", "self.last = h", "KEPT.append(h)"]
-                            )
+                            self.pick(["feature = feature + h.sum()", "print(h.sum().item())", *_KEEPS_STATE])
                             if "h" in given.strip("()").split(", ")
                             else "pass"
                         )
@@ -261,8 +261,7 @@ class Networks(Statements):
                     "h[0] = 1",
                     "nn.init.ones_(h)",
                     "print(h.sum().item())",
-                    "self.last = h",
-                    "KEPT.append(h)",
+                    *_KEEPS_STATE,
                     "h = h + 0",
                     "h.requires_grad_()",
                     "h.data.add_(1)",

@@ -83,7 +83,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 _SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
-_CATCHES = re.compile(rb"\bexcept\b|suppress|\braises\b|assertRaises|\bExitStack\b")
+_CATCHES = re.compile(rb"\bexcept\b|\bfinally\b|suppress|\braises\b|assertRaises|\bExitStack\b")
 
 
 def _missing(code: Code, statement: ast.stmt, inside: Region) -> Iterator[Obligation]:

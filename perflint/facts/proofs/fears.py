@@ -152,7 +152,7 @@ CATCHES: Final = Fear(
         rb"\bexcept\b(?! (?:ImportError|ModuleNotFoundError|KeyboardInterrupt|FileNotFoundError|OSError"
         rb"|IOError|KeyError|StopIteration"
         rb"|queue \. Empty|EOFError|FileExistsError|json \. JSONDecodeError)\b)"
-        rb"|\bsuppress \(|assertRaises|excepthook|add_done_callback"
+        rb"|\bsuppress \(|assertRaises|excepthook|add_done_callback|\bfinally :|__exit__"
     ),
     "the program catches errors, perhaps the one that a state of a wrong shape raises",
 )
