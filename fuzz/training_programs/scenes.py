@@ -26,6 +26,7 @@ class Scenes(Newer):
             self.setting(network, two)
             self.line(f"loader = {self.loader()}")
             self.training(env, "loader", self.chance(0.5))
+            self.line("out = loss = None")  # what no file imports, nobody reads when the script has ended
             return
         if form == "method":
             self.trainer(network)
