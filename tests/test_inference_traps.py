@@ -113,7 +113,24 @@ HARMLESS = {
 }
 """What the fix may go on with: replacements in the program."""
 
+OWN_LOADER = ("print(evaluate(DataLoader(data, batch_size=4, collate_fn=collate)))\n", "")
+CONVERTED = """def shown_by(net, loader):
+    for x in loader:
+        print(net(x).sum().item())
+        {}
+
+
+net = Net()
+with torch.no_grad():
+    shown_by(net, DataLoader(data, batch_size=4, collate_fn=collate))
+print(torch.autograd.grad(net(torch.ones(1, 3)).sum(), [net.fc.weight]))
+"""
+
 TRAPS = {
+    **{
+        f"a helper converts the network: {how}": (OWN_LOADER, ("print(train(", CONVERTED.format(how) + "print(train("))
+        for how in ("net.half().float()", "net.double().float()", "net.fc = nn.Linear(3, 2)", "net.fc.double().float()")
+    },
     "layer behind the region": ((AFTER, "total += nn.Linear(2, 2)(out).sum().item()"),),
     "layer behind the region, by a name": ((AFTER, "head = nn.Linear(2, 2); total += head(out[:2]).sum().item()"),),
     "parameter behind the region": ((AFTER, "total += (out * net.scale).sum().item()"),),

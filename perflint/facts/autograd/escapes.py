@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
+from perflint.facts.autograd.lasting import makes_lasting
 from perflint.facts.autograd.meetings import meetings
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.definitions import Definition
@@ -16,13 +17,12 @@ from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.proofs.tampering import untouched
-from perflint.facts.training.training_objects import is_neural_module, is_optimizer
+from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.classes import ancestors
 from perflint.facts.values.values import (
     Batch,
     ClassRef,
     Elements,
-    External,
     FunctionRef,
     Instance,
     Literal,
@@ -50,7 +50,7 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
         if reason is None:
             return None
         missing.append(reason)
-    missing += [reason for call in inside.calls for reason in _creates(facts, scope, call)]
+    missing += [reason for call in inside.calls for reason in makes_lasting(facts, scope, call)]
     modes = facts.grad_mode
     kind = modes.may_be_called_in_autocast(scope) if whole else modes.may_autocast(scope, body[0])
     if kind is not None:
@@ -229,25 +229,3 @@ def _sees_tensors(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     if any(_may_be_tensor(facts, scope, a) for a in [*call.args, *(k.value for k in call.keywords)]):
         return True
     return facts.inference.value(scope, call.func).may(lambda a: isinstance(a, (FunctionRef, Instance, ClassRef)))
-
-
-def _creates(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
-    callee = facts.inference.value(scope, call.func)
-    if (
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "step"
-        and facts.inference.value(scope, call.func.value).may(is_optimizer)
-    ):
-        yield Obligation(Kind.RETENTION, "the optimizer's state would be inference tensors")
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "load_state_dict", "export", "backward"):
-        yield Obligation(Kind.RETENTION, f"`{call.func.attr}` is called inside")
-    if facts.inference.value(scope, call).may(lambda a: is_neural_module(facts.inference, a)) and not _switches_training(call):
-        yield Obligation(
-            Kind.RETENTION, "a module is created, moved or converted inside, whose parameters would be inference tensors"
-        )
-    if callee.may(lambda a: isinstance(a, External) and a.qualname in ("torch.enable_grad", "torch.set_grad_enabled")):
-        yield Obligation(Kind.GRADIENT, "autograd is switched on again inside, which inference_mode ignores")
-
-
-def _switches_training(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ("eval", "train")

@@ -54,3 +54,9 @@ def keeps_nothing(name: str) -> bool:
     """Whether a method of a tensor, or of a container that is read, keeps none of its arguments."""
     row = operations.method(name)
     return name in _READING_METHODS or (row is not None and not row.gradients)
+
+
+def reads_attribute(flow: Flow, call: ast.Call) -> bool:
+    """`vars(x)["name"]`: an attribute by its name."""
+    item = flow.parent.get(call)
+    return path_of(call.func) == "vars" and isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load)

@@ -9,7 +9,15 @@ import ast
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from perflint.facts.autograd.keeps_nothing import changes, is_abstract, is_distribution_of, is_made_here, keeps_nothing
+from perflint.facts.autograd.keeps_nothing import (
+    changes,
+    is_abstract,
+    is_distribution_of,
+    is_made_here,
+    keeps_nothing,
+    reads_attribute,
+)
+from perflint.facts.autograd.lasting import makes_lasting
 from perflint.facts.autograd.networks import Network
 from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -19,8 +27,10 @@ from perflint.facts.proofs.fears import OTHER_NETWORK, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.unknown_objects import methods_found, unknown_objects
+from perflint.facts.training.datasets import DIVIDING, divides
 from perflint.facts.training.training_objects import is_foreign, is_neural_module, stands_for_layers
 from perflint.facts.values.arguments import argument
+from perflint.facts.values.callers import is_self
 from perflint.facts.values.classes import ancestors, find_method, is_module
 from perflint.facts.values.decorators import caches, is_plain
 from perflint.facts.values.layer_containers import origin
@@ -43,6 +53,7 @@ from perflint.facts.values.values import (
     Tensor,
     Text,
     Value,
+    one,
 )
 from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
 from perflint.source.syntax import Class, Scope, SyntaxProblem
@@ -82,12 +93,6 @@ _KEEPS_NOTHING = words(
     """
 )
 """What of torch keeps nothing, though some of it rounds differently without autograd."""
-_DIVIDING = words("torch.utils.data.Subset torch.utils.data.ConcatDataset torch.utils.data.dataset.Subset")
-
-
-def _divides(callee: Alternative) -> bool:
-    """Whether a call divides a dataset, or joins several."""
-    return isinstance(callee, External) and callee.qualname in _DIVIDING | {"torch.utils.data.random_split"}
 
 
 def kept_by(
@@ -126,7 +131,7 @@ class _Proof:
             yield from self.call(scope, call)
 
     def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
-        if self._is_method_of_torch(scope, call.func) or _reads_attribute(flow_of(scope), call):
+        if self._is_method_of_torch(scope, call.func) or reads_attribute(flow_of(scope), call):
             return
         callee = self.inference.value(scope, call.func)
         for alternative in callee.alternatives:
@@ -210,7 +215,7 @@ class _Proof:
                         inner, call = alternative.site
                         yield from self.dataset(inner, argument(call, 0, "dataset"), 5)
                         yield from self.makers(inner, call) if batches else ()
-                    elif batches and self.inference.element(Value(frozenset((alternative,)))).may(_is_shared):
+                    elif batches and self.inference.element(one(alternative)).may(_is_shared):
                         yield self.keeping(scope, f"`{ast.unparse(node.iter)}` may hand out tensors that its dataset keeps")
 
     def makers(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
@@ -247,7 +252,7 @@ class _Proof:
             match node:
                 case ast.Subscript(value=inner):
                     pass
-                case ast.Call(args=[inner, *_]) if self.inference.value(scope, node.func).must(_divides):
+                case ast.Call(args=[inner, *_]) if self.inference.value(scope, node.func).must(divides):
                     pass
                 case ast.Name():
                     definitions = flow_of(scope).reaching.get(node, frozenset())
@@ -262,7 +267,7 @@ class _Proof:
             match alternative:
                 case Instance(cls):
                     yield from self.cls(cls)
-                case Object(qualname, site=site) if qualname in _DIVIDING and isinstance(site, tuple) and depth:
+                case Object(qualname, site=site) if qualname in DIVIDING and isinstance(site, tuple) and depth:
                     parts = site[1].args[0] if site[1].args else None
                     for part in getattr(parts, "elts", [parts]) if parts is not None else ():
                         yield from self.dataset(site[0], part, depth - 1)
@@ -377,6 +382,7 @@ class _Proof:
             if callee.open and not isinstance(func, ast.Attribute):
                 yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
             return
+        yield from makes_lasting(self.facts, scope, call)
         yield from self.call(scope, call)
 
     def _is_method_of_torch(self, scope: Scope, func: ast.expr) -> bool:
@@ -485,15 +491,9 @@ def _is_shared(alternative: Alternative) -> bool:
     return isinstance(alternative, Batch) and not alternative.default_collate
 
 
-def _reads_attribute(flow: Flow, call: ast.Call) -> bool:
-    """`vars(x)["name"]`: an attribute by its name."""
-    item = flow.parent.get(call)
-    return path_of(call.func) == "vars" and isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load)
-
-
 def _is_of_self(call: ast.Call, scope: Scope) -> bool:
     """Whether a call runs a method of the object that the method around it belongs to."""
-    if not isinstance(call.func, ast.Attribute) or not scope.parameters:
+    callee = call.func
+    if not isinstance(callee, ast.Attribute) or not is_self(scope, callee.value):
         return False
-    name = scope.parameters[0].arg
-    return path_of(call.func.value) == name and len(flow_of(scope).definitions_of(name)) == 1
+    return len(flow_of(scope).definitions_of(scope.parameters[0].arg)) == 1

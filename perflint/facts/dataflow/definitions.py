@@ -139,7 +139,9 @@ class Notes:
         self.inner_names: set[str] = set()
         """Names that functions, lambdas and classes inside this scope read or write."""
         self.class_names: set[str] = set()
-        """Names that the bodies of a module's own classes read."""
+        """Names that the bodies of the scope's own classes read, their methods included."""
+        self.class_members: set[str] = set()
+        """Names of attributes there, in a function: the methods of its classes are no scopes."""
         self.rebound_inside: set[str] = set()
         """Names that functions inside this scope declare `nonlocal`, and so may bind anew."""
         self.outer_names: set[str] = set()

@@ -117,9 +117,10 @@ class StatementPass(ExpressionPass):
             case ast.ClassDef(name=name):
                 for child in (*node.decorator_list, *node.bases, *(k.value for k in node.keywords)):
                     self.expression(child, node)
-                if self.notes.scope.is_module:
-                    self.notes.class_names.update(n.id for s in node.body for n in walk(s) if isinstance(n, ast.Name))
-                else:
+                inside = [n for s in node.body for n in walk(s)]
+                self.notes.class_names.update(n.id for n in inside if isinstance(n, ast.Name))
+                if not self.notes.scope.is_module:  # its methods are no scopes
+                    self.notes.class_members.update(n.attr for n in inside if isinstance(n, ast.Attribute))
                     self.note_inner_names(node)
                 self.bind(name, node, "class", None)
             case ast.Import(names=names) | ast.ImportFrom(names=names):

@@ -10,7 +10,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.values import External
+from perflint.facts.values.values import Alternative, External
 from perflint.source.syntax import Scope
 from perflint.source.words import words
 
@@ -121,3 +121,12 @@ def _is_same_argument(facts: Facts, scope: Scope, name: str, depth: int) -> bool
         if given is None or not same_for_all_items(facts, site.scope, given, depth - 1):
             return False
     return found.complete and bool(found.sites)
+
+
+DIVIDING: Final = words("torch.utils.data.Subset torch.utils.data.ConcatDataset torch.utils.data.dataset.Subset")
+"""Datasets that consist of others."""
+
+
+def divides(callee: Alternative) -> bool:
+    """Whether a call divides a dataset, or joins several."""
+    return isinstance(callee, External) and callee.qualname in DIVIDING | {"torch.utils.data.random_split"}

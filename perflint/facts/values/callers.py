@@ -38,6 +38,7 @@ from perflint.facts.values.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
+from perflint.source.nodes import walk
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import NO_MEMBER, any_layout
@@ -164,6 +165,7 @@ class Callers:
                         complete = not self._may_run(caller, mention)
                 elif complete and self._refers(caller, mention, scope, constructed):
                     complete = False
+            complete = complete and not _stands_outside(caller, name)
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
         if not hands_on(self._inference.module_name, scope):
@@ -276,8 +278,8 @@ class Callers:
 
         No scopes if there are too many of them.
         """
-        if scope.parent is not None:
-            return [scope.parent], True
+        if scope.parent is not None:  # functions beside it, and inside of it, may call it, too
+            return list(_nested(scope.parent, name)), True
         project = self._inference.project
         path = scope.module.source.path
         calling: list[Scope] = []
@@ -304,9 +306,9 @@ class Callers:
                         calling.append(caller)
                 elif complete:
                     complete = not any(
-                        self._refers(inner, mention, scope, constructed)
+                        _stands_outside(inner, name)
+                        or any(self._refers(inner, mention, scope, constructed) for mention in _mentions(inner, name))
                         for inner in _nested(caller, name)
-                        for mention in _mentions(inner, name)
                     )
             if len(calling) > MAX_MENTIONS:
                 return [], False
@@ -346,7 +348,7 @@ class Callers:
                 if isinstance(alternative, Instance):
                     if classes.find_method(inference, alternative.cls, scope.name) is scope:
                         return FunctionRef(scope, one(alternative))
-                    if _is_self(caller, call.func.value) and alternative.cls in self._above(scope):
+                    if is_self(caller, call.func.value) and alternative.cls in self._above(scope):
                         return FunctionRef(scope, one(Instance(scope.owner)))  # overridden: `self` may be of any class below
                 elif isinstance(alternative, ClassRef) and classes.find_method(inference, alternative.cls, scope.name) is scope:
                     of_class = any(path_of(d) == "classmethod" for d in scope.decorators)
@@ -413,6 +415,29 @@ def _nested(scope: Scope, name: str) -> Iterator[Scope]:
                 yield from _nested(flow.inner_scope(node), name)
 
 
+def _stands_outside(scope: Scope, name: str) -> bool:
+    """Whether a name stands in a part of a scope that no flow holds.
+
+    That is in its decorators and default values, in a class that it defines, and, for a file, where its classes are made.
+    """
+    flow = flow_of(scope)
+    if scope.is_module:
+        made = (s for cls in scope.module.classes.values() for s in cls.node.body)
+        return name in flow.class_names and any(_holds(statement, name) for statement in made)
+    if name in flow.class_names or name in flow.class_members:
+        return True
+    if scope.parent is not None:
+        return False  # what is around it holds its header
+    header = [*scope.decorators]
+    if scope.function is not None:
+        header += (*scope.function.args.defaults, *filter(None, scope.function.args.kw_defaults))
+    return any(_holds(node, name) for node in header)
+
+
+def _holds(node: ast.AST, name: str) -> bool:
+    return any(name in (getattr(part, "id", None), getattr(part, "attr", None)) for part in walk(node))
+
+
 def _mentions(scope: Scope, name: str) -> list[ast.expr]:
     if not stands_in_code(name, scope.text):
         return []
@@ -438,7 +463,7 @@ def _declared(scope: Scope, name: str, inference: Inferring) -> Value:
     return UNKNOWN
 
 
-def _is_self(scope: Scope, node: ast.expr) -> bool:
+def is_self(scope: Scope, node: ast.expr) -> bool:
     """Whether an expression is the object that a method belongs to."""
     return (
         scope.owner is not None and isinstance(node, ast.Name) and bool(scope.parameters) and node.id == scope.parameters[0].arg
