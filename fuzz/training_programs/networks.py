@@ -101,7 +101,8 @@ class Networks(Statements):
                     breaking(
                         Kind.NO_HOOKS, "if h.requires_grad:\n" + "    " * (self.depth + 1) + "h.register_hook(lambda g: g * 2)"
                     ),
-                    "self.cache = self.__dict__.get('cache', h.detach() * 0 + 1)[:1]\n"
+                    breaking(Kind.KNOWN_LAYERS, "")
+                    + "self.cache = self.__dict__.get('cache', h.detach() * 0 + 1)[:1]\n"
                     + "    " * self.depth
                     + "h = h * self.cache",
                     "self.first.weight.data.mul_(0.99)",
@@ -225,11 +226,12 @@ class Networks(Statements):
         if style == "helper" and not cell:
             helper = self.pick(["zero_state", "counted_state", "moved_state"])
             zeros = f"{self.helper(helper)}({states}, batch, {width}{', device' * (helper == 'moved_state')})"
+            zeros = breaking(Kind.KNOWN_LAYERS, zeros) if helper == "counted_state" else zeros  # it keeps a tensor
         elif style == "helper":
             zeros = f"torch.zeros({shape}){where}"
         if style == "kept":
             with self.block("if self.h is None or self.h.size(1) != batch:"):
-                self.line(f"self.h = {zeros}")
+                self.line(breaking(Kind.KNOWN_LAYERS, f"self.h = {zeros}"))
                 if pair:
                     self.line(f"self.c = {zeros}")
             self.line("h = self.h")
