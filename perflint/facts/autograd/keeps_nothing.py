@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow
 from perflint.facts.operations import operations
@@ -14,6 +15,14 @@ from perflint.source.words import words
 
 _READING_METHODS = words("keys values items get join format split startswith endswith strip lower upper replace copy")
 """Methods of containers and texts that keep nothing."""
+_KEEPS_NOTHING = words(
+    """
+    matmul scaled_dot_product_attention multi_head_attention_forward linear bilinear cdist LSTM GRU RNN LSTMCell GRUCell RNNCell
+    MultiheadAttention Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer
+    is_grad_enabled all_reduce all_gather reduce broadcast barrier synchronize
+    """
+)
+"""What of torch keeps nothing, though some of it rounds differently without autograd."""
 
 
 def is_distribution_of(made: Alternative, scope: Scope) -> bool:
@@ -60,3 +69,11 @@ def reads_attribute(flow: Flow, call: ast.Call) -> bool:
     """`vars(x)["name"]`: an attribute by its name."""
     item = flow.parent.get(call)
     return path_of(call.func) == "vars" and isinstance(item, ast.Subscript) and isinstance(item.ctx, ast.Load)
+
+
+def is_of_torch(qualname: str) -> bool:
+    """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
+    if qualname.startswith("torch.nn.init."):  # it fills what it is given, and hands it back
+        return True
+    last = qualname.rpartition(".")[2]
+    return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING

@@ -14,17 +14,18 @@ from perflint.facts.autograd.keeps_nothing import (
     is_abstract,
     is_distribution_of,
     is_made_here,
+    is_of_torch,
     keeps_nothing,
     reads_attribute,
 )
-from perflint.facts.autograd.lasting import makes_lasting
+from perflint.facts.autograd.lasting import changes_lasting
 from perflint.facts.autograd.networks import Network
-from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import OTHER_NETWORK, feared
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.reach import can_be_parsed
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.unknown_objects import methods_found, unknown_objects
 from perflint.facts.training.datasets import DIVIDING, divides
@@ -83,16 +84,6 @@ _COLLECTING = words("append extend insert add update setdefault appendleft pop c
 _MODULE_METHODS = words(
     "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
 )
-
-
-_KEEPS_NOTHING = words(
-    """
-    matmul scaled_dot_product_attention multi_head_attention_forward linear bilinear cdist LSTM GRU RNN LSTMCell GRUCell RNNCell
-    MultiheadAttention Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer
-    is_grad_enabled all_reduce all_gather reduce broadcast barrier synchronize
-    """
-)
-"""What of torch keeps nothing, though some of it rounds differently without autograd."""
 
 
 def kept_by(
@@ -169,6 +160,7 @@ class _Proof:
         """What happens when something is called."""
         match callee:
             case FunctionRef(target):
+                yield from self.changes(target)
                 yield from self.scope(target)
                 if is_abstract(target):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is abstract")
@@ -185,7 +177,7 @@ class _Proof:
                     or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
                     or qualname.endswith("__setattr__")
                     or changes(qualname)
-                    or (qualname.startswith("torch.") and not self.is_of_torch(qualname))
+                    or (qualname.startswith("torch.") and not is_of_torch(qualname))
                 ):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
             case Object(qualname):
@@ -198,12 +190,12 @@ class _Proof:
             case _:
                 yield Obligation(Kind.UNKNOWN_CODE, f"`{name}` is not known")
 
-    def is_of_torch(self, qualname: str) -> bool:
-        """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
-        last = qualname.rpartition(".")[2]
-        if qualname.startswith("torch.nn.init."):  # it fills what it is given, and hands it back
-            return True
-        return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
+    def changes(self, scope: Scope) -> Iterator[Obligation]:
+        """What a function that runs changes in networks: other methods of their classes may do so when they are set up."""
+        if ("changes", scope) not in self.seen and can_be_parsed(scope):
+            self.seen.add(("changes", scope))
+            for call in flow_of(scope).calls:
+                yield from changes_lasting(self.facts, scope, call)
 
     def samples(self, scope: Scope, nodes: Iterable[ast.AST], batches: bool) -> Iterator[Obligation]:
         """The loaders that some code iterates over: what makes their batches may keep what it makes."""
@@ -351,6 +343,7 @@ class _Proof:
             if definition.kind == "augmented" and self._extends_given(scope, flow, definition):
                 yield Obligation(Kind.RETENTION, f"`{scope.name}` may extend `{definition.name}`")
         yield from self.looks(scope)
+        yield from self.changes(scope) if scope.name == "forward" else ()
         for call in flow.calls:
             yield from self._nested_call(scope, flow, call, constructor)
         yield from self.hidden(scope, flow.order)
@@ -382,7 +375,6 @@ class _Proof:
             if callee.open and not isinstance(func, ast.Attribute):
                 yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
             return
-        yield from makes_lasting(self.facts, scope, call)
         yield from self.call(scope, call)
 
     def _is_method_of_torch(self, scope: Scope, func: ast.expr) -> bool:
