@@ -85,6 +85,14 @@ PARAMETERS = {
     ),
     "annotated with a class": ("class A: pass\ndef f(x: A | None):\n    x  #?", "instance A | ?"),
     "static": ("class A:\n    @staticmethod\n    def f(x):\n        x  #?", "?"),
+    "an element of what may be None": ("def f(x):\n    for a in x:\n        a  #?\nf([1])\nf(None)", "1"),
+    "an element of None": ("def f(x):\n    for a in x:\n        a  #?\nf(None)", "?"),
+    "an attribute of what may be None": (
+        "class A:\n    def __init__(self): self.b = 1\ndef f(x):\n    x.b  #?\nf(A())\nf(None)",
+        "1",
+    ),
+    "a method of what may be None": ("import torch\ndef f(x=None):\n    x.item()  #?\nf(torch.zeros(()))\nf()", "float"),
+    "a call of what may be None": ("def g(): return 1\ndef f(x=None):\n    x()  #?\nf(g)\nf()", "1"),
     "more positional arguments": ("def f(*x):\n    x  #?\nf(1, 2)", "(1, 2)"),
 }
 

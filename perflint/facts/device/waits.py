@@ -33,6 +33,7 @@ from perflint.facts.values.values import (
     Tensor,
     Value,
     device_place,
+    is_none,
     place_of,
 )
 from perflint.project.trace import Memo
@@ -444,7 +445,7 @@ def _is_waived(wait: Wait, call: ast.Call, others: list[ast.expr]) -> bool:
 
 def _given(value: Value) -> Value:
     """What a key is where it is one of a tensor's: `None` is the default of what another branch does without."""
-    return value.without(lambda a: a == Literal(None)) if len(value.alternatives) > 1 else value
+    return value.without(is_none) if len(value.alternatives) > 1 else value
 
 
 def _indexes_from_host(alternative: Alternative) -> bool:

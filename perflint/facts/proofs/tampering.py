@@ -31,6 +31,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
     device_place,
+    is_none,
     place_of,
 )
 from perflint.rule.obligations import Kind, Obligation
@@ -268,7 +269,7 @@ class _Writes(Walk[Obligation]):
                 yield call
             return
         if isinstance(func, ast.Attribute):
-            receiver = inference.value(self.scope, func.value).without(_is_none)
+            receiver = inference.value(self.scope, func.value).without(is_none)
             if receiver.must(lambda a: isinstance(a, Object) and func.attr in _HARMLESS_OBJECTS.get(a.qualname, ())):
                 yield call
                 return
@@ -374,10 +375,6 @@ class _HostWrites(_Writes):
             return
         elif step.name != "to" or not device_place(transfer_target(inference, call, inference.frame(self.scope))).may_be_device:
             yield from super()._called(step)
-
-
-def _is_none(alternative: Alternative) -> bool:
-    return alternative == Literal(None)  # has no methods, so a call of one raises
 
 
 def _is_text(alternative: Alternative) -> bool:

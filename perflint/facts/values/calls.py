@@ -46,6 +46,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
     device_place,
+    is_none,
     join,
     meeting_place,
     one,
@@ -169,7 +170,7 @@ def _loader(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -
     if collate is not None and inference.infer(collate, frame).literal is not None:
         default_collate = False
     size = argument(node, 1, "batch_size")
-    if size is not None and inference.infer(size, frame).may(lambda a: a == Literal(None)):
+    if size is not None and inference.infer(size, frame).may(is_none):
         default_collate = False  # samples are handed on as they are
     if default_collate and inference.project.program_may_hold(frame.scope.module.source.path, _MOVABLE_SAMPLES):
         default_collate = False

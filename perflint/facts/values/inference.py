@@ -62,6 +62,7 @@ from perflint.facts.values.values import (
     Tensor,
     Text,
     Value,
+    is_none,
     join,
     meeting_place,
     one,
@@ -277,8 +278,8 @@ class Inference:
         reaching = flow.reaching.get(node)
         if reaching:
             return join(self.definition(d, frame, flow) for d in sorted(reaching, key=variables.by_order))
-        base = self.known(node.value, frame)
-        return base.map(lambda alternative: self.member(alternative, node.attr, frame.depth))
+        base = self.known(node.value, frame).without(is_none)
+        return base.map(lambda alternative: self.member(alternative, node.attr, frame.depth)).or_unknown
 
     def member(self, base: Alternative, name: str, depth: int) -> Value:
         """The attribute `name` of an alternative."""
@@ -334,8 +335,8 @@ class Inference:
         return value.map(lambda alternative: item_of(alternative, key))
 
     def element(self, value: Value, depth: int = MAX_DEPTH) -> Value:
-        """What iterating over a value gives."""
-        return value.map(lambda alternative: self._element(alternative, depth))
+        """What iterating over a value gives: where it is None, that raises, and nobody gets an element."""
+        return value.without(is_none).map(lambda alternative: self._element(alternative, depth)).or_unknown
 
     def _element(self, alternative: Alternative, depth: int) -> Value:
         match alternative:
@@ -369,7 +370,7 @@ class Inference:
     def call(self, node: ast.Call, frame: Frame) -> Value:
         """What a call returns."""
         if isinstance(node.func, ast.Attribute):
-            receiver = self.known(node.func.value, frame)
+            receiver = self.known(node.func.value, frame).without(is_none)
             if classes.is_super_call(node.func.value):
                 return classes.super_call(self, node, frame)
             method = node.func.attr
@@ -378,8 +379,8 @@ class Inference:
                     *(self._method(a, method, node, frame) for a in receiver.alternatives),
                     *([tensor_methods.method_of_unknown(self, receiver, method, node, frame)] if receiver.open else []),
                 ]
-            )
-        return self.known(node.func, frame).map(lambda callee: self.apply(callee, node, frame))
+            ).or_unknown
+        return self.known(node.func, frame).without(is_none).map(lambda callee: self.apply(callee, node, frame)).or_unknown
 
     def _method(self, receiver: Alternative, name: str, node: ast.Call, frame: Frame) -> Value:
         match receiver:

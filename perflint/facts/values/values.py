@@ -269,6 +269,11 @@ class Value:
         return Value(OrderedFrozenSet(a for a in self.alternatives if not leave_out(a)), self.open)
 
     @property
+    def or_unknown(self) -> Value:
+        """The same value, or UNKNOWN where no alternative is left."""
+        return self if self.alternatives or self.open else UNKNOWN
+
+    @property
     def literal(self) -> object:
         """The constant that this must be, else `...`."""
         only = self.single
@@ -300,6 +305,11 @@ def join(values: Iterable[Value]) -> Value:
         own = [a for a in alternatives if isinstance(a, (Instance, ClassRef, FunctionRef))][:MAX_ALTERNATIVES]
         return Value(OrderedFrozenSet(own), True) if own else UNKNOWN
     return Value(OrderedFrozenSet(alternatives), opened)
+
+
+def is_none(alternative: Alternative) -> bool:
+    """Whether an alternative is None, whose use as anything else raises."""
+    return alternative == Literal(None)
 
 
 NONE = one(Literal(None))
