@@ -32,7 +32,7 @@ around an empty selection does.
 
 ## When it stays silent
 On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. What the step cannot go on without knowing is
-reported only if the rule is selected; a check of a training step that does nothing but raise an error, always.
+reported only if the rule is selected; a check of a training step that only raises an error or prints a message, always.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -42,9 +42,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity, Sink, keyword, rule
+from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity, Sink, keyword, path_of, rule
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
+_SAYS = re.compile(
+    r"^print$|^warnings\.warn$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
+)
 _NUMBERS = (ReadKind.ITEM, ReadKind.CONVERSION)
 _REDUCTIONS = tuple(
     f"{owner}{name}("
@@ -76,21 +79,26 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_check(code: Code, read: HostRead) -> bool:
-    """Whether all that depends on a number is whether an error is raised: the step could go on without knowing it."""
+    """Whether a number decides about nothing but an error or a message: the step could go on without knowing it."""
     flow, statement = code.flow, code.flow.statement(read.node)
     if isinstance(statement, ast.Assign):
         uses = [use for definition in flow.definitions_from(read.node) for use in flow.uses[definition]]
-        return bool(uses) and all(any(map(_raises, (flow.statement(use), *flow.ancestors(use)))) for use in uses)
-    return _raises(statement)
+        return bool(uses) and all(any(map(_only_warns, (flow.statement(use), *flow.ancestors(use)))) for use in uses)
+    return _only_warns(statement)
 
 
-def _raises(statement: ast.AST) -> bool:
+def _only_warns(statement: ast.AST) -> bool:
     match statement:
         case ast.Assert():
             return True
-        case ast.If(body=[*_, last], orelse=[]):
-            return isinstance(last, ast.Raise)
+        case ast.If(body=[*says, last], orelse=[]):
+            return isinstance(last, ast.Raise) or all(map(_is_message, (*says, last)))
     return False
+
+
+def _is_message(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None
 
 
 def _cure(code: Code, read: HostRead) -> str:
