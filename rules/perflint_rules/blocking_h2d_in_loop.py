@@ -135,7 +135,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing += filter(None, looked_at)
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
-        hint = " (the loader does not pin its batches, so little is gained before it does)" if pageable else ""
+        hint = " (batches are not pinned, so little is gained before they are)" if pageable else ""
         if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
             hint = " (it is not pinned, so the driver may still wait)"
         if is_one_of_many(code.flow, call):

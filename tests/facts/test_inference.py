@@ -13,6 +13,8 @@ GPU, CPU = "torch.zeros(2, device='cuda')", "torch.zeros(2)"
 
 CERTAIN = {
     "constant": ("3  #?", "3"),
+    "tensors of a tokenizer": ("make()(texts, return_tensors='pt')  #?", "batch on host"),
+    "a part of what a tokenizer gives": ("make().encode(texts, return_tensors='pt')['ids']  #?", "batch on host"),
     "loss of the runtime's trainer": (
         "from perflint_runtime import Trainer\nt = Trainer(m, o, f, device='cuda')\nfor l, _, _ in t.steps(x):\n    l  #?",
         CUDA,

@@ -142,7 +142,7 @@ class Inference:
                 return with_hint(self.subscript(node, frame), name_of_item(path_of(base) or "", key))
             case ast.Call():
                 value = self.call(node, frame)
-                return value if value.alternatives or not value.open else hinted_call(path_of(node.func) or "")
+                return value if value.alternatives or not value.open else hinted_call(node)
             case ast.BinOp():
                 return self.binary(node, frame)
             case ast.UnaryOp(op=op, operand=operand):

@@ -6,6 +6,7 @@ import ast
 import re
 from functools import lru_cache
 
+from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.values.values import (
     UNKNOWN,
     Alternative,
@@ -118,9 +119,14 @@ _DOES = made(
 _MAKERS = made(rf"^_?(?:{_CREATES}|init|select|choose|new)(?=_|[A-Z])")
 
 
-def hinted_call(path: str) -> Value:
-    """What a function's name suggests for its result: `get_loader()` is a loader, `criterion()` is no criterion."""
-    name = path.rpartition(".")[2]
+def hinted_call(call: ast.Call) -> Value:
+    """What a call suggests for its result: `get_loader()` is a loader, and whoever is asked for tensors of torch gives a batch.
+
+    `return_tensors="pt"` is an argument of the tokenizers and processors of transformers, which make tensors on the host.
+    """
+    if any(k.arg == "return_tensors" and isinstance(k.value, ast.Constant) and k.value.value == "pt" for k in call.keywords):
+        return one(Batch(pinned=False))
+    name = (path_of(call.func) or "").rpartition(".")[2]
     if not _MAKERS.match(name):
         return UNKNOWN
     return _meant(name)
