@@ -109,6 +109,13 @@ HARMLESS = {
         *UNBATCHED,
         (ITEM, "row = np.zeros(3)\n        row[-2:] = self.rows[i][1:]\n        return torch.tensor(row.tolist())"),
     ),
+    "a method that handles file names": (
+        ("import numpy as np", "import os\n\nimport numpy as np"),
+        (
+            "return self.fc(x)\n",
+            "return self.fc(x)\n\n    def saved_as(self, path):\n        return os.path.splitext(path)[0]\n",
+        ),
+    ),
     "a text of it": ((AFTER, 'total += float("%f" % out.sum())'),),
 }
 """What the fix may go on with: replacements in the program."""

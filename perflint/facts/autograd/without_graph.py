@@ -79,7 +79,15 @@ _FUNCTIONS = words(
 """Functions of torch and of `torch.nn.functional` that give the same with and without autograd, by their last names. Left out
 are products of stacks of matrices, whose way torch chooses by what requires a gradient; `linear` is looked at on its own."""
 LINEAR = words("torch.nn.functional.linear torch._C._nn.linear")
-PACKAGES = ("math.", "typing.", "collections.", "itertools.", "operator.", "numpy.", "random.", "torch.nn.init.", "einops.")
+PACKAGES = tuple(
+    f"{package}."
+    for package in words(
+        """
+        math typing collections itertools operator numpy random torch.nn.init einops os.path re json csv glob pathlib time
+        datetime string
+        """
+    )
+)
 BUILTINS = words(
     """
     len range enumerate zip reversed sorted int float bool str list tuple dict set frozenset min max sum abs round any all
