@@ -56,6 +56,7 @@ MAX_MENTIONS = 16
 _MAY_BE_FOUND = any_layout(rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|sys \. modules\b")
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
 _FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|sys \. modules\b")
+_MAY_BE_BY_KEY = any_layout(rb"__dict__ \[")
 _BY_KEY = any_layout(rb"([\w.\x80-\xff]*) \. __dict__ \[")
 _CALLED_ON_SELF = any_layout(rb"self(?<!\wself) \. ([\w\x80-\xff]+) \(")
 _GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
@@ -235,21 +236,20 @@ class Callers:
         By `getattr(nets, name)` or `nets.__dict__[name]`, out of its module or of one that imports it.
         """
         project = self._inference.project
-        if not (project.holds(file, _GETATTR) or project.holds(file, _BY_KEY)):
-            return False
+
+        def owners() -> tuple[tuple[str, bool], ...]:
+            by_name = set(_GETATTR.findall(project.read(file) or b"")) if project.holds(file, _GETATTR) else set()
+            by_key = set(_BY_KEY.findall(project.read(file) or b"")) if project.holds(file, _MAY_BE_BY_KEY) else set()
+            return tuple(sorted((owner.decode("utf-8", "replace"), owner in by_key) for owner in by_name | by_key))
+
+        nothing: tuple[tuple[str, bool], ...] = ()
+        found = self._inference.solver.solve(("owners of what is taken by name", file), owners, nothing)
 
         def takes() -> bool:
             module = project.module(file)
-            if module is None:
-                return True
-            text = module.source.body
-            return any(
-                self._gives(owner.decode(), module, path, is_read=pattern is _BY_KEY)
-                for pattern in (_GETATTR, _BY_KEY)
-                for owner in sorted(set(pattern.findall(text)))
-            )
+            return module is None or any(self._gives(owner, module, path, is_read) for owner, is_read in found)
 
-        return self._inference.solver.solve(("taken by name", path, file), takes, False)
+        return bool(found) and self._inference.solver.solve(("taken by name", path, file), takes, False)
 
     def _gives(self, owner: str, module: Module, path: str, is_read: bool) -> bool:
         """Whether what a file calls `owner` may be a module that has functions of another file. is_read: by `__dict__`."""
