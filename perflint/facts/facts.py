@@ -105,7 +105,8 @@ class Facts:
 
     def begin_file(self) -> None:
         """Count the questions that the next file costs from here on."""
-        self.inference.solver.asked = self.loops.solver.asked = 0
+        self.inference.solver.begin_file()
+        self.loops.solver.begin_file()
 
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from perflint.source.syntax import Module
 from perflint.project.files import read_file, text_digest
 
-MAX_LINES_HELD = 30_000
-"""Parsed lines that a project keeps before it forgets all of them: a line takes 2 to 4 kB as tree and facts.
+MAX_BLOCKS_HELD = 1_900_000
+"""Pieces of memory (`sys.getallocatedblocks`, some 105 bytes each) that a project takes before it forgets all that it holds.
 
-Twice as many took 110 MiB more over 18 training repositories, and no less time.
+Lines do not tell how much is held: the facts about one line take 1 to 6 kB. While 30,000 parsed lines were the measure, a file
+of a project like ultralytics or kornia brought in so many that nearly each file began anew, with two to four times the work.
 """
 
 MAX_FILES_HELD = 2_000
@@ -77,6 +79,8 @@ class Texts:
     _words: dict[str, bytes] = field(default_factory=dict, repr=False)
     _chunks: dict[str, tuple[int, list[Chunk]]] = field(default_factory=dict, repr=False)
     _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
+    _blocks: int = field(default_factory=sys.getallocatedblocks, repr=False)
+    """Pieces of memory in use when nothing was held yet."""
     found_out: set[str] = field(default_factory=set, repr=False)
     """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
@@ -193,9 +197,7 @@ class Texts:
     @property
     def is_full(self) -> bool:
         """Whether so much is held that it should be forgotten when the next file's turn comes."""
-        if len(self._modules) > MAX_FILES_HELD:
-            return True
-        return sum(m.parsed_lines for m in self._modules.values() if m is not None) > MAX_LINES_HELD
+        return len(self._modules) > MAX_FILES_HELD or sys.getallocatedblocks() - self._blocks > MAX_BLOCKS_HELD
 
     def forget(self, keep: Module | None = None) -> None:
         """Drop all parsed files but one. Facts about them are void, so the generation ends."""
@@ -204,6 +206,7 @@ class Texts:
             if module is not None and module is not keep:
                 module.release()
         self._modules.clear()
+        self._blocks = sys.getallocatedblocks()
 
     @property
     def holds_texts(self) -> bool:

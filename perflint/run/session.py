@@ -78,6 +78,7 @@ class Session:
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
         if self.project.is_full:
+            self._release_facts()
             self.project.forget()
 
     def module(self, path: str, source: Source, data: bytes) -> Module:

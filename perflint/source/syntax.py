@@ -190,7 +190,6 @@ class Scope:
         """
         if self._node is None:
             assert self._chunk is not None
-            self.module.parsed_lines += self._chunk.last_row - self._chunk.first_row + 1
             try:
                 self._node = _parse_chunk(self.module.source, self._chunk)
             except SyntaxProblem:
@@ -262,8 +261,6 @@ class Module:
     def __init__(self, source: Source, name: str, chunks: list[Chunk] | None = None) -> None:
         self.source, self.name = source, name
         self.chunks = chunks if chunks is not None else split(source)
-        self.parsed_lines = 0
-        """How many lines have become trees so far."""
         self._held: dict[re.Pattern[bytes], bool] = {}
         self._searches = 0
 
@@ -280,7 +277,6 @@ class Module:
             raise TooDeep("the file") from None
 
     def _structured(self) -> _Structure:
-        self.parsed_lines += self.source.body.count(b"\n") + 1 - sum(c.last_row - c.first_row for c in self.chunks)
         try:
             structure = _Structure(parse(self.skeleton.decode()), self.skeleton)
             left = {chunk.first_row: chunk for chunk in self.chunks}

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflint.facts.dataflow.flow import flow_of
+from perflint.source import syntax
 from perflint.source.chunks import split
 from perflint.source.identifiers import calls_of, is_called, stands_in_code
 from perflint.source.nodes import walk
@@ -350,12 +351,18 @@ def test_which_scopes_may_hold_functions() -> None:
     assert [scope.name for scope in module.functions() if scope.may_hold_functions] == ["nested", "short"]
 
 
-def test_only_what_is_asked_for_is_module_of() -> None:
+def test_only_what_is_asked_for_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[int] = []
+
+    def counting(text: str) -> ast.Module:
+        bodies.append(text.count("pass\n    pass"))
+        return parse(text)
+
+    monkeypatch.setattr(syntax, "parse", counting)
     module = module_of("x = 1\n" + "def f():\n    pass\n    pass\n" * 50)
     _ = module.tree
-    parsed = module.parsed_lines
     _ = next(module.functions()).node
-    assert (parsed, module.parsed_lines) == (52, 55)
+    assert bodies == [0, 1]
 
 
 NAMES = st.sampled_from(["f", "g", "define", "x"])

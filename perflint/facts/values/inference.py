@@ -115,9 +115,13 @@ class Inference:
         """What `node` may evaluate to in `frame`."""
         if isinstance(node, ast.Constant):
             return one(Literal(node.value))
-        key = (node, frame)
+        key = (node, frame) if not isinstance(node, ast.Name) else variables.question(node, frame)
         value: Value | None = self.solver.recall(key)
-        return value if value is not None else self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING)
+        if value is None:
+            value = self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING)
+            if frame.arguments:  # what the call returns is remembered, so nobody is likely to ask this again
+                self.solver.passing.append(key)
+        return value
 
     def _parsed(self, node: ast.expr, frame: Frame) -> Value:
         try:

@@ -44,6 +44,16 @@ class Solver:
         """The depth of the outermost question in progress that was asked again, since the question in hand began."""
         self.asked = 0
         """How many questions the file in hand has cost."""
+        self.passing: list[object] = []
+        """What is remembered for the file in hand alone, because it takes memory and is hardly asked again."""
+
+    def begin_file(self) -> None:
+        """Count the questions of the next file, and forget what was remembered for the last one alone."""
+        for key in self.passing:
+            self._known.pop(key, None)
+            self._heads.pop(key, None)
+        self.passing.clear()
+        self.asked = 0
 
     def recall(self, key: object) -> Any:
         """The answer that is remembered under `key` for good; None without one."""

@@ -15,7 +15,7 @@ from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
 from perflint.facts.values.names import from_elsewhere
 from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
 from perflint.source.bindings import Binding
-from perflint.source.syntax import Module, Scope
+from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
 
 _BUILTINS: Final = frozenset(dir(builtins))
@@ -25,6 +25,17 @@ _REPLACES_BUILTINS: Final = any_layout(
     rb"|['\"]builtins(?:\.\w+)?['\"]"
 )
 """What may put something else in the place of a function of Python's own."""
+
+
+def question(node: ast.Name, frame: Frame) -> object:
+    """What is asked for the value of a name: all uses with one definition ask the same, and so do all without any."""
+    try:
+        reaching = flow_of(frame.scope).reaching.get(node)
+    except SyntaxProblem:
+        reaching = None
+    if not reaching:
+        return node.id, frame.scope, frame.depth
+    return (next(iter(reaching)), frame) if len(reaching) == 1 else (node, frame)
 
 
 def local_name(inference: Inferring, node: ast.expr, name: str, frame: Frame) -> Value:
