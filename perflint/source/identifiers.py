@@ -9,6 +9,7 @@ from perflint.source.chunks import STRING_OR_COMMENT
 from perflint.source.words import any_layout, made
 
 _ATTRIBUTE = any_layout(rb"\. (\w+)")
+_RIGHT_BEHIND = made(rb"\.([\w\x80-\xff]+)")
 
 _OPENS = any_layout(rb" \(")
 
@@ -88,10 +89,20 @@ def is_called(name: str, text: bytes) -> bool:
     return next(calls_of(name, text), None) is not None
 
 
-def may_assign(text: bytes, name: bytes) -> bool:
-    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name."""
+def attributes_in(text: bytes) -> frozenset[bytes]:
+    """The attributes that stand in a text right behind a dot."""
+    return frozenset(_RIGHT_BEHIND.findall(text))
+
+
+def may_assign(text: bytes, name: bytes, held: frozenset[bytes] | None = None) -> bool:
+    """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name.
+
+    held: the attributes that stand in the text, if they are known.
+    """
     if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
         return True
+    if held is not None and name not in held:
+        return False
     attribute = b"." + name
     at = text.find(attribute)
     while at >= 0:

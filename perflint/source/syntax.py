@@ -19,7 +19,7 @@ from typing import Protocol
 
 from perflint.source.bindings import Binding, bindings
 from perflint.source.chunks import Chunk, split
-from perflint.source.identifiers import may_assign, occurrences, stands_in
+from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
 from perflint.source.source import Source
 from perflint.source.words import any_layout, made
 
@@ -75,6 +75,7 @@ class Class:
     qualname: str
     node: ast.ClassDef
     methods: dict[str, Scope] = field(default_factory=dict)
+    _assigning: dict[str, list[Scope]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -88,8 +89,17 @@ class Class:
 
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
-        word = name.encode()
-        return [m for m in self.methods.values() if word in m.attributes_apart or may_assign(m.text, word)]
+        found = self._assigning.get(name)
+        if found is None:
+            word = name.encode()
+            found = [m for m, held in self._attributes.items() if word in m.attributes_apart or may_assign(m.text, word, held)]
+            self._assigning[name] = found
+        return found
+
+    @cached_property
+    def _attributes(self) -> dict[Scope, frozenset[bytes]]:
+        """The methods, each with the attributes that stand in it right behind a dot."""
+        return {method: attributes_in(method.text) for method in self.methods.values()}
 
     def __repr__(self) -> str:
         return f"<class {self.module.name}.{self.qualname}>"

@@ -36,6 +36,7 @@ There is no fix: what is done to the one result in place would be done to the ot
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -81,8 +82,10 @@ _FEW = 4
 def check(code: Code) -> Iterator[Finding]:
     """Report each computation that a step has made already."""
     earlier: dict[str, list[ast.Call]] = {}
+    often = Counter(path_of(call.func) for call in code.flow.calls)
     for call in code.flow.calls:
-        if not _is_costly(code, call):
+        may_repeat = often[path_of(call.func)] > 1 or code.flow.loop(call) is not None
+        if not may_repeat or not _is_costly(code, call):
             continue
         same = earlier.setdefault(ast.dump(call), [])
         first = next((other for other in same if _is_repeated(code, other, call)), None)

@@ -138,6 +138,11 @@ def construct(inference: Inferring, cls: Class, node: ast.Call, frame: Frame) ->
     return one(Instance(cls))
 
 
+def is_loss(cls: Class) -> bool:
+    """Whether a class computes a loss, by its name."""
+    return "loss" in cls.name.lower() or "criterion" in cls.name.lower()
+
+
 def item(inference: Inferring, owner: Instance, depth: int) -> Value:
     """What `owner[key]` gives, by its class: a dataset's sample, say."""
     method = find_method(inference, owner.cls, "__getitem__")

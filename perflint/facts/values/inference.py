@@ -117,11 +117,9 @@ class Inference:
             return one(Literal(node.value))
         key = (node, frame) if not isinstance(node, ast.Name) else variables.question(node, frame)
         value: Value | None = self.solver.recall(key)
-        if value is None:
-            value = self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING)
-            if frame.arguments:  # what the call returns is remembered, so nobody is likely to ask this again
-                self.solver.passing.append(key)
-        return value
+        if value is not None:
+            return value
+        return self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING, passing=bool(frame.arguments))
 
     def _parsed(self, node: ast.expr, frame: Frame) -> Value:
         try:
@@ -432,7 +430,7 @@ class Inference:
         result = UNKNOWN
         forward = classes.find_method(self, callee.cls, "forward")
         if forward is not None and (
-            (frame.depth >= MAX_DEPTH - 1 and not self._is_in_module(frame.scope)) or _is_loss(callee.cls)
+            (frame.depth >= MAX_DEPTH - 1 and not self._is_in_module(frame.scope)) or classes.is_loss(callee.cls)
         ):
             result = self.inline(FunctionRef(forward, one(callee)), node, frame)
         if result.open or not result.alternatives:
@@ -498,7 +496,3 @@ class Inference:
             return UNKNOWN  # abstract: a subclass says what it returns
         result = join(values)
         return result if hands_on(self.module_name, scope) else Value(result.alternatives, open=True)
-
-
-def _is_loss(cls: Class) -> bool:
-    return "loss" in cls.name.lower() or "criterion" in cls.name.lower()

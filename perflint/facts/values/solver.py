@@ -44,15 +44,15 @@ class Solver:
         """The depth of the outermost question in progress that was asked again, since the question in hand began."""
         self.asked = 0
         """How many questions the file in hand has cost."""
-        self.passing: list[object] = []
-        """What is remembered for the file in hand alone, because it takes memory and is hardly asked again."""
+        self._passing: list[object] = []
+        """What is remembered for the file in hand alone."""
 
     def begin_file(self) -> None:
         """Count the questions of the next file, and forget what was remembered for the last one alone."""
-        for key in self.passing:
+        for key in self._passing:
             self._known.pop(key, None)
             self._heads.pop(key, None)
-        self.passing.clear()
+        self._passing.clear()
         self.asked = 0
 
     def recall(self, key: object) -> Any:
@@ -64,8 +64,11 @@ class Solver:
         self._trace.asked |= known[1]
         return known[0]
 
-    def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer) -> Answer:
+    def solve(self, key: object, compute: Callable[[], Answer], bottom: Answer, *, passing: bool = False) -> Answer:
         """`compute()`, remembered under `key`; `bottom` where the question asks itself.
+
+        passing: whether the answer is hardly asked for again, such as one inside of a call of which the result is known; it is
+        forgotten with the file in hand.
 
         Raises:
             TooExpensive: the file in hand has cost more than `MAX_QUESTIONS`.
@@ -92,6 +95,8 @@ class Solver:
             self._trace.asked |= asked
             self._cut = min(self._cut, cut)
             return inside
+        if passing:
+            self._passing.append(key)
         return self._computed(key, compute)
 
     def _computed(self, key: object, compute: Callable[[], Answer]) -> Answer:
