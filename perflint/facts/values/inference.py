@@ -69,7 +69,7 @@ from perflint.facts.values.values import (
     place_of,
 )
 from perflint.project.project import Project
-from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.syntax import Module, Scope, SyntaxProblem
 
 
 class Inference:
