@@ -57,6 +57,8 @@ class Facts:
         """Where training reads an attribute of a class, if `gradflow` finds that it does."""
         self.forward_calls: Memo[Scope, tuple[tuple[Scope, ast.Call], ...]] = Memo(project.trace)
         """The calls that run a forward pass, as `forward_calls` finds them."""
+        self.hidden: Memo[tuple[Scope, ast.AST], tuple[Scope, ...]] = Memo(project.trace)
+        """What `proofs.hidden` found."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self.waits = Waits(self.inference, self.loops, lambda scope: (*self.reads(scope), *self.truths(scope)))

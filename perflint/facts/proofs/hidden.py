@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -38,44 +39,53 @@ def hidden_runs(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> Iterato
 
     nodes: the code, within `scope`. A function that is called as well may be among them.
     """
-    flow = flow_of(scope)
     for node in nodes:
-        match node:
-            case ast.Attribute(value=receiver, attr=name):
-                value = facts.inference.value(scope, receiver)
-                for alternative in value.alternatives:
-                    if isinstance(alternative, (Instance, ClassRef)):
-                        method = classes.find_method(facts.inference, alternative.cls, name)
-                        heirs = classes.subclasses(facts.inference, alternative.cls) if value.open else None
-                        yield from filter(None, (method, *(heir.methods.get(name) for heir in heirs or ())))
-            case ast.Lambda() if node in flow.inner:
-                yield flow.inner_scope(node)
-            case ast.Call(func=ast.Name(id=name), args=[receiver, *_]) if name in _BY_NAME:
-                for alternative in facts.inference.value(scope, receiver).alternatives:
-                    if isinstance(alternative, Instance):
-                        yield from _methods(facts, alternative.cls)
-        if isinstance(node, ast.Call) or (isinstance(node, _LOADED) and isinstance(node.ctx, ast.Load)):
-            for ran in iterating_runs(facts.inference.value(scope, node)):
-                if isinstance(ran, Scope) and ran is not scope:
-                    yield ran
-                elif isinstance(ran, Loader) and isinstance(ran.site, tuple):
-                    yield from _loading(facts, *ran.site)
-        if isinstance(node, ast.expr) and _is_read(node, flow.parent):
-            value = facts.inference.value(scope, node)
+        yield from facts.hidden.get((scope, node), partial(_all_run_by, facts, scope, node))
+
+
+def _all_run_by(facts: Facts, scope: Scope, node: ast.AST) -> tuple[Scope, ...]:
+    return tuple(_run_by(facts, scope, node))
+
+
+def _run_by(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Scope]:
+    """`hidden_runs` of one node."""
+    flow = flow_of(scope)
+    match node:
+        case ast.Attribute(value=receiver, attr=name):
+            value = facts.inference.value(scope, receiver)
             for alternative in value.alternatives:
-                if isinstance(alternative, FunctionRef):
-                    yield alternative.scope
-                elif isinstance(alternative, ClassRef):
-                    if _may_be_called_elsewhere(node, flow.parent):
-                        yield from _constructors(facts, alternative.cls)
-                elif isinstance(alternative, Instance):
-                    if _is_given_away(facts, scope, node, flow.parent):
-                        yield from _methods(facts, alternative.cls)
-                    else:
-                        yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
-            if isinstance(flow.parent.get(node), _REACHES_INTO_CONTAINERS):
-                for instance in _contents(value, _CONTENTS):
-                    yield from (method for method in _methods(facts, instance.cls) if method.name.startswith("__"))
+                if isinstance(alternative, (Instance, ClassRef)):
+                    method = classes.find_method(facts.inference, alternative.cls, name)
+                    heirs = classes.subclasses(facts.inference, alternative.cls) if value.open else None
+                    yield from filter(None, (method, *(heir.methods.get(name) for heir in heirs or ())))
+        case ast.Lambda() if node in flow.inner:
+            yield flow.inner_scope(node)
+        case ast.Call(func=ast.Name(id=name), args=[receiver, *_]) if name in _BY_NAME:
+            for alternative in facts.inference.value(scope, receiver).alternatives:
+                if isinstance(alternative, Instance):
+                    yield from _methods(facts, alternative.cls)
+    if isinstance(node, ast.Call) or (isinstance(node, _LOADED) and isinstance(node.ctx, ast.Load)):
+        for ran in iterating_runs(facts.inference.value(scope, node)):
+            if isinstance(ran, Scope) and ran is not scope:
+                yield ran
+            elif isinstance(ran, Loader) and isinstance(ran.site, tuple):
+                yield from _loading(facts, *ran.site)
+    if isinstance(node, ast.expr) and _is_read(node, flow.parent):
+        value = facts.inference.value(scope, node)
+        for alternative in value.alternatives:
+            if isinstance(alternative, FunctionRef):
+                yield alternative.scope
+            elif isinstance(alternative, ClassRef):
+                if _may_be_called_elsewhere(node, flow.parent):
+                    yield from _constructors(facts, alternative.cls)
+            elif isinstance(alternative, Instance):
+                if _is_given_away(facts, scope, node, flow.parent):
+                    yield from _methods(facts, alternative.cls)
+                else:
+                    yield from _operators(facts, alternative.cls, node, flow.parent.get(node))
+        if isinstance(flow.parent.get(node), _REACHES_INTO_CONTAINERS):
+            for instance in _contents(value, _CONTENTS):
+                yield from (method for method in _methods(facts, instance.cls) if method.name.startswith("__"))
 
 
 def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:

@@ -95,6 +95,7 @@ class Loops:
         self._heat: Memo[Scope, Heat | None] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
         self._evaluating: Memo[Module, bool] = Memo(trace)
+        self._targets: Memo[ast.Call, list[Scope]] = Memo(trace)
 
     # -- step loops --------------------------------------------------------------------------------------------------
 
@@ -261,6 +262,9 @@ class Loops:
 
     def targets(self, scope: Scope, call: ast.Call) -> list[Scope]:
         """The functions of the project that a call may run."""
+        return self._targets.get(call, lambda: self._find_targets(scope, call))
+
+    def _find_targets(self, scope: Scope, call: ast.Call) -> list[Scope]:
         inference = self._inference
         if isinstance(call.func, ast.Attribute):
             receiver = inference.value(scope, call.func.value)
