@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from perflint.facts.values import callers
 from perflint.project import texts
 from perflint.project.config import Config
+from perflint.rule.finding import Finding
 from perflint.rule.registry import all_rules
 from perflint.run.result import Result
 from perflint.run.run import Run
@@ -158,3 +160,44 @@ def test_what_training_does_with_an_attribute_is_found_out_once(tmp_path: Path) 
 
     calls(2)  # what is loaded on first use does not count
     assert calls(FIRST * TIMES) <= 1.2 * TIMES * calls(FIRST)
+
+
+def clique(folder: Path, files: int) -> None:
+    """Files that all import each other, train, and call methods by names that they make up."""
+    names = [f"m{i}" for i in range(files)]
+    for i, name in enumerate(names):
+        others = ", ".join(other for other in names if other != name)
+        (folder / f"{name}.py").write_text(
+            f"import {others}\nimport torch\n\n\ndef loss_{i}(model, x):\n    return model(x).mean()\n\n\n"
+            f"def train(model, loader, optimizer, kind):\n    for x in loader:\n"
+            f"        loss = m{(i + 1) % files}.loss_{(i + 1) % files}(model, x.cuda())\n"
+            f"        loss.backward()\n        optimizer.step()\n"
+            f"        print(loss.item(), getattr(model, kind)(x))\n"
+        )
+
+
+def test_a_text_is_searched_once_for_what_it_takes_by_made_up_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[bytes] = []
+    found = callers._GETATTR.findall
+
+    def counted(text: bytes) -> list[bytes]:
+        searched.append(text)
+        return found(text)
+
+    monkeypatch.setattr(callers._GETATTR, "findall", counted)
+    clique(tmp_path, 6)
+    run = Run(all_rules(), Config())
+    run.check(run.find([str(tmp_path)]))
+    assert len(searched) == len(set(searched)) == 6
+
+
+def test_findings_do_not_depend_on_how_much_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clique(tmp_path, 6)
+
+    def findings() -> list[Finding]:
+        run = Run(all_rules(), Config())
+        return [finding for _, finding in run.check(run.find([str(tmp_path)])).findings]
+
+    held = findings()
+    monkeypatch.setattr(texts, "MAX_BLOCKS_HELD", -(2**60))
+    assert findings() == held != []
