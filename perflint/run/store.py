@@ -157,14 +157,18 @@ def checksum(*parts: object) -> int:
     return zlib.crc32(repr(parts).encode())
 
 
+def _seal(text: str, about: tuple[object, ...]) -> int:
+    return zlib.crc32(text.encode("utf-8", "surrogatepass"), checksum(*about))
+
+
 def sealed(text: str, *about: object) -> str:
     """A text with a checksum of it and of what it is about."""
-    return f"{checksum(text, *about):08x}{text}"
+    return f"{_seal(text, about):08x}{text}"
 
 
 def unsealed(text: object, *about: object) -> str | None:
     """What `sealed` sealed; None for anything else."""
-    if isinstance(text, str) and text[:8] == f"{checksum(text[8:], *about):08x}":
+    if isinstance(text, str) and text[:8] == f"{_seal(text[8:], about):08x}":
         return text[8:]
     return None
 
