@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -165,13 +165,13 @@ class Imports(Texts):
                 if file in self._direct_importers:
                     pending[file, _ALL if file.endswith(f"{os.sep}__init__.py") else handed_on] = None
 
-    def imports(self, path: str) -> set[str]:
+    def imports(self, path: str) -> Set[str]:
         """Files of the project that the file at `path` imports, or may import by names that it mentions."""
         self.trace.note("imports", path)
         return self._find_imports(path)
 
-    def _find_imports(self, path: str) -> set[str]:
-        return {*self._taken_by(path)}
+    def _find_imports(self, path: str) -> Set[str]:
+        return self._taken_by(path).keys()
 
     def _taken_by(self, path: str) -> Mapping[str, frozenset[str]]:
         """The files that a file imports, with what it has of each: names, or the module under its own name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
@@ -38,6 +38,24 @@ def stored_attributes(text: bytes) -> frozenset[bytes]:
         found for found in _STORED_APART.finditer(text) if not _SELF.search(text, max(found.start() - 99, 0), found.start())
     )
     return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart)))
+
+
+@dataclass
+class _Reached:
+    """The files that a relation leads to from some files, each of which is asked once."""
+
+    neighbours: Callable[[str], Set[str]]
+    files: set[str] = field(default_factory=set)
+    widest: int = 0
+    """The most that one file led to."""
+    _asked: int = 0
+
+    def extend(self, level: list[str]) -> None:
+        """Ask the files of a level that has grown since."""
+        found = [self.neighbours(file) for file in level[self._asked :]]
+        self._asked = len(level)
+        self.files.update(*found)
+        self.widest = max(self.widest, *map(len, found), 0)
 
 
 @dataclass(eq=False)
@@ -183,16 +201,11 @@ class Project(Imports):
         yield path
         seen = {path}
         level = [path]
-        for neighbours in (
-            self._find_imports,
-            self._find_importers,
-            self._find_importers,
-            self._find_imports,
-            self._find_imports,
-        ):
-            found = [neighbours(file) for file in level]
-            following = sorted(set().union(*found) - seen)
-            if max(len(following), *map(len, found)) > MAX_NEIGHBOURS:
+        imported, importing = _Reached(self._find_imports), _Reached(self._find_importers)
+        for reached in (imported, importing, importing, imported, imported):
+            reached.extend(level)
+            following = sorted(reached.files - seen)
+            if max(len(following), reached.widest) > MAX_NEIGHBOURS:
                 del following[MAX_NEIGHBOURS:]
                 yield None
             seen.update(following)
