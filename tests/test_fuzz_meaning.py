@@ -686,6 +686,14 @@ ALIASED = {
     ),
 }
 """Other ways by which somebody sees the results of an evaluation: where they are kept, and the errors that graphs raise."""
+HANDED_ON = {
+    "thread": ("import threading", "t = threading.Thread(target=KEPT.outs.append, args=(out,)); t.start(); t.join()"),
+    "queue": ("import queue; outs = queue.SimpleQueue()", "outs.put(out); KEPT.outs = [outs.get()]"),
+    "heap": ("import heapq", "heapq.heappush(KEPT.outs, out)"),
+    "function that is chosen": ("keep = torch.numel if STORE else KEPT.outs.append", "keep(out)"),
+    "partial": ("import functools", "functools.partial(KEPT.outs.append, out)()"),
+}
+"""Ways by which the result of an evaluation gets to a list of others, without a name of that list beside it."""
 
 
 def evaluated(start: str, add: str, look: str) -> str:
@@ -770,6 +778,12 @@ TRAPS = {
         for patch, undo in PATCHES.items()
     },
     **{f"results of an evaluation: {name}": evaluated(*parts) for name, parts in ALIASED.items()},
+    **{
+        f"result of a call without autograd: {name}": evaluated(
+            start, f"with torch.enable_grad():\n            print(len(x))\n        {add}", ""
+        )
+        for name, (start, add) in HANDED_ON.items()
+    },
     **{
         f"losses in a list: {name}": LOSSES_ADDED.format(
             parameter="", given="", start=start, add="losses.append(loss)", look=look

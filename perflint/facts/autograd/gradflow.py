@@ -16,7 +16,19 @@ from perflint.facts.operations.operations import Result
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
-from perflint.facts.values.values import UNKNOWN, ClassRef, External, Instance, Literal, Number, Object, Tensor, Text, Value
+from perflint.facts.values.values import (
+    UNKNOWN,
+    ClassRef,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Number,
+    Object,
+    Tensor,
+    Text,
+    Value,
+)
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -53,6 +65,8 @@ _FREE_CALLS = words(
 _COLLECTING = frozenset(("append", "extend", "insert", "appendleft", "add"))
 _CONTAINERS = ("builtins.list", "builtins.dict", "builtins.set", "builtins.tuple", "collections.", "torch.", "numpy.")
 """The beginnings of what gives new containers and tensors."""
+_GIVES_BACK = ("torch.", "builtins.", "torchvision.", "tqdm.", "numpy.", "math.", "einops.", "PIL.", "copy.", "os.")
+"""The beginnings of functions and callable objects which hand on what they are given by their result alone."""
 
 _SHOWS_GRAPH = {
     "print": "it is printed",
@@ -228,16 +242,15 @@ class TensorWalk(Walk[GradEnd]):
     def _result_carries(self, call: ast.Call, name: str, followed: bool) -> bool:
         """Whether a call gives an argument to nobody but its result. followed: what it runs is looked at."""
         callee = self._value(call.func)
-        if callee.may(lambda a: getattr(a, "qualname", "").startswith(("torch.", "builtins.", "torchvision.utils", "tqdm."))):
+        if callee.must(_gives_back):
             return not self._value(call).must(_is_nothing)
         if followed and self.depth > 0:
             return False
-        if callee.may_be(Object):
+        if callee.may(lambda a: isinstance(a, Object) and _gives_back(a)):
             return True  # a module or a criterion of unknown class: the graph goes on in its result
         if not isinstance(call.func, ast.Attribute):
             return False
-        receiver = self._value(call.func.value)
-        return operations.method(name) is not None or (bool(receiver.alternatives) and not receiver.open)
+        return operations.method(name) is not None or self._value(call.func.value).must(_gives_back)
 
     def _is_layer(self, func: ast.expr) -> bool:
         """Whether what is called is an item of a container of layers: `self.blocks[0]`, or a name that goes through them."""
@@ -320,6 +333,16 @@ def _shown_whole(node: ast.AST) -> bool:
 
 def _makes_containers(alternative: object) -> bool:
     return isinstance(alternative, External) and alternative.qualname.startswith(_CONTAINERS)
+
+
+def _gives_back(alternative: object) -> bool:
+    """Whether a function, or something that is called or has methods, keeps none of its arguments."""
+    match alternative:
+        case External(qualname) | Object(qualname):
+            return qualname.startswith(_GIVES_BACK)
+        case Instance() | ClassRef() | FunctionRef():
+            return False
+    return True
 
 
 def _is_of_the_host(alternative: object) -> bool:
