@@ -197,17 +197,20 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
     """Show what declaring assumptions would buy.
 
     For each assumption about the project of PATHS: whether it is declared, how many fixes rest on it, and where the source
-    speaks against it.
+    speaks against it. Then how many fixes there are as configured, with assumptions, and with the runtime.
     """
     from perflint.invocation import Invocation
     from perflint.report.assumptions import as_json, standings, table
 
     unset = ("select", "extend_select", "ignore", "exclude")
     given = {**dict.fromkeys(unset, ()), **options}
-    invocation = Invocation(fixing=False, paths=paths, diff=False, **given)
-    result, files, declared = invocation.standing()
+    result, files, declared = Invocation(fixing=False, paths=paths, diff=False, **given).standing()
     found = standings(result, files, declared)
-    for line in [as_json(found)] if output_format == "json" else table(result, found):
+    if output_format == "json":
+        click.echo(as_json(found))
+        return CLEAN
+    guarded, _, _ = Invocation(fixing=False, paths=paths, diff=False, **given, runtime=True).standing()
+    for line in table(result, guarded, found):
         click.echo(line)
     return CLEAN
 

@@ -410,10 +410,9 @@ class Invocation:
             lines = summary.of_findings(result, sum(len(block.flaws) for block in grouped.blocks(result)))
         else:
             lines = chain(summary.budgets(result), summary.of_findings(result))
-        for line in lines:
-            click.echo(line, err=err)
-        for line in self._notes:
-            click.echo(line, err=err)
+        for line in chain(lines, self._notes):
+            for part in grouped.wrapped("", line, self._terminal(run, plain=False)):
+                click.echo(part, err=err)
 
     @property
     def _notes(self) -> list[str]:

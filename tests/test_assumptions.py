@@ -67,6 +67,20 @@ def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Pr
     assert "loss.item()" in training.fixed("train.py", "--isolated", "--assume", "ordinary")
 
 
+def test_it_is_said_what_the_runtime_would_fix(training: Project) -> None:
+    training.write(
+        {"train.py": TRAIN.replace("0.0", "[]").replace("+= loss.item()", ".append(float(loss))"), "bare.py": "x = 1\n"}
+    )
+    shown = in_process("check", "--isolated", "--select", "item-every-step").stdout
+    assert "up to 1 with `--runtime` (see `perflint assumptions`)" in shown
+    assert "--runtime" not in in_process("check", "--isolated", "--runtime", "--select", "item-every-step").stdout
+    lines = in_process("assumptions", "--isolated").stdout.splitlines()
+    assert lines[-2].startswith("0 fixable as configured")
+    assert lines[-1].startswith("With `--runtime`")
+    assert "1 fixable as configured" in lines[-1]
+    assert "--runtime" not in in_process("assumptions", "--isolated", "bare.py").stdout
+
+
 def test_a_declaration_that_the_source_contradicts_is_an_error(training: Project) -> None:
     training.write({"streams.py": "import torch\n\nside = torch.cuda.Stream()\n", "perflint.toml": 'assume = ["one-stream"]'})
     result = in_process("check")

@@ -10,9 +10,10 @@ from itertools import chain
 
 from perflint.project.files import read_file
 from perflint.project.texts import python_bytes
+from perflint.report.summary import applicable
 from perflint.report.text import printable
 from perflint.rule.assumptions import ASSUMPTIONS, ORDINARY, Assumption, kinds_of
-from perflint.rule.finding import Applicability, Permission
+from perflint.rule.finding import Applicability
 from perflint.run.result import Result
 from perflint.run.run import shown
 from perflint.source.source import Source
@@ -68,8 +69,11 @@ def places_against(files: Sequence[str], assumptions: Sequence[Assumption] | Non
     return found
 
 
-def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
-    """For a person: a line for each assumption, and what `ordinary` would buy."""
+def table(result: Result, guarded: Result, found: Sequence[Standing]) -> Iterator[str]:
+    """For a person: a line for each assumption, and what `ordinary` and the runtime would buy.
+
+    guarded: what a check gives that lets fixes use the runtime.
+    """
     width = max(len(standing.assumption.name) for standing in found)
     yield f"{'assumption':<{width}}  declared  fixes  what speaks against it"
     for standing in found:
@@ -78,12 +82,15 @@ def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
         places = places or ("nothing in the source" if standing.assumption.pattern else "source cannot say")
         declared = "yes" if standing.is_declared else "no"
         yield f"{standing.assumption.name:<{width}}  {declared:<8}  {standing.fixes:>5}  {places}"
-    ordinary = Permission(assumed=kinds_of([ORDINARY]))
-    fixes = [(result.permissions.get(checked.path, Permission()), f.fix) for checked, f in result.findings if f.fix is not None]
-    more = sum(ordinary.covers(fix) and not permission.covers(fix) for permission, fix in fixes)
-    ready = sum(permission.covers(fix) for permission, fix in fixes)
     yield ""
-    yield f"{ready} fixable as configured; {more} more with `--assume {ORDINARY}`. `perflint explain NAME` says what one means."
+    yield f"{_applied(result)} `perflint explain NAME` explains one."
+    if applicable(guarded) != applicable(result):
+        yield f"With `--runtime`, which lets fixes import perflint_runtime: {_applied(guarded)}"
+
+
+def _applied(result: Result) -> str:
+    ready, assumable = applicable(result)
+    return f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`."
 
 
 def as_json(found: Sequence[Standing]) -> str:

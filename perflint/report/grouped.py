@@ -193,7 +193,7 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""
         unnamed = rows(wait.row for wait in budget.timeline if not wait.rule and wait.how != "overflow")
         places = f"; lines without a finding: {unnamed}" if unnamed else ""
-        yield from _wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
+        yield from wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
     advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]
     is_counted = len(advice) > (1 if len(advice) < len(block.flaws) else MOST_ADVICE)
     shown = [flaw for flaw in block.flaws if not (is_counted and flaw.findings[0].is_advice)]
@@ -204,7 +204,7 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         reason = f", {flaw.reason}" if flaw.reason else ""
         cost = measured(_cost(flaw), " (", ")") if first.measured_ms_per_step is not None else ""
         name = terminal.rule(first.rule, first.severity)
-        yield from _wrapped(f"{start}{name}: ", printable(f"{flaw.message}{cost}{reason}"), terminal, start)
+        yield from wrapped(f"{start}{name}: ", printable(f"{flaw.message}{cost}{reason}"), terminal, start)
         yield from _legend(flaw, terminal, " " * _width(start), explained)
     if is_counted:
         yield from _advice(advice, terminal)
@@ -216,7 +216,7 @@ def _legend(flaw: Flaw, terminal: Terminal, indent: str, explained: set[str]) ->
     names = dict.fromkeys(kind.value for fix in fixes for kind in fix.assumptions if kind.value not in explained)
     if names:
         explained.update(names)
-        yield from _wrapped(indent, f"({'; '.join(f'{name}: {ASSUMPTIONS[name].means}' for name in names)})", terminal)
+        yield from wrapped(indent, f"({'; '.join(f'{name}: {ASSUMPTIONS[name].means}' for name in names)})", terminal)
 
 
 def _advice(flaws: Sequence[Flaw], terminal: Terminal) -> Iterator[str]:
@@ -227,10 +227,10 @@ def _advice(flaws: Sequence[Flaw], terminal: Terminal) -> Iterator[str]:
     count = sum(len(flaw.findings) for flaw in flaws)
     named = (f"{rule} ({rows(row for flaw in of for row in flaw.rows)})" for rule, of in of_rule.items())
     start = f"  {click.style(f'{NONE:<6}', fg=_COLOURS[NONE])}  "
-    yield from _wrapped(start, f"{count} places: {', '.join(named)}", terminal)
+    yield from wrapped(start, f"{count} places: {', '.join(named)}", terminal)
 
 
-def _wrapped(start: str, text: str, terminal: Terminal, indent: str | None = None) -> Iterator[str]:
+def wrapped(start: str, text: str, terminal: Terminal, indent: str | None = None) -> Iterator[str]:
     """A line, folded where the terminal ends; what follows is indented by the width of `start`, or of `indent`."""
     if terminal.width is None:
         yield start + text

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from perflint.report.text import printable
 from perflint.rule.assumptions import ORDINARY, kinds_of
-from perflint.rule.finding import Permission
+from perflint.rule.finding import Fix, Permission
 from perflint.run.result import Result
 from perflint.source.words import counted
+
+_ORDINARY = Permission(assumed=kinds_of([ORDINARY]))
 
 
 def budgets(result: Result) -> Iterator[str]:
@@ -49,18 +51,33 @@ def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
         yield "`perflint check` shows what is left."
 
 
-def _fixable(result: Result) -> tuple[int, int, int]:
-    """How many findings have a fix that is applied, one that `--assume ordinary` would allow, one that is unsafe."""
-    fixes = [(result.permissions.get(checked.path, Permission()), f.fix) for checked, f in result.findings if f.fix is not None]
-    ordinary = Permission(assumed=kinds_of([ORDINARY]))
-    ready = sum(permission.covers(fix) for permission, fix in fixes)
-    assumable = sum(not permission.covers(fix) and ordinary.covers(fix) for permission, fix in fixes)
-    return ready, assumable, len(fixes) - ready - assumable
+def applicable(result: Result) -> tuple[int, int]:
+    """How many findings have a fix that is applied as configured, and how many others one that `--assume ordinary` allows."""
+    ready = sum(permission.covers(fix) for permission, fix in _fixes(result))
+    return ready, sum(_ORDINARY.covers(fix) and not permission.covers(fix) for permission, fix in _fixes(result))
+
+
+def _fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
+    for checked, finding in result.findings:
+        if finding.fix is not None:
+            yield result.permissions.get(checked.path, Permission()), finding.fix
+
+
+def _may_be_guarded(result: Result) -> int:
+    """How many findings without such a fix belong to rules that have more of them with the runtime, which is not on."""
+    number = 0
+    for checked, finding in result.findings:
+        permission, fix = result.permissions.get(checked.path, Permission()), finding.fix
+        if finding.rule in result.guarded and not permission.runtime:
+            number += fix is None or not (permission.covers(fix) or _ORDINARY.covers(fix))
+    return number
 
 
 def _offers(result: Result, *, is_merged: bool = False, after_fixing: bool = False) -> Iterator[str]:
     """What `fix` would do, and with which options it would do more."""
-    ready, assumable, unsafe = _fixable(result)
+    ready, assumable = applicable(result)
+    guarded = _may_be_guarded(result)
+    unsafe = sum(finding.fix is not None for _, finding in result.findings) - ready - assumable
     offers = [(assumable, "--assume ordinary"), (unsafe, "--unsafe-fixes")]
     parts: list[str] = []
     for count, option in offers if after_fixing else [(ready, ""), *offers]:
@@ -69,7 +86,9 @@ def _offers(result: Result, *, is_merged: bool = False, after_fixing: bool = Fal
         is_first = not (parts or after_fixing)
         number = counted(count, "place") if is_first and is_merged else count
         how = f"perflint fix {option}".rstrip() if is_first else option
-        see = " (see `perflint assumptions`)" if option == "--assume ordinary" else ""
-        parts.append(f"{number} {'fixable' if is_first else 'more'} with `{how}`{see}")
+        parts.append(f"{number} {'fixable' if is_first else 'more'} with `{how}`")
+    if guarded:
+        parts.append(f"up to {guarded} with `--runtime`")
     if parts:
-        yield f"{', '.join(parts)}."
+        see = " (see `perflint assumptions`)" if assumable or guarded else ""
+        yield f"{', '.join(parts)}{see}."

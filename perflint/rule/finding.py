@@ -100,11 +100,12 @@ class Fix:
 class Permission:
     """Which fixes a user lets perflint apply: safe ones, and those that rest on what he has declared about the project.
 
-    unsafe: all others, too.
+    unsafe: all others, too. runtime: whether they may import `perflint_runtime`.
     """
 
     unsafe: bool = False
     assumed: frozenset[Kind] = frozenset()
+    runtime: bool = False
 
     def covers(self, fix: Fix) -> bool:
         """Whether a fix may be applied."""

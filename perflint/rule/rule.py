@@ -50,6 +50,7 @@ class Rule:
     calls: tuple[str, ...] = ()
     compiled: bool = False
     options: tuple[Option[Any], ...] = ()
+    guarded: bool = False
 
     def gate_in(self, source: Source) -> Gate:
         """`needs`, with what else the file calls the functions that the rule is about."""
@@ -84,6 +85,7 @@ def rule(
     compiled: bool = False,
     costs: Cost | None = None,
     options: Iterable[Option[Any]] = (),
+    guarded: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
@@ -95,6 +97,7 @@ def rule(
     near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
+    guarded: whether it has fixes, or better ones, that use the runtime.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
     """
@@ -104,6 +107,6 @@ def rule(
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
         module, taken = check.__module__, tuple(options)
-        return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken)
+        return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded)
 
     return declare

@@ -98,6 +98,7 @@ def _encoded(rule: Rule) -> list[object]:
         rule.calls,
         rule.compiled,
         options,
+        rule.guarded,
     ]
 
 
@@ -113,6 +114,7 @@ def _decoded(
     calls: list[str],
     compiled: bool,
     options: list[tuple[str, Any, str]],
+    guarded: bool,
 ) -> Rule:
     needs, in_file, near = (Gate(tuple(words)) for words in gates)
     check, cost = _Deferred(module), Cost(costs) if costs is not None else None
@@ -120,4 +122,4 @@ def _decoded(
         Option(name, tuple(default) if isinstance(default, list) else default, says) for name, default, says in options
     )
     about = (name, category, Severity(severity), needs, in_file, near, check, module)
-    return Rule(*about, fixes, steps, cost, tuple(calls), compiled, taken)
+    return Rule(*about, fixes, steps, cost, tuple(calls), compiled, taken, guarded)

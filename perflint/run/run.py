@@ -108,7 +108,8 @@ class Run:
                 outcomes[place] = checked
         finally:
             self.save()
-        return Result([outcomes[place] for place in range(len(items))], permissions=self._permissions(items), read=self.read)
+        in_order = [outcomes[place] for place in range(len(items))]
+        return Result(in_order, permissions=self._permissions(items), guarded=self._guarded, read=self.read)
 
     def _outcomes(
         self, items: Sequence[Item], workers: Workers, found: Found, *, alone: bool = True
@@ -171,8 +172,12 @@ class Run:
                 checked = self._fix_one(session, path, checked, allowed, write_files, result, choose)
             result.checked.append(checked)
         self.save()
-        result.permissions = self._permissions(items)
+        result.permissions, result.guarded = self._permissions(items), self._guarded
         return result
+
+    @property
+    def _guarded(self) -> frozenset[str]:
+        return frozenset(rule.name for rule in self.rules if rule.guarded)
 
     def _permissions(self, items: Sequence[Item]) -> dict[str, Permission]:
         return {item.shown: self.permission(item.path) for item in items}
@@ -180,7 +185,7 @@ class Run:
     def permission(self, path: str, unsafe: bool = False) -> Permission:
         """Which fixes may be applied to a file. unsafe: all, whatever its configuration says."""
         config = self.configurations.of(os.path.dirname(path))
-        return Permission(unsafe or config.unsafe_fixes, kinds_of(config.assume))
+        return Permission(unsafe or config.unsafe_fixes, kinds_of(config.assume), config.runtime)
 
     def _fix_one(
         self,

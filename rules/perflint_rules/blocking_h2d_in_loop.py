@@ -4,11 +4,11 @@
 Finds `.to(device)`, `.cuda()` and `.type(torch.cuda.FloatTensor)` on host tensors in code that runs once per batch.
 
 ## Why it is slow
-A blocking copy ends with a stream synchronisation: the CPU waits until all work queued before the copy, and the copy
-itself, are done, and queues nothing meanwhile. `non_blocking=True` drops that wait, one per tensor. The copy still runs
-in stream order: it overlaps with kernels only when it is issued on another stream. From pinned memory the call returns
-at once; from ordinary memory it returns once the bytes are staged, for which the driver may wait, too: what the step makes of
-arrays is better made in the loader, which pins it, and a table that stays the same is better kept on the device.
+A blocking copy ends with a stream synchronisation: the CPU waits until the copy and all work queued before it are done.
+`non_blocking=True` drops that wait, one per tensor. The copy still runs in stream order: it overlaps with kernels only on
+another stream. From pinned memory the call returns at once; from ordinary memory it returns once the bytes are staged, for
+which the driver may wait, too: what the step makes of arrays is better made in the loader, which pins it, and a table that
+stays the same is better kept on the device.
 
 ## Example
 ```python
@@ -25,19 +25,18 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
-100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that a
-program makes once, whose loader does not pin its batches, or that read or collect tensors on the host in each round, it is
-reported only if the rule is selected.
+100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
+run once, that read or collect on the host in each round, or whose loader does not pin, it is shown to those who select it.
 
 ## Fix safety
-Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA
-device or the CPU, and the program uses no CUDA stream of its own: only a blocking copy is over before another stream
-reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method
-`to`): its `to` may not take the keyword; and when the device may be another one: asynchronous copies are safe for CUDA
-only. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program
-runs, and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write
-to the memory, it becomes `moved_copy(x, device)`, which copies the tensor into pinned memory of its own first: that takes the
-CPU some time, but no wait. That no other stream reads the result must be proved for both.
+Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
+the CPU, and the program uses no CUDA stream of its own: only a blocking copy is over before another stream reads. Unsafe when
+a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method `to`), whose `to` may not
+take the keyword, and when the device may be another one: asynchronous copies are safe for CUDA only. With `runtime = true`
+such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program runs, and does what
+`x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write to the memory, it
+becomes `moved_copy(x, device)`, which first copies the tensor into pinned memory of its own, without a wait. That no other
+stream reads the result must be proved for both.
 """
 
 import ast
@@ -97,6 +96,7 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -77,6 +77,7 @@ _NO_RUNTIME = Obligation(Kind.REWRITE, "the project does not use perflint_runtim
     needs=[("read_csv", "read_parquet", "read_table")],
     in_file=[("pandas",)],
     fixes=True,
+    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of one row (or one chunk) that parses the file from its start."""

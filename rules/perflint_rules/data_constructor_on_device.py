@@ -66,6 +66,7 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     severity=Severity.WARNING,
     needs=[("tensor(", "Tensor(", "asarray(")],
     fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

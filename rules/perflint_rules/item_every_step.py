@@ -134,6 +134,7 @@ _CURES = {
     needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "float(", "backward(", "zero_grad", "oader", ".add_scalar(")],
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

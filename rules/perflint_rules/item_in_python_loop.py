@@ -90,6 +90,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
+    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop that reads a tensor element by element."""

@@ -71,6 +71,7 @@ from perflint_rules.kept_reads import kept, kept_over_parameters
     ],
     steps=True,
     fixes=True,
+    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""

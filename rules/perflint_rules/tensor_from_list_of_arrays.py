@@ -69,6 +69,7 @@ _TYPES = Obligation(Kind.NUMBERS, "an empty list, or arrays of several types, gi
     calls=_MAKERS,
     in_file=[("torch",), ("numpy",)],
     fixes=True,
+    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is made from a list of arrays."""
