@@ -17,7 +17,18 @@ from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Literal, Loader, Mapping, Object, Sequence, Value
+from perflint.facts.values.values import (
+    UNKNOWN,
+    External,
+    FunctionRef,
+    Instance,
+    Literal,
+    Loader,
+    Mapping,
+    Object,
+    Sequence,
+    Value,
+)
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
@@ -260,46 +271,81 @@ def _is_wrapper(qualname: str) -> bool:
     return name in _WRAPPERS and package.startswith("torch.utils.data")
 
 
-_MOVES = any_layout(
-    rb"\. (?:to (?!\( (?:torch \.|dtype\b))|cuda|type|backward|prepare) \(|_device \("
-    rb"|device = (?!\w+(?: \. \w+)* \. device\b)"
-)
+_MOVING = words("to cuda type")
+_SAYS = words("numel size dim item tolist keys shape ndim dtype device")
+"""What says something about a batch, or takes its numbers out of it."""
+_LOOKS = words("len print str repr isinstance range int float bool id")
+_COMPUTES_ARRAYS = words("scipy sklearn cv2 skimage PIL matplotlib math")
+"""Packages whose functions give nothing back that is a batch's own memory."""
 
 
 def _may_move(facts: Facts, scope: Scope, taker: ast.AST) -> bool:
-    """Whether a loop, or a function that draws a batch, may copy batches to a device, itself or in what it calls."""
+    """Whether a batch that a loop or a call takes may be copied to a device, or gets to where nobody can say."""
     flow = flow_of(scope)
     loop = next((loop for loop in flow.loops if loop.node is taker), None)
-    calls = [call for call in flow.calls if loop is None or flow.within(call, loop.block)]
     taken = [d for d in flow.definitions if d.kind == "for" and d.value is loop.iterated] if loop is not None else [taker]
-    if any(_Escapes(scope).ends(*taken)):
-        return True
-    if any(last_name(call.func) in ("to", "cuda", "backward", "prepare", "type") for call in calls):
-        return True
-    for call in calls:
-        callee = facts.inference.value(scope, call.func)
-        if callee.may_be(Instance) or (isinstance(call.func, ast.Name) and callee.open and not callee.alternatives):
-            return True
-    called = [target for call in calls for target in facts.loops.targets(scope, call)]
-    return any(_MOVES.search(target.text) for target in called_from(facts, *called))
+    return any(True for _ in _Moves(facts, scope).ends(*taken))
 
 
-class _Escapes(Walk[bool]):
-    """Whether a batch leaves the function that takes it, but as an argument."""
+class _Moves(Walk[Way]):
+    """How a batch gets to a device, or out of sight; what is computed from its numbers on the host is no batch."""
 
-    def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
+    def __init__(self, facts: Facts, scope: Scope, depth: int = REACH, seen: set[object] | None = None) -> None:
+        super().__init__(scope, seen)
+        self._facts, self._depth = facts, depth
+
+    def judge(self, step: Step) -> Iterator[Way | ast.AST | Definition]:
         match step.way:
-            case Way.RETURNED | Way.YIELDED | Way.STORED | Way.CAPTURED | Way.UNKNOWN:
-                yield True
-            case Way.ARGUMENT if isinstance(step.node, ast.Call) and last_name(step.node.func) in _KEEPS:
-                yield True
-            case Way.BOUND | Way.ENTERED:
+            case Way.COMPARED | Way.TESTED | Way.FORMATTED | Way.DROPPED | Way.DELETED | Way.INDEX | Way.RAISED:
+                return
+            case Way.ATTRIBUTE | Way.METHOD if step.name in _SAYS:
+                return
+            case Way.OPERAND if isinstance(step.node, ast.AugAssign):
+                return  # a total of what batches hold
+            case Way.BOUND | Way.ENTERED | Way.CHANGED:
                 yield from step.definitions
-            case Way.CONTAINED | Way.ITEM | Way.ALIAS | Way.UNPACKED | Way.OPERAND if step.result is not None:
+            case Way.ITERATED | Way.OPERAND:
+                yield from step.definitions
+                yield from filter(None, [step.result])
+            case Way.CONTAINED | Way.ITEM | Way.ALIAS | Way.UNPACKED if step.result is not None:
                 yield step.result
+            case Way.ATTRIBUTE | Way.METHOD if step.result is not None and step.name not in _MOVING:
+                yield step.result
+            case Way.ARGUMENT if isinstance(step.node, ast.Call):
+                yield from self._given(step.node, step)
+            case way:
+                yield way
 
+    def _given(self, call: ast.Call, step: Step) -> Iterator[Way | ast.AST]:
+        name, function = last_name(call.func), self._facts.inference.value(self.scope, call.func).single
+        if name in _LOOKS:
+            return
+        if isinstance(function, External):
+            package = function.qualname.partition(".")[0]
+            if package in _COMPUTES_ARRAYS:
+                return
+            moved = any(keyword.arg == "device" for keyword in call.keywords)
+            yield call if package in ("torch", "numpy", "builtins") and not moved else step.way
+        elif name in ("list", "tuple", "dict", "enumerate", "zip") and function is None:
+            yield call
+        else:
+            yield from self._followed(call, step)
 
-_KEEPS = words("append extend put add insert cat stack list tuple dict")
+    def _followed(self, call: ast.Call, step: Step) -> Iterator[Way | ast.AST]:
+        """Into the functions of the project that a call may run."""
+        loops = self._facts.loops
+        place = next((i for i, a in enumerate(call.args) if a is step.value), None)
+        targets = loops.targets(self.scope, call) if self._depth else []
+        if not targets or loops.may_run_others(self.scope, call) or any(target.name == "forward" for target in targets):
+            yield step.way
+            return
+        for target in targets:
+            inner = _Moves(self._facts, target, self._depth - 1, self.seen)
+            names = [p.arg for p in target.parameters]
+            names = [step.name] if place is None else names[(target.owner is not None) + place :][:1]
+            parameters = [d for d in inner.flow.definitions if d.kind == "parameter" and d.name in names]
+            for end in inner.ends(*parameters) if parameters else [step.way]:
+                yield call if end is Way.RETURNED else end
 
 
 class _Batches(Walk[tuple[Scope, ast.AST | None]]):
