@@ -80,6 +80,7 @@ from perflint.api import (
 )
 from perflint_rules.host_factories import draws_behind, factories_behind
 from perflint_rules.loader_use import passes_once, waits_anyhow
+from perflint_rules.pageable import hint_at_memory
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ \. (?:to|cuda) \(")
@@ -135,9 +136,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing += filter(None, looked_at)
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
-        hint = " (batches are not pinned, so little is gained before they are)" if pageable else ""
-        if any(isinstance(a, Tensor) and a.from_numpy for a in receiver.alternatives):
-            hint = " (it is not pinned, so the driver may still wait)"
+        hint = hint_at_memory(code, call.func.value)
         if is_one_of_many(code.flow, call):
             cure, hint = "stack them on the host and copy once", ""
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):

@@ -37,13 +37,8 @@ There is no fix: the numbers would have to come from elsewhere. Leaving the argu
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Severity, any_layout, argument, comes_from_host, rule, words
-
-_PAGEABLE = words(
-    "torch.from_numpy torch.tensor torch.as_tensor torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange"
-)
-_SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
-_JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
+from perflint.api import Code, Cost, Finding, Severity, any_layout, argument, rule
+from perflint_rules.pageable import is_pageable, made_in_step
 
 
 @rule(
@@ -62,29 +57,8 @@ def check(code: Code) -> Iterator[Finding]:
         asked = argument(call, None, "non_blocking")
         if not isinstance(call.func, ast.Attribute) or not isinstance(asked, ast.Constant) or asked.value is not True:
             continue
-        made = _made(code, call.func.value)
-        if isinstance(made, ast.Call) and code.is_hot(call) and _is_pageable(code, made, call.func.value):
+        if code.is_hot(call) and is_pageable(code, made_in_step(code, call.func.value), call.func.value):
             yield code.finding(
                 call,
                 "this memory is not pinned, so the copy may wait all the same; make it on the device, or in the loader",
             )
-
-
-def _made(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
-    """What an expression is, or what its name is bound to in the same round, but for its shape."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
-        node = node.func.value
-    if not isinstance(node, ast.Name):
-        return node
-    bound = code.flow.reaching.get(node, frozenset())
-    only = next(iter(bound)) if len(bound) == 1 else None
-    if only is None or only.kind != "assign" or only.index or code.flow.loop(only.node) is not code.flow.loop(node):
-        return None
-    return _made(code, only.value, depth - 1) if only.value is not None and depth else None
-
-
-def _is_pageable(code: Code, made: ast.Call, copied: ast.expr) -> bool:
-    """Whether a call makes a tensor in ordinary memory: of arrays and numbers, or of tensors of the host."""
-    if code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS):
-        return comes_from_host(code.facts.inference, code.facts.loops, code.scope, copied)
-    return not made.keywords and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _PAGEABLE)

@@ -6,7 +6,7 @@ dataset, with a path that is the same for every item.
 
 ## Why it is slow
 The file is opened, read and parsed as often as there are samples, in each epoch: time that grows with the size of the file
-times the length of the dataset.
+times the length of the dataset. An HDF5 file is opened and its tables are looked up again, whatever is read of it.
 
 ## Example
 ```python
@@ -65,4 +65,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if runs_per_item(code.facts, code.scope) and same_for_all_items(code.facts, code.scope, path):
             name = ast.unparse(call.func)
-            yield code.finding(call, f"`{name}` reads all of the same file for each sample; read it once, and keep it")
+            did = "reads all of the same file for each sample; read it once, and keep it"
+            if code.is_external(call.func, "h5py.File"):
+                did = "opens the same file for each sample; open it at the first one that a worker makes, and keep it"
+            yield code.finding(call, f"`{name}` {did}")

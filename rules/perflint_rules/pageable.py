@@ -1,0 +1,65 @@
+"""Tensors that the step itself makes on the host, in ordinary memory: no rule by itself."""
+
+import ast
+
+from perflint.api import Batch, Code, External, Tensor, comes_from_host, words
+
+_JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
+_OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
+_TYPES = words("Tensor FloatTensor DoubleTensor HalfTensor LongTensor IntTensor ShortTensor ByteTensor BoolTensor")
+_FACTORIES = words("torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange torch.empty")
+_MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
+_SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
+_PLACES = frozenset((None, "device", "pin_memory", "out"))
+
+
+def made_in_step(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
+    """What an expression is, or what its name is bound to in the same round, but for its shape."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
+        node = node.func.value
+    if not isinstance(node, ast.Name):
+        return node
+    bound = code.flow.reaching.get(node, frozenset())
+    only = next(iter(bound)) if len(bound) == 1 else None
+    if only is None or only.kind != "assign" or only.index or code.flow.loop(only.node) is not code.flow.loop(node):
+        return None
+    return made_in_step(code, only.value, depth - 1) if only.value is not None and depth else None
+
+
+def is_pageable(code: Code, made: ast.expr | None, copied: ast.expr) -> bool:
+    """Whether an expression makes a tensor in ordinary memory: of arrays and numbers, or of tensors of the host."""
+    if not isinstance(made, ast.Call):
+        return False
+    if is_joined(code, made):
+        return comes_from_host(code.facts.inference, code.facts.loops, code.scope, copied)
+    unplaced = _PLACES.isdisjoint(keyword.arg for keyword in made.keywords)
+    return unplaced and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _MADE)
+
+
+def is_joined(code: Code, made: ast.expr | None) -> bool:
+    """`torch.cat(images)`."""
+    return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
+
+
+def hint_at_memory(code: Code, copied: ast.expr) -> str:
+    """What is to be known of a copy whose source lies in ordinary memory; nothing where it may be pinned."""
+    made, receiver = made_in_step(code, copied), code.value(copied).alternatives
+    if isinstance(made, ast.BinOp):
+        return " (what the host computes is not pinned, so the driver may still wait: copy first, and compute there)"
+    if is_pageable(code, made, copied):
+        if is_joined(code, made):
+            return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"
+        if not _is_of_data(code, made):
+            return " (it is not pinned, so the driver may still wait: make it there)"
+    elif not any(isinstance(a, Tensor) and a.from_numpy for a in receiver):
+        unpinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver)
+        return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
+    return " (it is not pinned, so the driver may still wait)"
+
+
+def _is_of_data(code: Code, made: ast.expr | None) -> bool:
+    """`torch.from_numpy(x)`, `torch.Tensor([1, 2])`, but not `torch.Tensor(3, 4)`."""
+    if not isinstance(made, ast.Call):
+        return False
+    written = bool(made.args) and isinstance(made.args[0], (ast.List, ast.Tuple))
+    return written or code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _OF_DATA)
