@@ -19,7 +19,7 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, persistent_workers=Tr
 
 ## When it stays silent
 When the argument is given, also through `**kwargs`, when no number of workers above 0 is written (also as the default of a
-command line, or in a dict of options), and where `target-versions` names a torch below 1.7.
+command line, in a table of settings, or as the number of cores), and where `target-versions` names a torch below 1.7.
 
 ## Fix safety
 Unsafe: workers keep the dataset as it was when they started, so `dataset.epoch = e` and a changed transform no longer reach

@@ -145,21 +145,35 @@ class LoaderCall:
         if any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given):
             return True
         nodes = [node] if node is not None else self._written("num_workers")
-        return not any(v.may_be(Literal) for v in given) and any(map(self._is_option_above_0, nodes))
+        return not any(v.may_be(Literal) for v in given) and any(map(self._is_above_0, nodes))
 
     def _written(self, name: str) -> list[ast.expr]:
         """What dicts that are spread into the call's arguments are made with under a name."""
         reaching = flow_of(self.scope).reaching
         spread = [d.value for k in self.call.keywords if k.arg is None for d in reaching.get(k.value, ())]
-        return [k.value for made in spread if isinstance(made, ast.Call) for k in made.keywords if k.arg == name]
+        found: list[ast.expr] = []
+        for made in spread:
+            match made:
+                case ast.Call(keywords=keywords):
+                    found += [k.value for k in keywords if k.arg == name]
+                case ast.Dict(keys=keys, values=values):
+                    found += [v for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant) and k.value == name]
+        return found
 
-    def _is_option_above_0(self, node: ast.expr) -> bool:
-        """Whether an attribute of an unknown object is called like an option of a command line that is above 0 by default."""
-        if isinstance(node, ast.Call) and path_of(node.func) == "int" and len(node.args) == 1:
-            node = node.args[0]
-        if not isinstance(node, ast.Attribute) or (isinstance(node.value, ast.Name) and node.value.id == "self"):
-            return False
-        return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(node.attr))
+    def _is_above_0(self, node: ast.expr) -> bool:
+        """Whether an expression is the number of cores, or called like an option that is above 0 by default."""
+        match node:
+            case ast.Call(func=func) if last_name(func) == "cpu_count":
+                return True
+            case ast.Call(func=ast.Name(id="int" | "min"), args=parts):
+                return any(map(self._is_above_0, parts))
+            case ast.BinOp(left=left, op=ast.Mult() | ast.FloorDiv() | ast.Div()):
+                return self._is_above_0(left)
+            case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
+                return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
+            case ast.Subscript(slice=ast.Constant(value=str() as name)):
+                return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
+        return False
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
@@ -261,9 +275,14 @@ class LoaderCall:
 
 @cache
 def _option_above_0(name: str) -> re.Pattern[bytes]:
-    """What declares an option of a command line with a number above 0 as its default."""
-    spelt = name.encode().replace(b"_", b"[-_]")
-    return any_layout(rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--" + spelt + rb"['\"][^)]*\bdefault = [1-9]")
+    """What declares an option of a command line, or of a table of settings, with a number above 0 as its default."""
+    written, spelt = name.encode(), name.encode().replace(b"_", b"[-_]")
+    return any_layout(
+        rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--" + spelt + rb"['\"][^)]*\bdefault = [1-9]"
+        rb"|DEFINE_integer \( ['\"]" + written + rb"['\"] , [1-9]"
+        rb"|\." + written + rb" = [1-9]"
+        rb"|['\"]" + written + rb"['\"] : [1-9]"
+    )
 
 
 def _is_wrapper(qualname: str) -> bool:
