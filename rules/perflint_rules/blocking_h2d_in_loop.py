@@ -84,6 +84,7 @@ from perflint_rules.pageable import hint_at_memory
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ \. (?:to|cuda) \(")
+_HELPS = any_layout(rb"\b(\w+) = \1 \. (?:to|cuda) \(|return \w+ \. (?:to|cuda) \(|return (?:\w+ \. )*Variable \(")
 _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
 
 
@@ -93,7 +94,7 @@ _BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type("),
-        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch", _KEPT),
+        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch", _KEPT, _HELPS),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,

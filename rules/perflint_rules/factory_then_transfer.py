@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `torch.zeros(...).to(device)`, `torch.arange(...).cuda()` and the like in code that runs each step, also
-`torch.cuda.FloatTensor(np.ones(...))`.
+`torch.cuda.FloatTensor(np.ones(...))`, and `to_var(torch.ones(...))` where a helper copies it.
 
 ## Why it is slow
 The CPU fills memory, copies it (from pageable memory) and waits for the copy. With `device=` one kernel fills the tensor
@@ -62,6 +62,7 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
+from perflint_rules.handed_factories import HANDED, factories_handed_on
 from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
@@ -83,7 +84,7 @@ _FACTORY = any_layout(
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    needs=[(".to(", ".cuda(", _FROM_NUMPY), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY)],
+    needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -122,6 +123,7 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"{what} on the host and copied to the device in every step; pass `device=` instead"
         yield code.finding(call, message, fix, missing, waits=[call])
     yield from arrays_of_constants(code)
+    yield from factories_handed_on(code)
 
 
 def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Finding]:

@@ -114,7 +114,8 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
         return receiver.may(lambda a: isinstance(a, Tensor) and a.place is Place.HOST and not a.random)
     held = [a for a in receiver.alternatives if isinstance(a, (Tensor, Batch, Output))]
     if held:
-        if any(isinstance(a, Tensor) and (a.random or a.parameter) for a in held):
+        held = [a for a in held if not (isinstance(a, Tensor) and (a.random or a.parameter))]  # others say so
+        if not held:
             return False
         if any(isinstance(a, Tensor) and a.place.may_be_device for a in held):
             return False  # a helper that copies it there, unless it is told not to
