@@ -304,9 +304,20 @@ def _strictly_device(inference: Inference, scope: Scope, node: ast.expr) -> bool
     """
     value = inference.value(scope, node)
     if value.open:
+        if _is_reduced_gradient(node):
+            return inference.project.uses_accelerator(scope.module.source.path)
         seen = [a for a in value.alternatives if isinstance(a, Tensor) and not a.guessed]
         return len(seen) == len(value.alternatives) and any(a.place.may_be_device for a in seen)
     return value.must_be(Tensor) and value_on_device(inference, scope, value)
+
+
+def _is_reduced_gradient(node: ast.expr) -> bool:
+    """`p.grad.norm()`, `p.grad.data.norm(2)`: hardly anything but a parameter has a `grad`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=reduced, attr=name)) if name in _REDUCTIONS:
+            inner = reduced.value if isinstance(reduced, ast.Attribute) and reduced.attr == "data" else reduced
+            return isinstance(inner, ast.Attribute) and inner.attr == "grad"
+    return False
 
 
 def _source(node: ast.expr) -> ast.expr:
