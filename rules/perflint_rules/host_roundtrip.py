@@ -30,7 +30,9 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When the copy does not come back in the same function, and when it is given to code that is not numpy's.
+When the copy does not come back in the same function, and when it is given to code that is neither numpy's nor a function in
+sight that gives back what it makes of it. Labels that an evaluation reads back beside predictions, for which it waits in any
+case, are reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: numpy and torch differ in types, and in the order of equal elements.
@@ -54,7 +56,7 @@ from perflint.api import (
     ways_back,
 )
 from perflint_rules.kept_reads import can_wait
-from perflint_rules.loader_use import passes_once
+from perflint_rules.loader_use import passes_once, waits_anyhow
 
 
 @rule(
@@ -78,6 +80,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         severity = Severity.INFO if passes_once(code, read.node) else None
         if upload is not None:
+            severity = Severity.INFO if waits_anyhow(code, read.node) else severity
             yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)
             continue
         back = next(iter(ways_back(code.facts, code.scope, read.node)), None) if read.kind is ReadKind.COPY else None

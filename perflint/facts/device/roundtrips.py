@@ -9,7 +9,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.device.reads import device_value
 from perflint.facts.facts import Facts
-from perflint.facts.values.values import External, Object
+from perflint.facts.values.values import Alternative, External, Object
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import words
@@ -39,9 +39,9 @@ def ways_back(facts: Facts, scope: Scope, copy: ast.expr) -> list[WayBack]:
 class _Back(Walk[WayBack]):
     """Which uses of a host copy make a tensor of it on a device."""
 
-    def __init__(self, facts: Facts, scope: Scope) -> None:
+    def __init__(self, facts: Facts, scope: Scope, depth: int = 1) -> None:
         super().__init__(scope)
-        self.facts = facts
+        self.facts, self.depth = facts, depth
         self.computed = False
         """Whether something was computed from the copy."""
 
@@ -49,7 +49,7 @@ class _Back(Walk[WayBack]):
         match step.way:
             case Way.BOUND if not step.index:
                 yield from step.definitions
-            case Way.OPERAND | Way.ALIAS if step.result is not None:
+            case Way.OPERAND | Way.ALIAS | Way.ITEM if step.result is not None:
                 self.computed |= step.way is Way.OPERAND
                 yield step.result
             case Way.INDEX if step.result is not None:
@@ -85,7 +85,7 @@ class _Back(Walk[WayBack]):
                 yield WayBack(call, True)
             else:
                 yield call
-        elif callee.must(lambda a: isinstance(a, External) and a.qualname.startswith("numpy.")):
+        elif callee.must(_is_of_numpy) or (self.depth and _gives_back(self.facts, self.scope, call)):
             self.computed = True
             yield call
 
@@ -103,3 +103,30 @@ class _Back(Walk[WayBack]):
 
     def _is_on_device(self, node: ast.Call) -> bool:
         return device_value(self.facts.inference, self.scope, node)
+
+
+def _is_of_numpy(alternative: Alternative) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.startswith("numpy.")
+
+
+class _Given(_Back):
+    """The same within a function that gets a copy, as far as it gives back what it makes of it: then the call goes on."""
+
+    returns = False
+
+    def judge(self, step: Step) -> Iterator[WayBack | ast.AST | Definition]:
+        if step.way is Way.RETURNED:
+            self.returns = True
+        yield from super().judge(step)
+
+
+def _gives_back(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether the functions of the project that a call runs give back an array that they make of its first argument."""
+    targets = facts.loops.targets(scope, call)
+    for target in targets:
+        inner = _Given(facts, target, 0)
+        parameter = next((p.arg for p in target.parameters[target.owner is not None :]), None)
+        taken = [d for d in inner.flow.definitions if d.kind == "parameter" and d.name == parameter]
+        if any(inner.ends(*taken)) or not inner.returns:
+            return False
+    return bool(targets) and not facts.loops.may_run_others(scope, call)
