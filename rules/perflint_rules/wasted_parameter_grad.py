@@ -58,10 +58,14 @@ from functools import lru_cache
 
 from perflint.api import Code, Cost, Finding, Severity, any_layout, path_of, rule
 
-_OPTIMIZES = any_layout(rb"= \w+(?: \. \w+)* \( (?:params = )?((?:self \. )?\w+) \. parameters \( \)")
+_OPTIMIZES = any_layout(
+    rb"= \w+(?: \. \w+)* \( (?:params = )?(?:filter \( lambda \w+ : \w+ \. requires_grad , )?"
+    rb"((?:self \. )?\w+) \. parameters \( \)"
+)
 _TARGET = any_layout(rb"(?:self \. )?\w+ \Z")
 _LOOK_BACK = 500
-_SWITCHES = any_layout(rb"requires_grad|inputs =")
+_SWITCHES = any_layout(rb"requires_grad(?! = True [,)])|toggle_grad|backward \([^()]*inputs =")
+"""What switches gradients off, or says whose are wanted; `Variable(x, requires_grad=True)` asks for those of an input."""
 _DETACHES = frozenset(("detach", "data", "item", "numpy"))
 
 
@@ -69,7 +73,7 @@ _DETACHES = frozenset(("detach", "data", "item", "numpy"))
     category="autograd",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[("backward(",), (".zero_grad(",), (".step(",)],
+    needs=[("backward(",), ("_grad(",), (".step(",)],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -125,15 +129,26 @@ def _next(code: Code, call: ast.Call, trained: dict[str, str], method: str) -> s
 
 def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
     """Whether what an optimizer does next after a call, in this round or the following, is to clear its gradients."""
+    clears = any_layout(rb"\b%b \. zero_grad \(" % re.escape(optimizer.encode()))
     own = [
-        c for c in code.calls("step", "zero_grad") if isinstance(c.func, ast.Attribute) and path_of(c.func.value) == optimizer
+        c
+        for c in code.flow.calls
+        if isinstance(c.func, ast.Attribute)
+        and ((c.func.attr in ("step", "zero_grad") and path_of(c.func.value) == optimizer) or _helps_to_clear(code, c, clears))
     ]
     if not own:  # another function does it
         text = any_layout(rb"%b \. (zero_grad|step) \(" % re.escape(optimizer.encode())).search(code.source.body)
         return text is not None and text[1] == b"zero_grad"
     later = [c for c in own if code.flow.order[c] > code.flow.order[call]]
     nearest = (later or own)[:1]
-    return any(isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad" for c in nearest)
+    return any(isinstance(c.func, ast.Attribute) and c.func.attr != "step" for c in nearest)
+
+
+def _helps_to_clear(code: Code, call: ast.Call, clears: re.Pattern[bytes]) -> bool:
+    """`self.reset_grad()`."""
+    if not isinstance(call.func, ast.Attribute) or "grad" not in call.func.attr or call.func.attr == "zero_grad":
+        return False
+    return any(clears.search(target.text) for target in code.facts.loops.targets(code.scope, call))
 
 
 def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[tuple[str, ast.Call]]:
