@@ -1,8 +1,8 @@
 """A branch in the training loop depends on a device value.
 
 ## What it does
-Finds `if torch.isnan(loss):`, `while err > tol:`, `assert mask.any()`, `if torch.equal(a, b):` and the like in code that runs
-each step, where the condition is a tensor on the device, or a comparison of such tensors.
+Finds `if torch.isnan(loss):`, `while err > tol:`, `assert mask.any()`, `if torch.equal(a, b):`, `max(mask.sum(), 1)` and the
+like in code that runs each step, where the condition is a tensor on the device, or a comparison of such tensors.
 
 ## Why it is slow
 The truth value of a tensor is a read: the CPU waits for all queued work before it knows which way to go. While it stays
@@ -42,7 +42,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Severity, Sink, keyword, path_of, rule
+from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Road, Severity, Sink, any_layout, keyword, path_of, rule
+from perflint_rules.bounds import bounds_a_number
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _SAYS = re.compile(
@@ -54,6 +55,7 @@ _REDUCTIONS = tuple(
     for owner in ("torch.", ".")
     for name in ("min", "max", "any", "all", "sum", "mean", "norm", "equal", "allclose")
 )
+_BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 
 
 @rule(
@@ -61,7 +63,7 @@ _REDUCTIONS = tuple(
     costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[
-        (*keyword("if"), *keyword("while"), *keyword("assert")),
+        (*keyword("if"), *keyword("while"), *keyword("assert"), _BOUNDS),
         (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", *_REDUCTIONS),
     ],
     steps=True,
@@ -76,6 +78,14 @@ def check(code: Code) -> Iterator[Finding]:
             checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
             severity = None if checked else Severity.INFO
             yield code.finding(read.node, f"{waited}; {_cure(code, read)}", severity=severity)
+    for wait in code.waits(Road.TRUTH, at=bounds_a_number):
+        assert isinstance(wait.node, ast.Call)
+        bound = "clamp(min=...)" if path_of(wait.node.func) == "max" else "clamp(max=...)"
+        message = (
+            f"the CPU waits in every step to learn what `{ast.unparse(wait.node)[:50]}` gives; `{bound}` stays on the device"
+        )
+        trains = code.facts.loops.is_of_training(code.scope, wait.node)
+        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
 
 
 def _is_check(code: Code, read: HostRead) -> bool:

@@ -26,8 +26,8 @@ for x, y in loader:
 which asks for the number while the data is on the host. `torch.maximum` and `t.sqrt()` stay on the device.
 
 ## When it stays silent
-For `.item()`, `int(t)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of the host,
-and in code that does not run each step.
+For `.item()`, `int(t)`, `max(t, 1)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of
+the host, and in code that does not run each step.
 
 ## Fix safety
 There is no fix: where the number comes from decides what to do.
@@ -37,6 +37,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Road, Severity, rule
+from perflint_rules.bounds import bounds_a_number
 
 _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 """What size-not-given and legacy-type-to-host report."""
@@ -52,7 +53,7 @@ _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""
-    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not _gives_size(node))
+    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not _gives_size(node) and not bounds_a_number(node))
     known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
     for wait in waits:
         if wait.node in known:
