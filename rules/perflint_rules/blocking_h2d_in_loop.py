@@ -45,13 +45,11 @@ from collections.abc import Iterator
 from perflint.api import (
     SIDE_STREAM,
     Batch,
-    CannotRewrite,
     Code,
     Cost,
     Edit,
     Finding,
     Heat,
-    Import,
     Kind,
     Literal,
     Obligation,
@@ -72,12 +70,12 @@ from perflint.api import (
     is_set_once,
     keyword,
     place_of,
-    replace,
     rule,
     stays_as_is,
     target_of,
     without_cuda,
 )
+from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
 from perflint_rules.loader_use import passes_once, waits_anyhow
 from perflint_rules.pageable import hint_at_memory
@@ -129,9 +127,8 @@ def check(code: Code) -> Iterator[Finding]:
         fix, cure = None, "pass `non_blocking=True`"
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
-        elif code.options.runtime and any(looked_at) and call.func.attr != "type":
-            helper = _HELPERS[call.func.attr, written is not None]
-            fix = code.fix(f"use `{helper}` of the runtime", _guarded(code, call, helper), unless=missing)
+        elif code.options.runtime and any(looked_at) and (helper := helper_of(call, copies=written is not None)):
+            fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing)
         cure = fix.message if fix is not None else cure
         if fix is None:
             missing += filter(None, looked_at)
@@ -173,27 +170,6 @@ def _not_cuda(code: Code, call: ast.Call, target: Place) -> Obligation | None:
 def _may_be_on_device(receiver: Value) -> Obligation | None:
     on_host = receiver.must(lambda a: place_of(a) is Place.HOST)
     return None if on_host else Obligation(Kind.VALUE, "the tensor may be on a device already")
-
-
-_HELPERS = {
-    ("to", False): "moved",
-    ("to", True): "moved_copy",
-    ("cuda", False): "moved_to_cuda",
-    ("cuda", True): "moved_copy_to_cuda",
-}
-"""What the runtime has in the place of a method, by whether somebody may write to the memory."""
-
-
-def _guarded(code: Code, call: ast.Call, helper: str) -> Iterator[Edit | Import]:
-    assert isinstance(call.func, ast.Attribute)
-    receiver = call.func.value
-    if "#" in code.text(call):
-        raise CannotRewrite("a comment would be lost")
-    if isinstance(receiver, (ast.Yield, ast.YieldFrom, ast.GeneratorExp)):
-        raise CannotRewrite("it would need parentheses of its own")
-    given = sorted((*call.args, *call.keywords), key=code.span)
-    yield Import("perflint_runtime", helper)
-    yield replace(code.source, call, f"{helper}({', '.join(map(code.text, (receiver, *given)))})")
 
 
 def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:

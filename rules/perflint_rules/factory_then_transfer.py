@@ -33,40 +33,47 @@ type in the same call keeps its own rounding, so it is left alone. Random factor
 unsafe: on the device another generator draws, so the numbers and all later ones change. Of a layout that is made before the
 copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) the same holds, where it is memory of its own, or computed with at
 once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed before the copy: the
-device may round otherwise.
+device may round otherwise. Where fixes may import the runtime, these and random numbers are still made on the host, the same
+ones, and copied by `moved_copy(torch.randn(n), device)`, which waits for nothing.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    CannotRewrite,
+    SIDE_STREAM,
     Code,
     Cost,
-    Edit,
     Finding,
-    Import,
     Kind,
     Obligation,
     Severity,
     Tensor,
-    add_keyword,
     any_layout,
     comes_from_host,
     feeds_rnn,
+    is_refuted,
     moved_to,
     no_device,
     path_of,
-    replace,
     rule,
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
+from perflint_rules.guarded_copies import copied
 from perflint_rules.handed_factories import HANDED, factories_handed_on
-from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
+from perflint_rules.host_factories import (
+    EXACT,
+    factories_behind,
+    folded,
+    inexact,
+    is_factory,
+    is_used_on_host,
+    laid_out,
+    takes_device,
+)
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
-_BLOCKING_KEYWORDS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 
 
 _MOVED_FACTORY = any_layout(
@@ -112,15 +119,18 @@ def check(code: Code) -> Iterator[Finding]:
             else None,
             *_open(code, call, factory, device),
         ]
-        fix = None
-        if _takes_device(factory):
+        fix, cure = None, "pass `device=` instead"
+        if takes_device(factory):
             fix = code.fix(
                 "build the tensor on the device",
-                _folded(code, call, factory, device),
+                folded(code, call, factory, device),
                 unless=missing,
             )
+        if fix is None or is_refuted(filter(None, missing)):
+            if copy := copied(code, call):
+                fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
         what = "random numbers are drawn" if random else f"the result of `torch.{name}` is built"
-        message = f"{what} on the host and copied to the device in every step; pass `device=` instead"
+        message = f"{what} on the host and copied to the device in every step; {cure}"
         yield code.finding(call, message, fix, missing, waits=[call])
     yield from arrays_of_constants(code)
     yield from factories_handed_on(code)
@@ -131,7 +141,9 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
     if _likens(code, call):
         name, like = ast.unparse(factory.func), ast.unparse(call.args[0])
         message = f"the result of `{name}` is built on the host and copied to the device in every step"
-        yield code.finding(call, f"{message}; pass `{like}`'s `device=` and `dtype=` instead", waits=[call])
+        fix, cure = copied(code, call), f"pass `{like}`'s `device=` and `dtype=` instead"
+        missing = code.feared(SIDE_STREAM) if fix else ()
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
@@ -148,12 +160,14 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
         message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
         missing: list[Obligation | None] = []
         fix = None
-        if device is not None and laid_out(code, call) == factories and _takes_device(factories[0]):
+        if device is not None and laid_out(code, call) == factories and takes_device(factories[0]):
             missing = [*_open(code, call, factories[0], device)]
-            fix = code.fix("build the tensor on the device", _folded(code, call, factories[0], device), unless=missing)
+            fix = code.fix("build the tensor on the device", folded(code, call, factories[0], device), unless=missing)
         cure = f"pass `device=` to `{name}`{'' if fix else ', or keep the result'}"
         if not is_factory(code, factories[0]):
             cure = "build it on the device, or keep the result"
+        if fix is None and (fix := copied(code, call)):
+            missing = list(code.feared(SIDE_STREAM))
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 
@@ -163,10 +177,6 @@ def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> It
     yield None if device is call else no_device(code.facts, code.scope, device)
     yield from code.changes_factories(factory, ast.unparse(factory.func))
     yield None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device)
-
-
-def _takes_device(factory: ast.Call) -> bool:
-    return not any(k.arg in _BLOCKING_KEYWORDS or k.arg is None for k in factory.keywords)
 
 
 def _stays(code: Code, device: ast.expr | None) -> bool:
@@ -187,13 +197,3 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
         return None
     factory = call.func.value
     return factory if is_factory(code, factory, EXACT | _RANDOM) else None
-
-
-def _folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
-    assert isinstance(call.func, ast.Attribute)
-    keyword = add_keyword(code.source, factory, "device", '"cuda"' if device is call else code.text(device))
-    (start, end), (first, last) = code.span(call.func.value), code.span(factory)
-    content = f"{code.source.text(start, first)}{keyword.content}{code.source.text(last, end)}"
-    if code.text(call).count("#") != content.count("#"):
-        raise CannotRewrite("a comment would be lost")
-    yield replace(code.source, call, content)

@@ -1,0 +1,44 @@
+"""Copies that the runtime makes without a wait: `moved(x, device)` for `x.to(device)`."""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, is_blocking, replace
+
+_HELPERS = {
+    ("to", False): "moved",
+    ("to", True): "moved_copy",
+    ("cuda", False): "moved_to_cuda",
+    ("cuda", True): "moved_copy_to_cuda",
+}
+"""What the runtime has in the place of a method, by whether it takes a copy of the memory first."""
+
+
+def helper_of(call: ast.Call, *, copies: bool) -> str | None:
+    """The runtime's function in the place of `x.to(...)` or `x.cuda(...)`; None for another method.
+
+    copies: whether somebody may write to the memory, or it is ordinary memory.
+    """
+    return _HELPERS.get((call.func.attr, copies)) if isinstance(call.func, ast.Attribute) else None
+
+
+def guarded(code: Code, call: ast.Call, helper: str) -> Iterator[Edit | Import]:
+    """The copy `call`, made by a function of the runtime."""
+    assert isinstance(call.func, ast.Attribute)
+    receiver = call.func.value
+    if "#" in code.text(call):
+        raise CannotRewrite("a comment would be lost")
+    if isinstance(receiver, (ast.Yield, ast.YieldFrom, ast.GeneratorExp)):
+        raise CannotRewrite("it would need parentheses of its own")
+    given = sorted((*call.args, *call.keywords), key=code.span)
+    yield Import("perflint_runtime", helper)
+    yield replace(code.source, call, f"{helper}({', '.join(map(code.text, (receiver, *given)))})")
+
+
+def copied(code: Code, call: ast.Call) -> Fix | None:
+    """The same numbers from ordinary memory, copied by the runtime without a wait, if nobody reads on another stream."""
+    helper = helper_of(call, copies=True)
+    if not code.options.runtime or helper is None or not is_blocking(call) or code.compiled_by is not None:
+        return None
+    cure = f"copy it by `{helper}` of the runtime, which does not wait"
+    return code.fix(cure, guarded(code, call, helper), unless=code.feared(SIDE_STREAM))
