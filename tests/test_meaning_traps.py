@@ -378,6 +378,85 @@ def test_trap_with_runtime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changes({"main.py": TRAPS_WITH_RUNTIME[name]})[0] == []
 
 
+MASKED = """
+def mask_of(other):
+    return other > 0
+
+
+def narrowed(mask, other):
+    mask &= other.flip(0) > 0
+    return mask
+
+
+def evaluate(model, loader):
+    kept = []
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        out = model(x)
+        mask = {mask}
+        {before}
+        first = {first}
+        {between}
+        last = {last}
+        (out.sum() + first.sum() * 3 + last.exp().sum()).backward()
+        kept.append(model.weight.grad.sum().item())
+    return kept
+
+
+torch.manual_seed(0)
+print(evaluate(nn.Linear(3, 2).to(device), DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+"""
+"""A mask that selects several times."""
+SELECTED = {
+    "twice": ("y > 0", "pass", "out[mask] * y[mask]", "pass", "out[mask]"),
+    "stored": ("y > 0", "w = torch.zeros_like(out)", "y[mask]", "w[mask] = out[mask].detach()", "w[mask] * out[mask]"),
+    "from a function": ("mask_of(y)", "pass", "out[mask] * y[mask]", "pass", "out[mask]"),
+    "written to": ("y > 0", "pass", "out[mask] * y[mask]", "mask.logical_not_()", "out[mask]"),
+    "written by another name": ("y > 0", "other = mask", "out[mask]", "other ^= y > 1", "out[mask]"),
+    "a view is written to": ("y > 0", "row = mask[0]", "out[mask]", "row.fill_(True)", "out[mask]"),
+    "written by a function": ("y > 0", "pass", "out[mask]", "narrowed(mask, y)", "out[mask]"),
+    "written within a statement": (
+        "y > 0",
+        "pass",
+        "out[mask] + 0 * out[mask]",
+        "pass",
+        "out[narrowed(mask, y)] + out[mask].sum()",
+    ),
+    "bound again": ("y > 0", "pass", "out[mask]", "mask = y < 0.5", "out[mask] * y[mask]"),
+    "both sides": ("y > 0", "pass", "out[mask] * y[mask]", "rest = out[~mask].sum() + y[~mask].sum()", "out[mask] + rest"),
+    "in a loop": (
+        "y > 0",
+        "pass",
+        "out[mask]",
+        "for part in (out, y):\n            w = part[mask] + part[mask]",
+        "out[mask] + w",
+    ),
+    "narrowed in a loop": (
+        "y > 0",
+        "w = 0",
+        "out[mask]",
+        "for part in (out, y):\n            w = part[mask].sum() + y[mask].sum()\n            mask &= part < 1",
+        "out[mask] + w",
+    ),
+    "places": ("(y > 0).nonzero()[:, 0]", "pass", "out[mask] * y[mask]", "pass", "out[mask]"),
+    "a number": ("(y > 0).any()", "pass", "out[mask] * y[mask]", "pass", "out[mask]"),
+    "an array": ("(y > 0).numpy()", "pass", "y[mask]", "pass", "out[mask] * y[mask]"),
+    "now and then": ("y > 0", "pass", "out[mask] if y.sum() > 0 else out", "pass", "out[mask] if y.sum() > 1 else out"),
+    "of several": ("y[:, 0] > 0", "pass", "out[mask, 1] * y[mask, 0]", "pass", "out[mask] + y[mask]"),
+    "of rows": ("y[:, 0] > 0", "pass", "out[mask] * y[mask]", "y[mask] += 1", "out[mask] + y[mask]"),
+}
+
+
+@pytest.mark.parametrize("name", SELECTED)
+def test_what_one_mask_selects(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=True))
+    mask, before, first, between, last = SELECTED[name]
+    code = HEAD + MASKED.format(mask=mask, before=before, first=first, between=between, last=last)
+    assert changes({"main.py": code})[0] == []
+    if name in ("twice", "stored", "both sides"):
+        assert "selected(mask)" in safely_fixed({"main.py": code})[0]["main.py"]
+
+
 LOGS = """import logging
 import sys
 

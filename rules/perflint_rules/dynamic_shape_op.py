@@ -30,13 +30,22 @@ For `x[mask] = number`, which waits for nothing, `where` with three arguments, a
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
 
 ## Fix safety
-There is no fix: a sum over a mask adds in another order, and nan outside of the mask gets into gradients.
+There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
+gradients. Where one mask selects several times and fixes may import the runtime, its places are looked for once:
+```python
+        rows = selected(mask)
+        loss = criterion(logits[rows], labels[rows])
+```
+Results and gradients are the same to the last bit, since torch looks for the same places itself at each use, and once more in
+the backward pass. It assumes that a mask of another size is a bug (`errors-are-bugs`), and memory for the places
+(`memory-to-spare`). It is unsafe where the mask may be written to in between.
 """
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import MASKED, Code, Cost, Finding, Road, Severity, any_layout, is_counted_in_step, rule
+from perflint.api import MASKED, Code, Cost, Finding, Kind, Obligation, Road, Severity, any_layout, is_counted_in_step, rule
+from perflint_rules.same_masks import by_mask, looked_for_once, missing
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(")
@@ -48,17 +57,39 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
     costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[(*_MASKS, *_CALLS, "where("), (*_CALLS, _ONE_ARGUMENT, MASKED)],
+    fixes=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each operation whose result has a size that only the device knows."""
     said: set[tuple[ast.stmt, str]] = set()
-    for wait in code.waits(Road.SHAPE, at=_is_selection):
-        place = (code.flow.statement(wait.node), ast.unparse(wait.node))
-        if place in said or is_counted_in_step(code.scope, wait.node):
+    found = [wait.node for wait in code.waits(Road.SHAPE, at=_is_selection) if not is_counted_in_step(code.scope, wait.node)]
+    once: set[ast.expr] = set()
+    for selections in by_mask(code, found):
+        open_ = [obligation for obligation in missing(code, selections) if obligation is not None]
+        if all(obligation.kind is not Kind.WRITE for obligation in open_):
+            once.update(selections)
+            yield _searched_again(code, selections, open_)
+    for node in found:
+        place = (code.flow.statement(node), ast.unparse(node))
+        if place in said or node in once:
             continue
         said.add(place)
-        yield code.finding(wait.node, f"the CPU waits to learn {_cure(wait.node)}", waits=[wait.node])
+        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node])
+
+
+def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obligation]) -> Finding:
+    """Several selections by the same mask."""
+    fix, cure = None, "look for the places once, by `selected` of the runtime"
+    if code.options.runtime:
+        fix = code.fix(cure, looked_for_once(code, selections), unless=open_)
+    mask, times = ast.unparse(selections[0].slice), len(selections)
+    often = "twice" if times == 2 else f"{times} times"
+    if fix is None:
+        cure = f"look for the places once: `{mask}.nonzero(as_tuple=True)`"
+    message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
+    distinct = dict.fromkeys(selections)
+    return code.finding(selections[0], message, fix, open_ if fix is not None else (), waits=[*distinct][1:] or [*distinct])
 
 
 def _cure(node: ast.expr) -> str:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from perflint_runtime.scalars import AsyncScalars as AsyncScalars
     from perflint_runtime.scalars import NonFiniteError as NonFiniteError
     from perflint_runtime.scalars import NonFiniteGuard as NonFiniteGuard
+    from perflint_runtime.selection import selected as selected
     from perflint_runtime.settings import ModelSettings as ModelSettings
     from perflint_runtime.settings import TrainingSettings as TrainingSettings
     from perflint_runtime.settings import load_settings as load_settings
@@ -128,6 +129,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "NonFiniteError",
         "NonFiniteGuard",
     ),
+    "selection": ("selected",),
     "settings": (
         "ModelSettings",
         "TrainingSettings",

@@ -1,0 +1,77 @@
+"""Stretches of code that only compute: nobody can write to a tensor in them, whoever holds it. No rule by itself."""
+
+import ast
+
+from perflint.api import (
+    Alternative,
+    Code,
+    External,
+    Literal,
+    Number,
+    Object,
+    Tensor,
+    Text,
+    is_known_function,
+    operations,
+)
+
+_COMPUTING = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
+
+
+def only_computes(code: Code, part: ast.AST) -> bool:
+    """Whether a part of an expression computes tensors, and changes nothing but perhaps their numbers."""
+    match part:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=name)) if code.value(receiver).must_be(Tensor):
+            row = operations.method(name)
+            return row is not None and not row.writes
+        case ast.Call(func=func):
+            return code.value(func).must(_is_of_torch)
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return code.value(part).must_be(Tensor)
+        case ast.Attribute():
+            called = code.flow.parent.get(part)
+            return (isinstance(called, ast.Call) and called.func is part) or code.value(part).must_be(External)
+    return isinstance(part, _COMPUTING)
+
+
+def _is_of_torch(alternative: Alternative) -> bool:
+    return isinstance(alternative, (External, Object)) and is_known_function(alternative.qualname)
+
+
+_NUMBERS = (Number, Literal, Text)
+_WRITES_TO_ARGUMENTS = frozenset(("batch_norm", "embedding", "embedding_bag"))
+
+
+def writes_between(code: Code, first: ast.AST, last: ast.AST) -> bool:
+    """Whether a tensor may be written to after `first`, which always runs before `last`, and before `last` is evaluated."""
+    ranges = list(code.flow.between(first, last))
+    between = (node for node, order in code.flow.order.items() if any(low <= order <= high for low, high in ranges))
+    return not all(_is_quiet(code, node) for node in between)
+
+
+def _is_quiet(code: Code, node: ast.AST) -> bool:
+    """Whether a part of a program writes to no tensor: it computes, binds local names, or adds up numbers."""
+    match node:
+        case ast.Assign(targets=targets):
+            return all(isinstance(target, ast.Name) for target in targets)
+        case ast.AugAssign(target=ast.Name() as target):
+            return _begins_as_number(code, target)
+        case ast.Expr() | ast.Slice():
+            return True
+        case ast.Subscript(value=held, ctx=ast.Load()):
+            return code.value(held).must_be(Tensor)
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare() if code.value(node).must_be(*_NUMBERS):
+            return True
+        case ast.Call(func=func, keywords=keywords):
+            name = func.attr if isinstance(func, ast.Attribute) else ""
+            if name.endswith("_") or name in _WRITES_TO_ARGUMENTS or any(k.arg in ("out", None) for k in keywords):
+                return False
+    return not isinstance(node, ast.stmt) and only_computes(code, node)
+
+
+def _begins_as_number(code: Code, name: ast.Name) -> bool:
+    """Whether a name that is added to holds a number: it is one, or began as one."""
+    if code.value(name).must_be(*_NUMBERS):
+        return True
+    begins = [d for d in code.flow.definitions_of(name.id) if d.kind != "augmented"]
+    return bool(begins) and all(d.kind == "assign" and not d.index and isinstance(d.value, ast.Constant) for d in begins)
