@@ -38,8 +38,8 @@ reads stand under a guard (`step % 100 == 0`), they are reported only if the rul
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
 the project keeps or holds under another name, nothing that runs in between can write to it, the first read comes before
 the others on every path (or another one always runs, so that no read is added), no clock is read in between and no
-asynchronous copy is in flight. Reads of attributes and items are reported without these proofs, so their fix is unsafe: a
-property may compute anew.
+asynchronous copy is in flight. Whose memory it is does not matter where the code in between only computes. Reads of
+attributes and items are reported without these proofs, so their fix is unsafe: a property may compute anew.
 """
 
 import ast
@@ -74,6 +74,7 @@ from perflint.api import (
     untimed,
     untouched,
 )
+from perflint_rules.quiet_code import writes_between
 from perflint_rules.repeated_reads import common_place, groups
 
 
@@ -121,8 +122,10 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
         if not definitions:
             yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
         place = common_place(code, reads) or reads[0].node  # there the one read is made, before all else of that statement
-        for definition in definitions:
-            yield untouched(code.facts, code.scope, definition, reads[-1].node, first=place)
+        if writes_between(code, place, reads[-1].node, reads):
+            for definition in definitions:
+                yield untouched(code.facts, code.scope, definition, reads[-1].node, first=place)
+            yield unshared(code.facts, code.scope, tensor)
         backwarded = all(
             any(
                 isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
@@ -130,7 +133,6 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
             )
             for definition in definitions
         )
-        yield unshared(code.facts, code.scope, tensor)
         if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
             yield Obligation(Kind.VALUE, f"`{tensor.id}` may be no single number")
     if suspends(flow):

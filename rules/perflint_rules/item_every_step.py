@@ -115,6 +115,7 @@ from perflint.api import (
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.loader_use import collects, passes_once, waits_anyhow
+from perflint_rules.repeated_reads import groups
 
 _CURES = {
     Sink.ACCUMULATE: "add it up on the device and read the sum when it is needed",
@@ -174,6 +175,8 @@ def check(code: Code) -> Iterator[Finding]:
                     cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
+        if seen and any(read in later for _, *later in groups(code)):
+            continue  # duplicate-item-read has a better cure
         only = f"in every step, and the value is only {_uses(sinks)}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
         little = waits_anyhow(code, read.node) or passes_once(code, read.node) or (fix is None and collects(code, read))

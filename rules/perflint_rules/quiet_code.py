@@ -1,11 +1,13 @@
 """Stretches of code that only compute: nobody can write to a tensor in them, whoever holds it. No rule by itself."""
 
 import ast
+from collections.abc import Iterable
 
 from perflint.api import (
     Alternative,
     Code,
     External,
+    HostRead,
     Literal,
     Number,
     Object,
@@ -42,11 +44,15 @@ _NUMBERS = (Number, Literal, Text)
 _WRITES_TO_ARGUMENTS = frozenset(("batch_norm", "embedding", "embedding_bag"))
 
 
-def writes_between(code: Code, first: ast.AST, last: ast.AST) -> bool:
-    """Whether a tensor may be written to after `first`, which always runs before `last`, and before `last` is evaluated."""
+def writes_between(code: Code, first: ast.AST, last: ast.AST, reads: Iterable[HostRead] = ()) -> bool:
+    """Whether a tensor may be written to after `first`, which always runs before `last`, and before `last` is evaluated.
+
+    reads: those that write to nothing, whatever else is known of their tensors.
+    """
     ranges = list(code.flow.between(first, last))
+    known = {part for read in reads for part in (read.node, *ast.iter_child_nodes(read.node))}
     between = (node for node, order in code.flow.order.items() if any(low <= order <= high for low, high in ranges))
-    return not all(_is_quiet(code, node) for node in between)
+    return not all(node in known or _is_quiet(code, node) for node in between)
 
 
 def _is_quiet(code: Code, node: ast.AST) -> bool:
