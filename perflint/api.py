@@ -134,7 +134,7 @@ from perflint.facts.training.recurrent import (
 from perflint.facts.training.training_loops import TrainingLoop, training_loop
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
-from perflint.facts.values.callers import CallSite
+from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.classes import derives_from, find_method
 from perflint.facts.values.contents import items_of
 from perflint.facts.values.held_modules import modules

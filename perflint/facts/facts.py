@@ -55,8 +55,6 @@ class Facts:
         """Where what a function is given ends, as `gradflow` follows it."""
         self.trained_attributes: Memo[tuple[Class, str], ast.expr | None] = Memo(project.trace)
         """Where training reads an attribute of a class, if `gradflow` finds that it does."""
-        self.forward_calls: Memo[Scope, tuple[tuple[Scope, ast.Call], ...]] = Memo(project.trace)
-        """The calls that run a forward pass, as `forward_calls` finds them."""
         self.hidden: Memo[tuple[Scope, ast.AST], tuple[Scope, ...]] = Memo(project.trace)
         """What `proofs.hidden` found."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)

@@ -14,7 +14,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.training.generation import writes_tokens
 from perflint.facts.training.loops import LoopKind
 from perflint.facts.training.training_objects import is_neural_module, may_run_module
-from perflint.facts.values.callers import CallSite
+from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.classes import ancestors
 from perflint.facts.values.names import NETWORK_CALL
 from perflint.facts.values.values import Instance, Object

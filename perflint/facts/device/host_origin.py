@@ -10,7 +10,6 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.uploads import comes_from_host, copied_source
 from perflint.facts.facts import Facts
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
-from perflint.facts.training.forward_calls import forward_calls
 from perflint.facts.values.bound_arguments import defaults_of, given
 from perflint.facts.values.values import Literal, Number
 from perflint.source.records import dataclass
@@ -176,8 +175,9 @@ class _Search:
             return self.of(entered.scope, handed, path, entered.outer, depth) if handed is not None else None
         if scope.name in LIGHTNING_STEP_HOOKS and [a.arg for a in scope.parameters[1:2]] == [name]:
             return Upload(scope, None)
-        sites = [(site.scope, site.node) for site in self.facts.inference.callers.sites(scope).sites]
-        passed = [(caller, _given(scope, call, name)) for caller, call in (*sites, *forward_calls(self.facts, scope))]
+        callers = self.facts.inference.callers
+        sites = (*callers.sites(scope).sites, *callers.forward_sites(scope))
+        passed = [(site.scope, _given(scope, site.node, name)) for site in sites]
         tensors = [(caller, node) for caller, node in passed if not (isinstance(node, ast.Constant) and node.value is None)]
         return _all([self.of(caller, node, path, None, depth) if node is not None else None for caller, node in tensors])
 

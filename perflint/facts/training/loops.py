@@ -27,7 +27,7 @@ from perflint.facts.training.loop_looks import (
 )
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
 from perflint.facts.values import classes
-from perflint.facts.values.callers import CallSite
+from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value

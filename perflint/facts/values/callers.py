@@ -18,7 +18,9 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.bound_arguments import bound_arguments, may_bind
+from perflint.facts.values.call_sites import CallSite, CallSites
 from perflint.facts.values.decorators import hands_on
+from perflint.facts.values.forward_sites import forward_sites, is_forward, passed
 from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import (
     UNKNOWN,
@@ -39,7 +41,6 @@ from perflint.project.project import MAX_IMPORTERS
 from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
 from perflint.source.nodes import walk
-from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import NO_MEMBER, any_layout
 
@@ -62,23 +63,6 @@ _CALLED_ON_SELF = any_layout(rb"self(?<!\wself) \. ([\w\x80-\xff]+) \(")
 _GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
 
 
-@dataclass(frozen=True, eq=False)
-class CallSite:
-    """A call in `scope` that runs `target`; `function` says with which receiver."""
-
-    scope: Scope
-    node: ast.Call
-    function: FunctionRef
-
-
-@dataclass(frozen=True)
-class CallSites:
-    """The calls of a function. complete: no other use of it was found."""
-
-    sites: tuple[CallSite, ...]
-    complete: bool
-
-
 class Callers:
     """Call sites and parameter values, on demand."""
 
@@ -95,22 +79,45 @@ class Callers:
         if receiver is not None:
             return receiver
         declared = _declared(scope, name, self._inference)
-        if depth <= 0 or (scope.owner is not None and scope.name in ("forward", "__getitem__")):
+        if depth <= 0 or (scope.owner is not None and scope.name == "__getitem__"):
             return declared  # called by torch; a function of that name is called by the project alone
+        if scope.owner is not None and scope.name == "forward":
+            return self._passed_on(scope, name, depth, declared)
         if scope.name in LIGHTNING_STEP_HOOKS and scope.parameters[1:2] and scope.parameters[1].arg == name:
             return Value(frozenset((Batch(place=Place.ELSEWHERE),)), open=True)
         found = self.sites(scope)
         if not found.sites:
             return declared
-        values = []
-        for site in found.sites:
-            frame = self._inference.frame(site.scope, (), depth - 1)
-            bound = bound_arguments(self._inference, site.function, site.node, frame, (name,))
-            values.append(dict(bound or ()).get(name, UNKNOWN))
-        result = join(values)
+        result = join([self._given(site, name, depth) for site in found.sites])
         if not result.alternatives:
             return declared
         return result if found.complete else Value(result.alternatives, open=True)
+
+    def _given(self, site: CallSite, name: str, depth: int) -> Value:
+        """What a call gives a parameter."""
+        frame = self._inference.frame(site.scope, (), depth - 1)
+        bound = bound_arguments(self._inference, site.function, site.node, frame, (name,))
+        return dict(bound or ()).get(name, UNKNOWN)
+
+    def _passed_on(self, scope: Scope, name: str, depth: int, declared: Value) -> Value:
+        """What a forward pass is given, by `__call__` of its module, which torch has."""
+        sites = self.forward_sites(scope)
+        if not sites or len(sites) > MAX_SITES:
+            return declared
+        return passed([(site, self._given(site, name, depth)) for site in sites], declared)
+
+    def forward_sites(self, scope: Scope) -> tuple[CallSite, ...]:
+        """The calls that run `forward`, or `__call__`, of a module of the project, as far as their networks are known."""
+
+        def found() -> tuple[CallSite, ...]:
+            if not is_forward(self._inference, scope):
+                return ()
+            importers = self._inference.project.importers(scope.module.source.path)
+            if len(importers) > MAX_IMPORTERS:
+                return ()
+            return forward_sites(self._inference, scope, importers | self.handed_objects_of(importers))
+
+        return self._inference.solver.solve(("forward sites", scope), found, ())
 
     def _receiver(self, scope: Scope, name: str) -> Value | None:
         """The value of `self` or `cls`: the class that defines the method, or one that inherits it."""

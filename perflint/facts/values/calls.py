@@ -351,12 +351,19 @@ def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame
         return one(Tensor(place, None, dtype, fresh=True))
     rest = ast.Call(node.func, node.args[1:], node.keywords)
     if tensors and node.args and tensors[0] is node.args[0]:
-        result = inference.infer(node.args[0], frame).map(
+        given = inference.infer(node.args[0], frame)
+        result = given.map(
             lambda a: (
                 operated(inference, _as_tensor(a), row, rest, frame) if isinstance(a, (Tensor, Batch, Output)) else UNKNOWN
             )
         )
-        return Value(result.alternatives) if result.alternatives else one(Tensor(place, fresh=not row.shares_memory))
+        if not result.alternatives:
+            return one(Tensor(place, fresh=not row.shares_memory))
+        if given.open:  # a tensor all the same; of what was not seen, it may be any
+            places_seen = (place_of(a) for a in result.alternatives)
+            unseen = dict.fromkeys(Place.UNKNOWN if where is Place.HOST else where for where in places_seen)
+            result = join((result, *(operated(inference, Tensor(where), row, rest, frame) for where in unseen)))
+        return Value(result.alternatives)
     return operated(inference, Tensor(place), row, rest, frame)
 
 
