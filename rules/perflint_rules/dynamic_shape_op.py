@@ -44,7 +44,20 @@ the backward pass. It assumes that a mask of another size is a bug (`errors-are-
 import ast
 from collections.abc import Iterator
 
-from perflint.api import MASKED, Code, Cost, Finding, Kind, Obligation, Road, Severity, any_layout, is_counted_in_step, rule
+from perflint.api import (
+    MASKED,
+    Code,
+    Cost,
+    Finding,
+    Kind,
+    Number,
+    Obligation,
+    Road,
+    Severity,
+    any_layout,
+    is_counted_in_step,
+    rule,
+)
 from perflint_rules.same_masks import by_mask, looked_for_once, missing
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
@@ -58,6 +71,7 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
     severity=Severity.WARNING,
     needs=[(*_MASKS, *_CALLS, "where("), (*_CALLS, _ONE_ARGUMENT, MASKED)],
     fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -71,10 +85,10 @@ def check(code: Code) -> Iterator[Finding]:
             once.update(selections)
             yield _searched_again(code, selections, open_)
     for node in found:
-        place = (code.flow.statement(node), ast.unparse(node))
-        if place in said or node in once:
+        chosen = {(code.flow.statement(node), ast.unparse(part)) for part in _selectors(code, node)}
+        if node in once or not said.isdisjoint(chosen):
             continue
-        said.add(place)
+        said |= chosen
         yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node])
 
 
@@ -90,6 +104,15 @@ def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obl
     message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
     distinct = dict.fromkeys(selections)
     return code.finding(selections[0], message, fix, open_ if fix is not None else (), waits=[*distinct][1:] or [*distinct])
+
+
+def _selectors(code: Code, node: ast.expr) -> Iterator[ast.expr]:
+    """What says which elements are meant: the masks of `x[t, mask]`, which a statement needs to be told of once."""
+    if not isinstance(node, ast.Subscript):
+        yield node
+        return
+    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    yield from (key for key in keys if not isinstance(key, (ast.Constant, ast.Slice)) and not code.value(key).may_be(Number))
 
 
 def _cure(node: ast.expr) -> str:

@@ -93,6 +93,7 @@ _FACTORY = any_layout(
     severity=Severity.WARNING,
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED)],
     fixes=True,
+    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is built on the host and moved at once."""

@@ -15,10 +15,13 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road
 from perflint.facts.training.loops import Loops
+from perflint.facts.values.arguments import argument
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import (
+    UNKNOWN,
     Alternative,
     Batch,
+    Device,
     External,
     Literal,
     Number,
@@ -130,7 +133,7 @@ def implied(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
         match call:
             case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, value, *_]):
                 yield value, value
-            case ast.Call(func=ast.Attribute(attr="to", value=value), args=[_, *_]):
+            case ast.Call(func=ast.Attribute(attr="to", value=value)) if argument(call, 0, "device") is not None:
                 yield call, value
             case ast.Call(func=ast.Attribute(attr=name), args=[value, *_]) if name in _MATH_NAMES:
                 yield call, value
@@ -239,7 +242,7 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
                 end = _outermost(flow, call)
                 return HostRead(end, tensor, ReadKind.ITEM if _is_item_of(end, tensor) else ReadKind.COPY)
             return None
-        if func.attr == "to" and call.args and inference.value(scope, call.args[0]).literal == "cpu":
+        if func.attr == "to" and _is_to_host(inference, scope, call):
             if device_value(inference, scope, func.value):
                 return HostRead(_outermost(flow, call), _source(func.value), ReadKind.COPY)
             return None
@@ -257,6 +260,13 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
                 return HostRead(argument, argument, ReadKind.FORMAT)
     return None
+
+
+def _is_to_host(inference: Inference, scope: Scope, call: ast.Call) -> bool:
+    """Whether `x.to(...)` names the host, and nothing else."""
+    target = argument(call, 0, "device")
+    value = inference.value(scope, target) if target is not None else UNKNOWN
+    return value.literal == "cpu" or value.must(lambda a: isinstance(a, Device) and a.place is Place.HOST)
 
 
 def _counts_steps(tensor: ast.expr) -> bool:

@@ -12,8 +12,21 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.training.loops import Loops
+from perflint.facts.values.bound_arguments import parameter_of
+from perflint.facts.values.classes import find_method
 from perflint.facts.values.inference import Inference
-from perflint.facts.values.values import Alternative, Elements, External, Number, Sequence, Tensor, Text, Value
+from perflint.facts.values.values import (
+    Alternative,
+    ClassRef,
+    Elements,
+    External,
+    FunctionRef,
+    Number,
+    Sequence,
+    Tensor,
+    Text,
+    Value,
+)
 from perflint.source.syntax import Scope
 from perflint.source.words import made, words
 
@@ -88,9 +101,10 @@ class Sinks:
 class _Fate(Walk[Sink]):
     """Where a host value ends."""
 
-    def __init__(self, sinks: Sinks, scope: Scope, depth: int, seen: set[object]) -> None:
+    def __init__(self, sinks: Sinks, scope: Scope, depth: int, seen: set[object], entered: bool = False) -> None:
+        """entered: what the scope returns is for a call that is looked at already."""
         super().__init__(scope, seen)
-        self._sinks, self._depth = sinks, depth
+        self._sinks, self._depth, self._entered = sinks, depth, entered
 
     def judge(self, step: Step) -> Iterator[Sink | ast.AST | Definition]:
         match step.way:
@@ -120,6 +134,9 @@ class _Fate(Walk[Sink]):
             case Way.ARGUMENT:
                 assert isinstance(step.node, ast.Call)
                 sink = self._argument(step.node, step.value)
+                if sink is Sink.NEEDED:
+                    yield from self._handed_on(step.node, step.value)
+                    return
                 yield sink or step.node
                 if sink is Sink.METRIC:
                     yield step.node  # the step may go on with the score
@@ -219,6 +236,28 @@ class _Fate(Walk[Sink]):
             return Sink.LOG
         return Sink.NEEDED
 
+    def _handed_on(self, call: ast.Call, value: ast.AST) -> Iterator[Sink | ast.AST]:
+        """What a function of the project does with what it is given; an object that only keeps it goes on in its place."""
+        function = self._runs(call) if self._depth > 0 else None
+        taken = None if function is None else parameter_of(function, call, value)
+        if function is None or taken is None:
+            yield Sink.NEEDED
+            return
+        inner = _Fate(self._sinks, function, self._depth - 1, self.seen, entered=True)
+        ends = [*inner.ends(*(d for d in inner.flow.definitions_of(taken) if d.kind == "parameter"))]
+        yield from (end for end in ends if end is not Sink.RETURN)
+        if Sink.RETURN in ends or function.name == "__init__":
+            yield call
+
+    def _runs(self, call: ast.Call) -> Scope | None:
+        """The one function of the project that a call runs: of a class its constructor."""
+        match self._value(call.func).single:
+            case FunctionRef(scope=function):
+                return function
+            case ClassRef(cls):
+                return find_method(self._sinks.inference, cls, "__init__")
+        return None
+
     def _grows(self, call: ast.Call) -> bool:
         """Whether what a call joins is bound to a name of one of the parts: `rows = np.concatenate((rows, row))`."""
         statement = self.flow.statement(call)
@@ -235,6 +274,9 @@ class _Fate(Walk[Sink]):
         return value.may_be(Number) and not value.may_be(Tensor)
 
     def _returned(self) -> Iterator[Sink]:
+        if self._entered:
+            yield Sink.RETURN
+            return
         calls = self._sinks.loops.hot_calls(self.scope) or self._sinks.inference.callers.sites(self.scope).sites
         if not calls or self._depth <= 0:
             yield Sink.RETURN

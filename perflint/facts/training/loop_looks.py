@@ -38,6 +38,21 @@ def runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
     return any(d.kind == "for" and d.block.loop is loop for part in parts for d in flow.reaching.get(part, ()))
 
 
+def loop_of_act(flow: Flow, call: ast.Call) -> Loop | None:
+    """The innermost loop around a call that may train, but for one over optimizers: `for one in optimizers: one.step()`."""
+    loop = statement_loop(flow, call)
+    while loop is not None and _goes_over_optimizers(loop) and runs_one_of(flow, loop, call):
+        loop = _outer_statement(loop)
+    return loop
+
+
+def _goes_over_optimizers(loop: Loop) -> bool:
+    return loop.iterated is not None and _OPTIMIZERS.search(ast.unparse(loop.iterated)) is not None
+
+
+_OPTIMIZERS = made(r"optim|(?<![a-z])opts?(?![a-z])", re.I)
+
+
 def goes_over_chunks(flow: Flow, loop: Loop) -> bool:
     """`for i in range(0, len(x), size): ... x[i:i + size]`: batches by hand."""
     match loop.iterated:

@@ -16,10 +16,12 @@ from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
+from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.loop_looks import (
     goes_over_chunks,
     holds_batch,
     iterating_loop,
+    loop_of_act,
     may_give_batches,
     outside_displays,
     runs_one_of,
@@ -54,17 +56,16 @@ _ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
 _ACTING_NAME = made(r"backward|step|optimi[sz]e|forward_backward")
 _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _TRIES_OUT = made(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
-_DRAWS = words("sample sample_batch sample_transitions get_batch")
 _MODEL = made(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
-_EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer)(?:_(?:step|batch|one|iter))?$")
+_EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer|predict|score)(?:_\w+)?$")
 _MODELS = made(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
 _LOSS = made(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
-_REPLAY = made(r"replay|memory|(?<![a-z])buffer|Rollout.*Storage", re.I)
 _LOOP_NEEDLE = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a file holds that loops over batches in a program that trains nothing."""
 _FORWARD_NEEDLE = any_layout(
     rb"model|net\b|net \(|encod|decod|generat|discrim|policy|agent|actor|critic|backbone|no_grad|inference_mode|eval \("
+    rb"|\. _?(?:evaluate|predict|infer)\w* \("
 )
 
 
@@ -117,11 +118,11 @@ class Loops:
         names = [n for n in flow.calls_named if n in _TRAINING_CALLS or n in helpers or _ACTING_NAME.search(n)]
         for name in sorted(names, key=_is_no_pass):
             for call in flow.calls_named[name]:
-                innermost = outside_displays(statement_loop(flow, call), kinds)
+                innermost = outside_displays(loop_of_act(flow, call), kinds)
                 if innermost is not None and innermost not in kinds and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"]:
-            innermost = statement_loop(flow, call)
+            innermost = loop_of_act(flow, call)
             if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
                 if not self._holds_step_loop(scope, innermost.block):
                     kinds[innermost] = LoopKind.TRAIN  # what steps the optimizer is hidden
@@ -183,7 +184,7 @@ class Loops:
             if (_ACTS_NEEDLE if depth > 0 else _ACTS_HERE).search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    once = [call for call in flow.calls if statement_loop(flow, call) is None]
+                    once = [call for call in flow.calls if loop_of_act(flow, call) is None]
                     for call in sorted(once, key=_acts_by_others):
                         runs_back, takes_step = self.training_acts(scope, call, depth)
                         backward, steps = backward or runs_back, steps or takes_step
@@ -233,6 +234,8 @@ class Loops:
 
     def _feeds_steps(self, scope: Scope) -> bool:
         """Whether a step loop goes over what a generator of the project gives: it makes the batches."""
+        if scope.name == "__iter__":
+            return belongs_to_loader(scope)
         if scope.is_module or scope.name.startswith("__"):
             return False
         sites = self._inference.callers.sites(scope).sites
@@ -344,7 +347,7 @@ class Loops:
             return Heat.STEP
         if self.is_part_of_forward(scope):
             return Heat.FORWARD
-        if self.hot_calls(scope) or self.is_training_step(scope) or _draws_experience(scope) or self._is_trainers_loss(scope):
+        if self.hot_calls(scope) or self.is_training_step(scope) or gives_batch(scope) or self._is_trainers_loss(scope):
             return Heat.STEP
         if self._is_called_from_forward(scope):
             return Heat.FORWARD
@@ -393,7 +396,7 @@ class Loops:
 
     def hot_calls(self, scope: Scope, depth: int = HOT_DEPTH) -> list[CallSite]:
         """The calls that run a function each step: from a step loop, or from a function that is hot itself."""
-        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT:
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT - {"__init__"}:
             return []
         if not self._inference.project.near_training(scope.module.source.path):
             return []
@@ -477,15 +480,9 @@ def is_step_hook(scope: Scope) -> bool:
     return scope.name in LIGHTNING_STEP_HOOKS and scope.owner is not None
 
 
-def _draws_experience(scope: Scope) -> bool:
-    """Whether a method draws a batch from a replay buffer, by its name: agents of any framework do so before each step."""
-    return scope.owner is not None and scope.name in _DRAWS and _REPLAY.search(scope.owner.name) is not None
-
-
 def never_runs_each_step(scope: Scope) -> bool:
-    """Whether nothing in a scope runs once per batch, by its text: a file's own code or a constructor without a loop."""
-    once = scope.is_module or (scope.name == "__init__" and scope.parent is None and not scope.may_hold_functions)
-    return once and _LOOP_NEEDLE.search(scope.text) is None
+    """Whether nothing in a scope runs once per batch, by its text: a file's own code without a loop."""
+    return scope.is_module and _LOOP_NEEDLE.search(scope.text) is None
 
 
 def written_rounds(loop: Loop) -> int | None:

@@ -138,6 +138,12 @@ def given(scope: Scope, call: ast.Call, name: str) -> ast.expr | None:
     return call.args[place]
 
 
+def parameter_of(scope: Scope, call: ast.Call, value: ast.AST) -> str | None:
+    """The parameter of a function that gets an argument of a call, as far as it is written out."""
+    names = [parameter.arg for parameter in scope.parameters]
+    return next((name for name in names if given(scope, call, name) is value), None)
+
+
 def defaults_of(scope: Scope) -> dict[str, ast.expr]:
     """The defaults of a function's parameters, by their names."""
     return _defaults(scope.node.args) if isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else {}

@@ -35,7 +35,7 @@ from perflint.facts.values.derived_values import (
     with_hint,
 )
 from perflint.facts.values.frames import MAX_DEPTH, Frame
-from perflint.facts.values.names import from_elsewhere, hinted_call, name_of_item
+from perflint.facts.values.names import from_elsewhere, hinted_call, name_of_item, names_class
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import (
     FALSE,
@@ -137,7 +137,8 @@ class Inference:
     def _infer(self, node: ast.expr, frame: Frame) -> Value:
         match node:
             case ast.Name(id=name):
-                return with_hint(variables.local_name(self, node, name, frame), name)
+                value = variables.local_name(self, node, name, frame)
+                return value if names_class(name) else with_hint(value, name)
             case ast.Attribute(attr=name):
                 return with_hint(self.attribute(node, frame), name)
             case ast.Subscript(value=base, slice=key):

@@ -83,6 +83,14 @@ _HINTS: tuple[tuple[re.Pattern[str], Alternative], ...] = (
 )
 
 
+_CLASS = made(r"_?[A-Z][a-z]")
+
+
+def names_class(name: str) -> bool:
+    """Whether a variable is named like a class, which makes the thing: `Model = eval(name)`."""
+    return _CLASS.match(name) is not None
+
+
 _ABOUT = made(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
 """`model_class`, `optimizer_name`: something about the thing, not the thing."""
 
