@@ -1,33 +1,26 @@
 """Tensors that are computed on the host from nothing but numbers: `torch.exp(torch.arange(n) * 2)`."""
 
 import ast
-from collections.abc import Iterator
 
 from perflint.api import (
     Alternative,
-    CannotRewrite,
     Code,
-    Edit,
     External,
-    Import,
     Kind,
     Literal,
     Number,
     Obligation,
     Tensor,
-    add_keyword,
     argument,
     dtype_of,
     last_name,
     operations,
-    replace,
     words,
 )
 
 EXACT = words("zeros ones empty eye full arange")
 RANDOM = words("rand randn randint randperm normal")
 _ARRAYS = words("zeros ones eye identity full arange array")
-_KEEPS_AS_IT_IS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 _PLACES = frozenset(("device", "pin_memory", "out"))
 _TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
 """Types of the host."""
@@ -189,19 +182,3 @@ def is_used_on_host(code: Code, moved: ast.expr) -> bool:
         for definition in made
         for use in flow.uses[definition]
     )
-
-
-def takes_device(factory: ast.Call) -> bool:
-    """Whether `device=` can be passed to a factory call as it stands."""
-    return not any(k.arg in _KEEPS_AS_IT_IS or k.arg is None for k in factory.keywords)
-
-
-def folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
-    """The factory call itself, on the device that the call moves its result to."""
-    assert isinstance(call.func, ast.Attribute)
-    keyword = add_keyword(code.source, factory, "device", '"cuda"' if device is call else code.text(device))
-    (start, end), (first, last) = code.span(call.func.value), code.span(factory)
-    content = f"{code.source.text(start, first)}{keyword.content}{code.source.text(last, end)}"
-    if code.text(call).count("#") != content.count("#"):
-        raise CannotRewrite("a comment would be lost")
-    yield replace(code.source, call, content)
