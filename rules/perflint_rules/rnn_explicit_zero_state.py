@@ -52,7 +52,6 @@ from collections.abc import Iterator
 from perflint.api import (
     AUTOCAST,
     BUILT_FROM_TEXT,
-    CATCHES,
     HOOKS,
     PATCHED,
     RECURRENT_CALL,
@@ -66,7 +65,6 @@ from perflint.api import (
     Finding,
     Import,
     Kind,
-    Object,
     Obligation,
     RnnCall,
     Severity,
@@ -76,6 +74,7 @@ from perflint.api import (
     change_call,
     delete_statement,
     fits_layer,
+    has_form_for_layer,
     has_type_of_its_own,
     inspects_itself,
     is_sized_by_tensor,
@@ -136,19 +135,19 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
     if not any(is_sized_by_tensor(code.scope, source) for source in sources):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a batch of another size raises, which it would not do without the state")
-    cell = code.value(call.node.func).may(lambda a: isinstance(a, Object) and a.qualname.endswith("Cell"))
     if any(code.value(part).may(has_type_of_its_own) for part in parts):
         yield Obligation(
             Kind.VALUE, "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
         )
-    if cell and any(code.feared(AUTOCAST)):
-        yield Obligation(Kind.NO_AUTOCAST, "with autocast the input of a cell may have another type than the state")
+    if any(code.feared(AUTOCAST)):
+        yield Obligation(Kind.NO_AUTOCAST, "with autocast the input may have another type than the state")
     yield from code.feared(HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT)
     yield from code.replaced(*(f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")))
     yield from code.changes_factories(made[0].node if made else call.node, "torch.zeros")
     other_type = code.facts.project.program_may_hold(code.source.path, _OTHER_TYPE)
-    if other_type or not all(fits_layer(code.facts, code.scope, call, source) for source in sources):
-        yield from code.feared(CATCHES)
+    fits = has_form_for_layer(code.facts, code.scope, call)
+    if other_type or not (fits and all(fits_layer(code.facts, code.scope, call, source) for source in sources)):
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "a state of another type or size raises, and the call without it does not")
     if inspects_itself(code.flow):
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
     if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):

@@ -226,7 +226,8 @@ class TensorWalk(Walk[GradEnd]):
         if isinstance(call.func, ast.Attribute) and name in _COLLECTING and not targets:
             yield from self._collected(call, call.func.value)
         elif not targets and self._value(call).must(_is_of_the_host):
-            return
+            if not self.detached and self._value(call).may_be(Text) and name != "format":
+                yield GradEnd(GradUse.UNKNOWN, call, "a text is made of it")
         elif self._result_carries(call, name, bool(targets)):
             yield call
         elif targets and self.depth > 0:

@@ -43,7 +43,8 @@ from perflint.source.words import any_layout, made, words
 _HELD = rb"(?:\b(?!autograd\b)\w+|[\])'\"]) \. _?grad\b|['\"]_?grad['\"]|clip_grad|grad_norm"
 READS_GRADIENTS = any_layout(_HELD + rb"|get_total_norm")
 """What names the gradients that tensors hold; `autograd.grad` gives others and leaves them alone."""
-USES_GRADIENTS = any_layout(_HELD + rb"|\. (?:zero_grad|step) \(|backward \(|_hook \(")
+USES_GRADIENTS = any_layout(_HELD + rb"|\. (?:zero_grad|step) \(|backward \(|_hook \(|['\"]params['\"]|add_param_group")
+"""What uses gradients, or says whose an optimizer clears."""
 _HOUSEKEEPING = words("parameters named_parameters buffers modules children train eval state_dict")
 _PACKAGES = (
     "math.",
@@ -57,7 +58,8 @@ _PACKAGES = (
     "torch.distributions.",
     "collections.",
     "itertools.",
-    "os.",
+    "os.path.",
+    "os.environ",
     "librosa.",
     "scipy.",
 )
@@ -92,6 +94,9 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
             yield Obligation(Kind.CONTROL_FLOW, f"`{ast.unparse(call.func)}` stands in between")
         elif (kind := works_with_gradients(facts, scope, call)) is not None:
             yield Obligation(kind, f"`{ast.unparse(call.func)}` may run a backward pass or read gradients")
+    for store in flow.stores:
+        if low <= flow.order[store] < high and isinstance(store, ast.Subscript) and _may_set_parameters(facts, scope, store):
+            yield Obligation(Kind.GRADIENT, f"`{ast.unparse(store)}` may say whose gradients are cleared")
     yield from feared(facts.project, scope.module.source.path, RUNS_UNCALLED)
     if any(isinstance(node, ast.ClassDef) for node in between):
         yield Obligation(Kind.GRADIENT, "a class is defined in between, and its body may read gradients")
@@ -100,6 +105,14 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
             yield Obligation(kind, f"`{function.name}` may run in between, and run a backward pass or read gradients")
     unknown = unknown_objects(facts, scope, between, lambda method: _may_reach(facts, method) is None)
     yield from filter(None, (unknown,))
+
+
+def _may_set_parameters(facts: Facts, scope: Scope, store: ast.Subscript) -> bool:
+    """Whether an item that is set may be the parameters of a group of an optimizer."""
+    key = facts.inference.value(scope, store.slice)
+    if key.must(lambda a: isinstance(a, Literal) and a.value != "params") or is_display(flow_of(scope), store.value):
+        return False
+    return not facts.inference.value(scope, store.value).must_be(Tensor, Sequence, Elements, Mapping)
 
 
 def works_with_gradients(facts: Facts, scope: Scope, call: ast.Call, depth: int = 4) -> Kind | None:

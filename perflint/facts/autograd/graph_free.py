@@ -11,11 +11,11 @@ from perflint.facts.autograd.graphless import may_record
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import OTHER_NETWORK, feared
+from perflint.facts.proofs.fears import OTHER_NETWORK, WATCHES_WARNINGS, feared
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.training.training_objects import is_neural_module
-from perflint.facts.values.values import External
+from perflint.facts.values.values import External, Text
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
@@ -72,6 +72,7 @@ def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterat
     fears = [*feared(facts.project, path, *OTHER_NETWORK)]
     yield from fears
     yield from surgery(facts, path, fears)
+    yield from feared(facts.project, path, WATCHES_WARNINGS)  # `float` warns about a tensor with a graph
     callee = facts.inference.value(scope, call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(facts.inference, a))):
         yield Obligation(Kind.KNOWN_LAYERS, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")
@@ -85,7 +86,7 @@ def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[O
         unknown = value.open and not value.alternatives and not inference.value(scope, call.func).must_be(External)
         if call is not looked_at and (unknown or may_record(value)):
             for end in graph_ends(facts, scope, call):
-                if end.use is not GradUse.UNKNOWN:
+                if end.use is not GradUse.UNKNOWN or _is_handed_out(facts, scope, end):
                     yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")
     for statement in flow.returns:
         if statement.value is not None and may_record(inference.value(scope, statement.value)):
@@ -103,6 +104,16 @@ def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[O
     if (raises := _RAISES_FOR_GRAPHS.search(scope.text)) and _CATCHES.search(scope.text):
         name = raises[0].decode().strip(". (")
         yield Obligation(Kind.GRADIENT, f"`{name}` raises for a tensor of a graph, which may be caught here")
+
+
+def _is_handed_out(facts: Facts, scope: Scope, end: GradEnd) -> bool:
+    """Whether a function of a package gets a tensor that computes nothing: it may show it, and `grad_fn` with it."""
+    if not isinstance(end.node, ast.Call):
+        return False
+    if facts.inference.value(scope, end.node).may_be(Text):
+        return True
+    callee = facts.inference.value(scope, end.node.func)
+    return callee.may(lambda a: isinstance(a, External) and not a.qualname.startswith(("torch.", "builtins.", "tqdm.")))
 
 
 def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:

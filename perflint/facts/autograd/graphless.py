@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from perflint.facts.autograd.without_graph import MODULE_METHODS
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -35,6 +36,7 @@ _ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
 _COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")
 _TEXTS = words("__repr__ __str__ __format__")
 _KEEPING_NUMBERS = words("requires_grad_ detach_ share_memory_ unscale_")
+_IN_PLACE = made(r"__(?:setitem|i(?:add|sub|mul|matmul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift))__")
 _MADE = (ast.BinOp, ast.Compare, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp, ast.Constant)
 
 
@@ -143,12 +145,16 @@ class _Look:
                 counts = not isinstance(target, ast.Name) and self.value(value).must_be(Number, Literal, Text)
                 return [target] if self.matters(target, [value], counts) else []
             case ast.Subscript(value=container, ctx=ast.Store()):
-                return [container] if may_record(self.value(container), depth=0) or self.is_of_network(container) else []
+                held = self.value(container)
+                counts = may_record(held, depth=0) or self.is_of_network(container) or self.may_take(node, held)
+                return [container] if counts else []
             case ast.Call(func=func, args=args, keywords=keywords):
                 written = [k.value for k in keywords if k.arg == "out"]
                 name = func.attr if isinstance(func, ast.Attribute) else path_of(func) or ""
                 if name.startswith("_foreach"):
                     written += [part for given in args[:1] for part in getattr(given, "elts", [given])]
+                elif isinstance(func, ast.Attribute) and _IN_PLACE.fullmatch(name):
+                    written.append(func.value)
                 elif name.endswith("_") and not name.endswith("__") and name not in _KEEPING_NUMBERS:
                     callee = self.value(func)
                     if callee.may_be(External):
@@ -158,6 +164,16 @@ class _Look:
                         written.append(func.value)
                 return [w for w in written if self.matters(w, args)]
         return []
+
+    def may_take(self, item: ast.Subscript, held: Value) -> bool:
+        """Whether what may be a tensor gets an item of a graph: a buffer, say, which belongs to the graph then."""
+        if not (held.may_be(Tensor) or (held.open and not held.alternatives)):
+            return False
+        statement = self.flow.parent.get(item)
+        stored = [d.value for d in self.flow.definitions_at(item) if d.value is not None and not d.index]
+        if not stored and isinstance(statement, ast.Assign):
+            stored = [statement.value]
+        return any(may_record(self.value(value)) for value in stored)
 
     def matters(self, target: ast.expr, operands: list[ast.expr], counts: bool = False) -> bool:
         """Whether a tensor that is written to, or what it is computed with, may belong to a graph.
@@ -221,6 +237,8 @@ def _is_made_here(facts: Facts, scope: Scope, node: ast.expr, seen: set[Definiti
             if (row is not None and row.result is Result.SEVERAL) or callee.may_be(FunctionRef):
                 return False
             shares = outside if row is None else row.shares_memory
+            if name in MODULE_METHODS:
+                return False  # a buffer or a parameter, or a dict of them
             if name == "detach" or not (shares or name.endswith("_")):
                 return True
             if isinstance(func, ast.Attribute) and not callee.may_be(External):

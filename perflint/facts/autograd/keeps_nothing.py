@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
-from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, is_known_function
+from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, OPERATORS, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
-from perflint.facts.dataflow.flow import Flow
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
+from perflint.facts.values.calls import iterating_runs
 from perflint.facts.values.decorators import decorator_name
-from perflint.facts.values.values import Alternative, Object
+from perflint.facts.values.values import Alternative, Literal, Number, Object, Text
+from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
-from perflint.source.words import words
+from perflint.source.words import any_layout, words
 
 _READING_METHODS = words("keys values items get join format split startswith endswith strip lower upper replace copy")
 """Methods of containers and texts that keep nothing."""
+_PURE_PACKAGES = tuple(
+    f"{package}."
+    for package in words(
+        """
+        torch torchvision builtins math random numpy pandas PIL einops itertools typing
+        os re json csv glob pathlib copy time datetime string collections ast
+        """
+    )
+)
+_WITH_TYPES = words("builtins collections")
+"""Packages of which nothing but types has functions: `list.append`, `collections.deque.append`."""
+_KEEPING_FUNCTIONS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
 _KEEPS_NOTHING = words(
     """
     matmul scaled_dot_product_attention multi_head_attention_forward linear bilinear cdist LSTM GRU RNN LSTMCell GRUCell RNNCell
@@ -23,6 +39,17 @@ _KEEPS_NOTHING = words(
     """
 )
 """What of torch keeps nothing, though some of it rounds differently without autograd."""
+
+
+COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
+"""Methods by which a container gets items, or loses some."""
+_MAKES_ITEMS = any_layout(
+    rb"\bdefaultdict \( (?!(?:int|float|list|dict|set|str|bool|tuple|deque|Counter|collections|None)\b|\)"
+    rb"|lambda : (?:[-+]?\d[\d.e-]*|\[ \]|\{ \}|(?:int|float|list|dict|set|defaultdict|deque|Counter) \())"
+)
+"""A dict that makes items of another kind than numbers and containers."""
+_GIVES_AGAIN = any_layout(rb"\b(?:cycle|tee) \(")
+"""What keeps the batches that it hands out, to hand them out again."""
 
 
 def is_distribution_of(made: Alternative, scope: Scope) -> bool:
@@ -65,6 +92,14 @@ def keeps_nothing(name: str) -> bool:
     return name in _READING_METHODS or (row is not None and not row.gradients)
 
 
+def is_of_pure_package(qualname: str) -> bool:
+    """Whether a function or class is of a package whose functions keep none of their arguments."""
+    package, _, last = qualname.rpartition(".")
+    if package.partition(".")[0] in _WITH_TYPES and package not in _WITH_TYPES:
+        return keeps_nothing(last)
+    return qualname in OPERATORS or (qualname.startswith(_PURE_PACKAGES) and qualname not in _KEEPING_FUNCTIONS)
+
+
 def reads_attribute(flow: Flow, call: ast.Call) -> bool:
     """`vars(x)["name"]`: an attribute by its name."""
     item = flow.parent.get(call)
@@ -77,3 +112,58 @@ def is_of_torch(qualname: str) -> bool:
         return True
     last = qualname.rpartition(".")[2]
     return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING
+
+
+def remembers(facts: Facts, scope: Scope, node: ast.Attribute | ast.Subscript) -> bool:
+    """Whether an object makes an attribute or an item when it is asked for it, and keeps it, or keeps what it gets later.
+
+    torch's distributions and a `defaultdict` do the first; a method that fills a container may be called under another name.
+    """
+    value = facts.inference.value(scope, node.value)
+    flow = flow_of(scope)
+    if isinstance(node, ast.Attribute):
+        if value.may(lambda a: _is_distribution(a) and not is_distribution_of(a, scope)):
+            return True
+        call = flow.parent.get(node)
+        called = isinstance(call, ast.Call) and call.func is node
+        return node.attr in COLLECTING and not called and not facts.inference.value(scope, node).alternatives
+    made = flow.reaching.get(node.value, frozenset())
+    if (value.alternatives and not value.may(_has_defaults)) or (made and all(is_made_here(flow, d) for d in made)):
+        return False
+    return facts.project.program_may_hold(scope.module.source.path, _MAKES_ITEMS)
+
+
+def _is_distribution(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname.startswith("torch.distributions.")
+
+
+def _has_defaults(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname == "collections.defaultdict"
+
+
+def given_again(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Obligation]:
+    """Whether what a node takes items of keeps them, or goes on with what it has made for the last one."""
+    source = _taken_from(node)
+    if source is None:
+        return
+    shown, value = ast.unparse(source), facts.inference.value(scope, source)
+    if facts.inference.element(value).must_be(Number, Literal, Text):
+        return
+    if facts.project.program_may_hold(scope.module.source.path, _GIVES_AGAIN):
+        yield Obligation(Kind.RETENTION, f"`{shown}` may give again what it has given: `cycle`, `tee`")
+    reaching = flow_of(scope).reaching.get(source, frozenset())
+    begun = not isinstance(source, ast.Call) and not (reaching and all(d.kind == "assign" for d in reaching))
+    if begun and any(isinstance(ran, Scope) and flow_of(ran).yields for ran in iterating_runs(value)):
+        yield Obligation(Kind.RETENTION, f"`{shown}` is a generator, and may keep what it makes until the next step")
+
+
+def _taken_from(node: ast.AST) -> ast.expr | None:
+    """What a node takes items of, one after the other: a loop, `next(it)`."""
+    match node:
+        case ast.For(iter=source) | ast.AsyncFor(iter=source) | ast.comprehension(iter=source):
+            return source
+        case ast.Call(func=ast.Name(id="next"), args=[source, *_]):
+            return source
+        case ast.Call(func=ast.Attribute(value=source, attr="__next__")):
+            return source
+    return None

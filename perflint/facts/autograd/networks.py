@@ -280,6 +280,8 @@ class Network:
                     yield from self.held(scope, given, 6)
                 return
             if func.attr in MODULE_METHODS and self.has_method_of_torch(receiver, func.attr):
+                if func.attr in _SETTING and scope.name != "__init__":
+                    yield Obligation(Kind.RETENTION, f"`{scope.name}` of `{self.name}` sets a part of it by `{func.attr}`")
                 return
             other = receiver.without(_is_parameter)
             if is_known_method(func.attr) and not other.may_be(Instance, Object, ClassRef, FunctionRef, External):
@@ -390,6 +392,8 @@ class Network:
         )
 
 
+_SETTING = words("register_buffer register_parameter load_state_dict")
+"""Methods of a module that give it tensors: while it is built, nobody has computed any."""
 _BASES = words(
     "torch.nn.Module torch.nn.Sequential torch.nn.ModuleList torch.nn.ModuleDict builtins.object abc.ABC typing.Generic"
 )

@@ -10,13 +10,17 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from perflint.facts.autograd.keeps_nothing import (
+    COLLECTING,
     changes,
+    given_again,
     is_abstract,
     is_distribution_of,
     is_made_here,
+    is_of_pure_package,
     is_of_torch,
     keeps_nothing,
     reads_attribute,
+    remembers,
 )
 from perflint.facts.autograd.lasting import changes_lasting
 from perflint.facts.autograd.networks import Network
@@ -63,24 +67,13 @@ from perflint.source.words import any_layout, words
 MAX_SCOPES = 80
 """How many functions one proof may go through; a larger model counts as unknown."""
 
-_PURE_PACKAGES = tuple(
-    f"{package}."
-    for package in words(
-        """
-        torch torchvision builtins math random numpy pandas PIL einops operator itertools typing
-        os re json csv glob pathlib copy time datetime string collections ast
-        """
-    )
-)
 _PURE_OBJECTS = ("torch.nn.", "torchvision.transforms.", "numpy.", "pandas.")
-_IMPURE_BUILTINS = words("builtins.setattr builtins.exec builtins.eval builtins.globals builtins.vars builtins.__import__")
 _KEEPING_TORCH = words(
     """
     torch.compile torch.jit.trace torch.jit.script torch.load torch.hub.load torch.set_grad_enabled torch.enable_grad
     """
 )
 _LOOKS = any_layout(rb"is_inference|\. _version\b")
-_COLLECTING = words("append extend insert add update setdefault appendleft pop clear")
 _MODULE_METHODS = words(
     "eval train parameters named_parameters buffers modules named_modules children named_children zero_grad"
 )
@@ -150,8 +143,12 @@ class _Proof:
         """What code of the project runs without calling it."""
         nodes = [*nodes]
         for node in nodes:
+            yield from given_again(self.facts, scope, node)
             if isinstance(node, ast.ClassDef):
                 yield Obligation(Kind.RETENTION, f"the body of the class `{node.name}` may keep what it makes")
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+                if remembers(self.facts, scope, node):
+                    yield Obligation(Kind.RETENTION, f"`{ast.unparse(node.value)}` keeps what `{ast.unparse(node)}` makes")
         for function in hidden_runs(self.facts, scope, nodes):
             yield from self.scope(function, constructor=function.name != "__init__" and self._constructs(function))
         yield from filter(None, (unknown_objects(self.facts, scope, nodes, self.is_harmless),))
@@ -173,8 +170,8 @@ class _Proof:
                 yield Obligation(Kind.NO_LAZY_MODULES, f"`{name}` makes its parameters when it runs first")
             case External(qualname):
                 if (
-                    not qualname.startswith(_PURE_PACKAGES)
-                    or qualname in _IMPURE_BUILTINS | _KEEPING_TORCH
+                    not is_of_pure_package(qualname)
+                    or qualname in _KEEPING_TORCH
                     or qualname.endswith("__setattr__")
                     or changes(qualname)
                     or (qualname.startswith("torch.") and not is_of_torch(qualname))
@@ -359,7 +356,7 @@ class _Proof:
         if isinstance(func, ast.Attribute):
             if isinstance(func.value, ast.Call) and path_of(func.value.func) == "super":
                 return  # the ancestors' methods are looked at on their own
-            if func.attr in _COLLECTING and not constructor:
+            if func.attr in COLLECTING and not constructor:
                 if not self._is_local(flow, func.value):
                     yield Obligation(Kind.RETENTION, f"`{scope.name}` calls `{ast.unparse(func)}`")
                 return
@@ -370,7 +367,7 @@ class _Proof:
                     yield from self.scope(alternative.scope, constructor=True)
                 elif isinstance(alternative, (ClassRef, FunctionRef)):
                     yield from self.runs(alternative, ast.unparse(func))
-                elif isinstance(alternative, External) and not alternative.qualname.startswith(_PURE_PACKAGES):
+                elif isinstance(alternative, External) and not is_of_pure_package(alternative.qualname):
                     yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
             if callee.open and not isinstance(func, ast.Attribute):
                 yield Obligation(Kind.UNKNOWN_CODE, f"`{ast.unparse(func)}` is not known")
@@ -409,7 +406,7 @@ class _Proof:
 
     def _fills_local(self, scope: Scope, func: ast.expr) -> bool:
         """Whether something is put into a container of the function."""
-        return isinstance(func, ast.Attribute) and func.attr in _COLLECTING and self._is_local(flow_of(scope), func.value)
+        return isinstance(func, ast.Attribute) and func.attr in COLLECTING and self._is_local(flow_of(scope), func.value)
 
     def _takes_number(self, scope: Scope, flow: Flow, store: ast.expr) -> bool:
         """Whether nothing but a number or a text is put there, which holds no tensor."""

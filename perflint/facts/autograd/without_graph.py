@@ -38,7 +38,7 @@ MODULE_METHODS = words(
     """
     train eval to cuda cpu float double half bfloat16 type parameters named_parameters buffers named_buffers modules
     named_modules children named_children state_dict load_state_dict requires_grad_ register_buffer register_parameter
-    zero_grad get_submodule get_parameter extra_repr
+    zero_grad get_submodule get_parameter get_buffer extra_repr
     """
 )
 """What each module has from torch, and runs no layer."""
@@ -83,7 +83,7 @@ PACKAGES = tuple(
     f"{package}."
     for package in words(
         """
-        math typing collections itertools operator numpy random torch.nn.init einops os.path re json csv glob pathlib time
+        math typing collections itertools numpy random torch.nn.init einops os.path re json csv glob pathlib time
         datetime string
         """
     )
@@ -95,7 +95,17 @@ BUILTINS = words(
     NotImplementedError AssertionError KeyError IndexError Exception property callable hasattr repr print format ord chr
     """
 )
-OTHERS = words(
+OPERATORS = words(
+    """
+    operator.abs operator.add operator.and_ operator.concat operator.contains operator.countOf operator.eq operator.floordiv
+    operator.ge operator.getitem operator.gt operator.index operator.indexOf operator.inv operator.invert operator.is_
+    operator.is_not operator.itemgetter operator.le operator.length_hint operator.lshift operator.lt operator.mod operator.mul
+    operator.ne operator.neg operator.not_ operator.or_ operator.pos operator.pow operator.rshift operator.sub
+    operator.truediv operator.truth operator.xor
+    """
+)
+"""Functions of `operator` that write to nothing and find nothing by its name; `matmul` rounds differently."""
+OTHERS = OPERATORS | words(
     """
     functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn ast.literal_eval torch.nn.Parameter
     torch.nn.parameter.Parameter

@@ -11,13 +11,15 @@ from perflint.facts.dataflow.displays import is_display
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import OWN_CONTAINERS, OWN_OPERATORS, Fear
+from perflint.facts.proofs.held_functions import functions_given, holds_function, is_called, may_be_field
 from perflint.facts.training.training_objects import is_neural_module
-from perflint.facts.values.classes import is_super_call
+from perflint.facts.values.classes import ancestors, is_super_call
 from perflint.facts.values.values import (
     Alternative,
     ClassRef,
     Elements,
     FunctionRef,
+    Instance,
     Literal,
     Mapping,
     Number,
@@ -26,9 +28,10 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout
 
+_DESCRIBES = any_layout(rb"def __get__ \(")
 _CONTENTS = 3
 """How deep an operation looks into a container: it compares, adds up or shows what is in it."""
 
@@ -48,7 +51,7 @@ def unknown_objects(
     """The same of some code, for a proof that can say of each of the program's methods whether it would do harm."""
     for node in nodes:
         for obligation, pattern in _feared(facts, scope, node):
-            methods = methods_found(facts, scope.module.source.path, pattern)
+            methods = methods_found(facts, scope.module.source.path, pattern) if pattern is not None else None
             if methods is None or not all(map(is_harmless, methods)):
                 return obligation
     return None
@@ -56,8 +59,8 @@ def unknown_objects(
 
 def _feared(
     facts: Facts, scope: Scope, part: ast.AST, plain: Container[ast.AST] = ()
-) -> Iterator[tuple[Obligation, re.Pattern[bytes]]]:
-    """What a node may run of objects that are not known, with what finds the definitions of it."""
+) -> Iterator[tuple[Obligation, re.Pattern[bytes] | None]]:
+    """What a node may run of objects that are not known, with what finds the definitions of it; None where nothing does."""
     path = scope.module.source.path
     for asked, fears in _asked(facts, scope, part):
         if _is_plain(facts, scope, asked, plain):
@@ -67,12 +70,35 @@ def _feared(
                 yield Obligation(fear.kind, f"`{ast.unparse(asked)}` may be anything, and {fear.words}"), fear.pattern
     match part:
         case ast.Attribute(value=owner, attr=name, ctx=ast.Load()):
-            if is_super_call(owner) or _is_known(facts.inference.value(scope, owner), 0) or is_display(flow_of(scope), owner):
+            if is_super_call(owner) or is_display(flow_of(scope), owner):
+                return
+            held = facts.inference.value(scope, owner)
+            called = is_called(flow_of(scope), part)
+            if held.may(lambda a: _may_describe(facts, a, name)) and facts.project.program_may_hold(path, _DESCRIBES):
+                words = f"`{name}` of `{ast.unparse(owner)}` may be a descriptor, whose `__get__` may do more than give a value"
+                yield Obligation(Kind.PLAIN_OBJECTS, words), _DESCRIBES
+            if _is_known(held, 0):
+                if called and (kind := holds_function(facts, scope, part, held)) is not None:
+                    yield Obligation(kind, f"`{ast.unparse(part)}` is no method, and may be any function"), None
                 return
             pattern = any_layout(rf"\bdef (?:{name}|__getattr(?:ibute)?__) \(|\b{name} = property\b".encode())
+            words = f"`{ast.unparse(owner)}` may be an object of the program, whose `{name}` may do more than give a value"
             if facts.project.program_may_hold(path, pattern):
-                words = f"`{ast.unparse(owner)}` may be an object of the program, whose `{name}` may do more than give a value"
                 yield Obligation(Kind.PLAIN_OBJECTS, words), pattern
+            if called and may_be_field(facts, path, name):
+                yield Obligation(Kind.PLAIN_OBJECTS, words), None
+        case ast.Call() as call:
+            for given in functions_given(facts, scope, call):
+                words = f"`{ast.unparse(call.func)}` calls `{ast.unparse(given)}`, which is not known"
+                yield Obligation(Kind.UNKNOWN_CODE, words), None
+
+
+def _may_describe(facts: Facts, alternative: Alternative, name: str) -> bool:
+    """Whether the class of an object binds a name in its body to something else than a method."""
+    if not isinstance(alternative, (Instance, ClassRef)):
+        return False
+    above = ancestors(facts.inference, alternative.cls)
+    return any(isinstance(cls, Class) and name in cls.variables for cls in above)
 
 
 def methods_found(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[Scope] | None:

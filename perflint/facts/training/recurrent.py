@@ -161,6 +161,17 @@ def is_sized_by_tensor(scope: Scope, node: ast.expr, depth: int = 3) -> bool:
     return False
 
 
+def has_form_for_layer(facts: Facts, scope: Scope, call: RnnCall) -> bool:
+    """Whether a state is a pair for an LSTM, and one tensor for other layers, as far as is seen where it is built."""
+    layer = facts.inference.value(scope, call.node.func)
+    pair = len(state_parts(facts, scope, call.state)) == 2 or facts.inference.value(scope, call.state).must(_is_pair)
+    return layer.must(lambda a: isinstance(a, Object) and ("LSTM" in a.qualname) == pair)
+
+
+def _is_pair(alternative: Alternative) -> bool:
+    return isinstance(alternative, values.Sequence) and len(alternative.items) == 2
+
+
 def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> bool:
     """Whether each state that is built in an expression has the layers, the batch and the size that the layer wants."""
     made = [part for part in ast.walk(source) if isinstance(part, ast.Call) and path_of(part.func) in ("torch.zeros", "zeros")]
