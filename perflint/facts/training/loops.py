@@ -17,6 +17,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
+from perflint.facts.training.forward_parts import in_forward
 from perflint.facts.training.loop_looks import (
     goes_over_chunks,
     holds_batch,
@@ -93,6 +94,7 @@ class Loops:
         self._steps: Memo[tuple[Scope, int], tuple[bool, bool]] = Memo(trace)
         self._from_forward: Memo[tuple[Scope, int], bool] = Memo(trace)
         self._is_step: Memo[tuple[Scope, int], bool] = Memo(trace)
+        self._in_forward: Memo[Scope, bool] = Memo(trace)
         self._heat: Memo[Scope, Heat | None] = Memo(trace)
         self._hot: Memo[tuple[Scope, int], list[CallSite]] = Memo(trace)
         self._evaluating: Memo[Module, bool] = Memo(trace)
@@ -377,7 +379,7 @@ class Loops:
         """Whether a function is a module's forward pass, or a method that runs in one."""
         if scope.is_module or is_step_hook(scope):
             return False
-        return self._in_forward(scope)
+        return self._in_forward.get(scope, lambda: in_forward(self._inference, scope))
 
     def _is_called_from_forward(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
         """Whether a forward pass runs a function that is no method of its module, each time."""
@@ -446,19 +448,6 @@ class Loops:
             statement_loop(flow_of(site.scope), site.node) is not None or self.is_training_step(site.scope, depth - 1)
             for site in sites
         )
-
-    def _in_forward(self, scope: Scope, depth: int = 2) -> bool:
-        if scope.owner is None or not classes.is_module(self._inference, scope.owner):
-            return False
-        if scope.name in ("forward", "__call__"):
-            return True
-        if depth == 0 or _is_special(scope.name):
-            return False
-        name = scope.name.encode()
-        heirs = classes.subclasses(self._inference, scope.owner) or ()
-        methods = [*scope.owner.methods.values(), *(method for heir in heirs for method in heir.methods.values())]
-        callers = [method for method in methods if method is not scope and name in method.called_members]
-        return any(self._in_forward(caller, depth - 1) for caller in callers)
 
 
 def _is_special(name: str) -> bool:

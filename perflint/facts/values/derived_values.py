@@ -62,6 +62,13 @@ def combined(operands: list[Value], dtype: str) -> Value:
     return UNKNOWN
 
 
+def compared(operands: list[ast.expr], result: Value) -> Value:
+    """What a comparison gives: no tensor where something is compared with a text."""
+    if any(isinstance(operand, ast.Constant) and isinstance(operand.value, str) for operand in operands):
+        return result.without(lambda a: isinstance(a, Tensor)).or_unknown
+    return result
+
+
 def added_to(old: Value, other: Value) -> Value:
     """What `a += b` leaves under the name `a`: a tensor stays the one that it was, and of its shape."""
     result = combined([old if old != NOTHING else UNKNOWN, other], "")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
+from functools import partial
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -124,27 +125,40 @@ def _inside(inference: Inferring, alternative: Alternative) -> Iterator[tuple[In
 
 def passed(given: Iterable[tuple[CallSite, Value]], declared: Value) -> Value:
     """What a forward pass is given, by the calls that are known; open, for a network may be called in any other way, too."""
-    seen = join([value.map(_scattered if site.scatters else _as_passed) for site, value in given])
+    seen = join([value.map(_scattered if site.scatters else partial(_as_passed, guess=value.open)) for site, value in given])
     known = seen.without(is_none)
     alternatives = seen.alternatives if known.alternatives else (*seen.alternatives, *declared.alternatives)
     return Value(OrderedFrozenSet(alternatives), open=True)
 
 
-def _as_passed(alternative: Alternative) -> Value:
-    """What is known of an argument in every call: who else holds its memory, or its graph, differs."""
-    if isinstance(alternative, Tensor):
-        return one(Tensor(alternative.place, alternative.ndim, alternative.dtype, guessed=alternative.guessed))
-    return one(alternative)
+def _as_passed(alternative: Alternative, guess: bool = False) -> Value:
+    """What is known of an argument in every call: who else holds its memory, or its graph, differs.
+
+    A batch of which nobody sees that it is copied is where the network is, and so is what was computed from a guess.
+    """
+    match alternative:
+        case Batch(place=Place.HOST):
+            return one(replace(alternative, place=Place.UNKNOWN))
+        case Tensor(place, ndim, dtype, guessed=guessed):
+            unseen = guess and not guessed and place is Place.HOST
+            return one(Tensor(Place.UNKNOWN if unseen else place, ndim, dtype, guessed=guessed))
+    return _parts(alternative, partial(_as_passed, guess=guess)) or one(alternative)
 
 
 def _scattered(alternative: Alternative) -> Value:
     match alternative:
         case Tensor(place=Place.HOST) | Batch(place=Place.HOST) | Output(place=Place.HOST):
             return _as_passed(replace(alternative, place=Place.CUDA_OR_HOST))
+    return _parts(alternative, _scattered) or _as_passed(alternative)
+
+
+def _parts(alternative: Alternative, change: Callable[[Alternative], Value]) -> Value | None:
+    """A container with a change made in its parts; None for what is none."""
+    match alternative:
         case Sequence(items, mutable):
-            return one(Sequence(tuple(item.map(_scattered) for item in items), mutable))
+            return one(Sequence(tuple(item.map(change) for item in items), mutable))
         case Mapping(items, rest):
-            return one(Mapping(tuple((key, item.map(_scattered)) for key, item in items), rest.map(_scattered)))
+            return one(Mapping(tuple((key, item.map(change)) for key, item in items), rest.map(change)))
         case Elements(element):
-            return one(replace(alternative, element=element.map(_scattered)))
-    return _as_passed(alternative)
+            return one(replace(alternative, element=element.map(change)))
+    return None

@@ -23,6 +23,7 @@ from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.derived_values import (
     added_to,
     combined,
+    compared,
     entered,
     is_one_index,
     item_of,
@@ -155,7 +156,8 @@ class Inference:
             case ast.Compare(left=left, comparators=comparators, ops=ops):
                 if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
                     return one(Number("bool"))
-                return self._elementwise([left, *comparators], frame, "bool")
+                operands = [left, *comparators]
+                return compared(operands, self._elementwise(operands, frame, "bool"))
             case ast.BoolOp(values=values):
                 return join(self.infer(v, frame) for v in values)
             case ast.IfExp(body=body, orelse=orelse):
