@@ -24,7 +24,7 @@ CALLS = {
         "x",
         "class Outer(nn.Module):\n    def __init__(self): self.net = Net()\n    def forward(self, y): self.net(y.cpu())\n"
         "Outer()(torch.ones(2).cuda())",
-        "tensor on host | tensor on unknown | ?",
+        "tensor on host | tensor on host | ?",
     ),
     "a network above it": (
         "x",

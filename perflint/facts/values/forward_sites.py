@@ -125,7 +125,9 @@ def _inside(inference: Inferring, alternative: Alternative) -> Iterator[tuple[In
 
 def passed(given: Iterable[tuple[CallSite, Value]], declared: Value) -> Value:
     """What a forward pass is given, by the calls that are known; open, for a network may be called in any other way, too."""
-    seen = join([value.map(_scattered if site.scatters else partial(_as_passed, guess=value.open)) for site, value in given])
+    seen = join(
+        [value.map(_scattered if site.scatters else partial(_as_passed, guess=_is_guess(value))) for site, value in given]
+    )
     known = seen.without(is_none)
     alternatives = seen.alternatives if known.alternatives else (*seen.alternatives, *declared.alternatives)
     return Value(OrderedFrozenSet(alternatives), open=True)
@@ -137,12 +139,17 @@ def _as_passed(alternative: Alternative, guess: bool = False) -> Value:
     A batch of which nobody sees that it is copied is where the network is, and so is what was computed from a guess.
     """
     match alternative:
-        case Batch(place=Place.HOST):
-            return one(replace(alternative, place=Place.UNKNOWN))
+        case Batch(place=place):
+            return one(Output(Place.UNKNOWN if place is Place.HOST else place))
         case Tensor(place, ndim, dtype, guessed=guessed):
             unseen = guess and not guessed and place is Place.HOST
             return one(Tensor(Place.UNKNOWN if unseen else place, ndim, dtype, guessed=guessed))
     return _parts(alternative, partial(_as_passed, guess=guess)) or one(alternative)
+
+
+def _is_guess(value: Value) -> bool:
+    """Whether what is known of a value's place rests on a name; not where it was copied to the host, whatever it is."""
+    return value.open and not value.may(lambda a: isinstance(a, Tensor) and a.guessed and a.place is Place.HOST)
 
 
 def _scattered(alternative: Alternative) -> Value:
