@@ -222,10 +222,23 @@ def _counts(flow: Flow, node: ast.expr) -> bool:
             iterated = definition.value
             if isinstance(iterated, ast.Call):
                 name = (path_of(iterated.func) or "").rpartition(".")[2]
-                if name in ("range", "trange") or (name in ("enumerate", "tqdm") and definition.index[:1] == (0,)):
+                if name in ("range", "trange"):
+                    return True
+                if name in ("enumerate", "tqdm") and definition.index[:1] == (0,) and not _are_arguments(flow, iterated.args):
                     return True
         elif definition.kind == "augmented":
             return True
+    return False
+
+
+def _are_arguments(flow: Flow, given: list[ast.expr]) -> bool:
+    """Whether a loop goes over `*inputs` of its function, or over a tuple: its first round is no rarer than the function."""
+    match given:
+        case [ast.Tuple() | ast.List(), *_]:
+            return True
+        case [ast.Name(id=name), *_] if isinstance(flow.scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            rest = flow.scope.node.args.vararg
+            return rest is not None and rest.arg == name
     return False
 
 

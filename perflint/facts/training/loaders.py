@@ -170,10 +170,13 @@ class LoaderCall:
             case ast.BinOp(left=left, op=ast.Mult() | ast.FloorDiv() | ast.Div()):
                 return self._is_above_0(left)
             case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
-                return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
+                return self._is_set_above_0(name)
             case ast.Subscript(slice=ast.Constant(value=str() as name)):
-                return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
+                return self._is_set_above_0(name) or "worker" in name  # of a file of settings, which nobody reads here
         return False
+
+    def _is_set_above_0(self, name: str) -> bool:
+        return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 

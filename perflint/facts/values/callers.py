@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from itertools import islice
 
@@ -42,7 +43,7 @@ from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
 from perflint.source.nodes import walk
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
-from perflint.source.words import NO_MEMBER, any_layout
+from perflint.source.words import NO_MEMBER, any_layout, made
 
 MAX_SITES = 12
 """A function with more call sites than this is a utility: its parameters stay open."""
@@ -53,6 +54,7 @@ MAX_HEIRS = 3
 MAX_MENTIONS = 16
 """A name that more scopes mention is too common to look for."""
 
+_MAKES_MODELS = made(rb"^def (?:define|create|build|get|make|select)_?\w*model", re.M | re.I)
 
 _MAY_BE_FOUND = any_layout(rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|globals(?<![\w.]globals) \(|sys \. modules\b")
 """What `_FOUND_BY_NAME` finds holds this, for which a search is faster."""
@@ -189,11 +191,11 @@ class Callers:
         names: set[str] = set()
         for maker in self._candidates(scope, cls.name, True)[0]:
             flow = flow_of(maker)
-            for made in flow.calls_named[cls.name]:
-                match flow.parent.get(made):
+            for built in flow.calls_named[cls.name]:
+                match flow.parent.get(built):
                     case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]):
                         names.add(name)
-                    case ast.Call(func=func) as call if func is made and self._is_object_of(maker, func, scope):
+                    case ast.Call(func=func) as call if func is built and self._is_object_of(maker, func, scope):
                         yield CallSite(maker, call, FunctionRef(scope, one(Instance(cls))))
         for name in sorted(names):
             for caller in self._candidates(scope, name, False)[0]:
@@ -295,6 +297,7 @@ class Callers:
         files = {path, *(importers if len(importers) <= MAX_IMPORTERS else ())}
         if scope.owner is not None and not constructed and len(importers) <= MAX_IMPORTERS:
             files |= self.handed_objects_of(importers)  # an object is handed on to code that does not import its class
+            files |= self._users_of_factories(importers)
         if not constructed:
             files |= {cls.module.source.path for cls in self._above(scope)}
         for file in sorted(files):
@@ -333,6 +336,13 @@ class Callers:
         project = self._inference.project
         imported = set().union(*(project.imports(file) for file in importers if not project.importers(file)))
         return imported if len(imported) <= MAX_IMPORTERS else set()
+
+    def _users_of_factories(self, importers: frozenset[str]) -> set[str]:
+        """The files that may get an object from a function such as `define_model`, in a file that imports its class."""
+        project = self._inference.project
+        makers = [file for file in importers if _MAKES_MODELS.search(project.read(file) or b"") is not None]
+        users = set[str]().union(*map(project.importers, makers))
+        return users if len(users) <= MAX_IMPORTERS else set()
 
     def _may_be_meant(self, scope: Scope, caller: Scope, name: str, constructed: bool) -> bool:
         """Whether a method that is only called on `self` is called in a related class."""
