@@ -57,7 +57,6 @@ them without autograd, whose results differ in the last bits (torch 2.13 on the 
 by up to 7e-7, attention with a learned bias by 1e-6, a stack of matrices times a computed weight by 2e-4 of results around
 100; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December 2025)
 the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients.
-
 The fix never uses `inference_mode`.
 """
 
@@ -151,7 +150,8 @@ def check(code: Code) -> Iterator[Finding]:
     for call in forwards:
         if wastes_no_graph(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
-        if isinstance(code.flow.parent.get(call), ast.Expr) and (not evaluation or code.flow.loop(call) is None):
+        dropped = code.text(code.flow.statement(call)).removeprefix("_ = ") == code.text(call)
+        if dropped and (not evaluation or code.flow.loop(call) is None):
             continue  # a warm-up call is none of our business
         if evaluation:
             number = rows.index(code.flow.statement(call).lineno)

@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Batch, Code, External, Tensor, comes_from_host, words
+from perflint.api import Batch, Code, External, Tensor, comes_from_host, last_name, words
 
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 _OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
@@ -14,9 +14,14 @@ _PLACES = frozenset((None, "device", "pin_memory", "out"))
 
 
 def made_in_step(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
-    """What an expression is, or what its name is bound to in the same round, but for its shape."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
-        node = node.func.value
+    """What an expression is, or what its name is bound to in the same round, but for its shape and a `Variable` around it."""
+    while isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
+            node = node.func.value
+        elif last_name(node.func) == "Variable" and node.args:
+            node = node.args[0]
+        else:
+            break
     if not isinstance(node, ast.Name):
         return node
     bound = code.flow.reaching.get(node, frozenset())
