@@ -77,7 +77,7 @@ from perflint.api import (
 )
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
-from perflint_rules.loader_use import passes_once, waits_anyhow
+from perflint_rules.loader_use import hardly_counts
 from perflint_rules.pageable import hint_at_memory
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
@@ -140,8 +140,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = (pageable and not code.facts.loops.is_of_training(code.scope, call)) or waits_anyhow(code, call)
-        little |= passes_once(code, call)
+        little = (pageable and not code.facts.loops.is_of_training(code.scope, call)) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -28,6 +28,8 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
+What a network picks out of its results when it does not train, and what a program evaluates once, is reported only if the rule
+is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
@@ -56,8 +58,10 @@ from perflint.api import (
     Severity,
     any_layout,
     is_counted_in_step,
+    is_left_to_evaluation,
     rule,
 )
+from perflint_rules.loader_use import passes_once
 from perflint_rules.same_masks import by_mask, looked_for_once, missing
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
@@ -89,7 +93,9 @@ def check(code: Code) -> Iterator[Finding]:
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node])
+        picks = is_left_to_evaluation(code.flow, node) or passes_once(code, node)  # what a network found
+        severity = Severity.INFO if picks else None
+        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=severity)
 
 
 def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obligation]) -> Finding:

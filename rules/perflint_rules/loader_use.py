@@ -12,6 +12,7 @@ from perflint.api import (
     ReadKind,
     Severity,
     Sink,
+    is_left_to_evaluation,
     is_seldom,
     loop_writes_text,
     path_of,
@@ -20,6 +21,9 @@ from perflint.api import (
 
 _NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
+
+_TRAINS = re.compile(rb"backward|optimi[sz]er|(?i:epoch|(?<!pre)train)")
+"""What a function holds that has to do with training."""
 
 
 def worth(code: Code, loader: LoaderCall) -> Severity | None:
@@ -37,6 +41,11 @@ def passes_once(code: Code, node: ast.AST) -> bool:
     """Whether a node stands in an evaluation that a program makes once: a test after the training, a prediction."""
     loop = code.around(node)
     return loop is not None and _is_one_pass(code, loop)
+
+
+def hardly_counts(code: Code, node: ast.expr) -> bool:
+    """Whether a wait stands in an evaluation that waits anyhow, that is made once, or that a network makes itself."""
+    return waits_anyhow(code, node) or passes_once(code, node) or is_left_to_evaluation(code.flow, node)
 
 
 def waits_anyhow(code: Code, node: ast.expr) -> bool:
@@ -66,11 +75,12 @@ def collects(code: Code, read: HostRead) -> bool:
 
 
 def _is_one_pass(code: Code, loop: Loop) -> bool:
-    """Whether a loop over batches trains nothing, and runs once."""
+    """Whether a loop over batches trains nothing, and runs once, or once for each setting of a test."""
     around = list(loop.ancestry())
+    alone = all(one in code.step_loops() for one in around if one.statement is not None)
     return (
         not any(code.step_loops().get(one) is LoopKind.TRAIN for one in around)
-        and all(one in code.step_loops() for one in around if one.statement is not None)
+        and (alone or not _TRAINS.search(code.scope.text))
         and runs_once(code.facts, code.scope)
     )
 

@@ -71,6 +71,32 @@ def _gives_up(body: list[ast.stmt]) -> bool:
     return bool(body) and (isinstance(body[-1], ast.Raise) or _ends_program(body[-1]))
 
 
+def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
+    """Whether a module gets to a node only while it does not train: `if not self.training`, `else`."""
+    for block in flow.block[node].ancestry():
+        if isinstance(block.node, (ast.If, ast.IfExp)) and _asks_for_training(block.node.test) is (block.kind == "else"):
+            return True
+    statement: ast.AST = flow.statement(node)
+    while isinstance(statement, ast.stmt) and statement is not flow.scope.node:
+        for other in flow.siblings(statement):
+            if other is statement:
+                break
+            if isinstance(other, ast.If) and _asks_for_training(other.test) and isinstance(other.body[-1], ast.Return):
+                return True
+        statement = flow.parent[statement]
+    return False
+
+
+def _asks_for_training(test: ast.expr) -> bool | None:
+    """True for `self.training`, False for `not self.training`, None for anything else."""
+    match test:
+        case ast.Attribute(value=ast.Name(id="self"), attr="training"):
+            return True
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id="self"), attr="training")):
+            return False
+    return None
+
+
 def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
     """Whether a node runs every N steps only, also where a whole step of training does.
 

@@ -421,10 +421,10 @@ class _Batches(Walk[tuple[Scope, ast.AST | None]]):
             yield from inner.ends(*parameters) if parameters else [(target, None)]
 
     def _is_of_the_program_alone(self, step: Step) -> bool:
-        """Whether a global variable is bound under `if __name__ == "__main__"`, and no function looks at it."""
-        guarded = any(
+        """Whether a global variable is of a script that nobody imports, and no function looks at it."""
+        alone = not self._facts.project.importers(self.scope.module.source.path) or any(
             isinstance(a, ast.If) and "__main__" in ast.unparse(a.test)
             for definition in step.definitions
             for a in self.flow.ancestors(definition.node)
         )
-        return guarded and not any(functions_see(self.scope.module, d.name) for d in step.definitions)
+        return alone and not any(functions_see(self.scope.module, d.name) for d in step.definitions)

@@ -14,7 +14,7 @@ from enum import Enum
 
 from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, once_then_leaves, skipped_by_guard
+from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, is_left_to_evaluation, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.forward_parts import in_forward
@@ -437,7 +437,7 @@ class Loops:
         if is_step_hook(scope):
             return scope.name == "training_step"
         if self.heat(scope) is Heat.FORWARD or self.is_training_step(scope):
-            return True
+            return not is_left_to_evaluation(flow_of(scope), node)
         return depth > 0 and any(self.is_of_training(site.scope, site.node, depth - 1) for site in self.hot_calls(scope))
 
     def _find_is_step(self, scope: Scope, depth: int) -> bool:
