@@ -22,6 +22,7 @@ from perflint.api import (
 _NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 
+_SPARES_MEMORY = re.compile(r"(?:^|[._])(?:cpu|offload|low_?mem|save_?mem)", re.I)
 _TRAINS = re.compile(rb"backward|optimi[sz]er|(?i:epoch|(?<!pre)train)")
 """What a function holds that has to do with training."""
 
@@ -66,12 +67,22 @@ def waits_anyhow(code: Code, node: ast.expr) -> bool:
 def collects(code: Code, read: HostRead) -> bool:
     """Whether an evaluation collects whole tensors on the host: on the device they might take more memory than there is.
 
-    The runtime has lists that copy them there without a wait.
+    So does what is told to (`if self.cpu_cache`). The runtime has lists that copy them there without a wait.
     """
-    if read.kind is not ReadKind.COPY or read.node is read.tensor or code.options.runtime:
+    if read.kind is not ReadKind.COPY or read.node is read.tensor:
+        return False
+    if any(
+        block.kind == "then" and _SPARES_MEMORY.search(_test(block.node)) for block in code.flow.block[read.node].ancestry()
+    ):
+        return True
+    if code.options.runtime:
         return False
     kept = code.sinks(read.node) <= frozenset((Sink.COLLECT, Sink.STORE))
     return kept and not code.facts.loops.is_of_training(code.scope, read.node)
+
+
+def _test(node: ast.AST) -> str:
+    return ast.unparse(node.test) if isinstance(node, (ast.If, ast.IfExp)) else ""
 
 
 def _is_one_pass(code: Code, loop: Loop) -> bool:
