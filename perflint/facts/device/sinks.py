@@ -116,6 +116,8 @@ class _Fate(Walk[Sink]):
                 yield step.result or Sink.CONTROL
             case Way.CONTAINED if _is_key(step):
                 yield Sink.NEEDED
+            case Way.CONTAINED if (at := self._place_in_returned(step)) is not None:
+                yield from self._returned(at)
             case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
                 yield from filter(None, [step.result])
             case Way.BOUND:
@@ -273,7 +275,16 @@ class _Fate(Walk[Sink]):
         value = self._value(node)
         return value.may_be(Number) and not value.may_be(Tensor)
 
-    def _returned(self) -> Iterator[Sink]:
+    def _place_in_returned(self, step: Step) -> int | None:
+        """Where a value stands in `return loss, metrics`."""
+        match step.node:
+            case ast.Tuple(elts=parts) as display if isinstance(self.flow.parent.get(display), ast.Return):
+                known = not any(isinstance(part, ast.Starred) for part in parts)
+                return next(i for i, part in enumerate(parts) if part is step.value) if known else None
+        return None
+
+    def _returned(self, at: int | None = None) -> Iterator[Sink]:
+        """at: which part of a tuple; the others have ends of their own."""
         if self._entered:
             yield Sink.RETURN
             return
@@ -281,7 +292,17 @@ class _Fate(Walk[Sink]):
         if not calls or self._depth <= 0:
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():
-            yield from _Fate(self._sinks, call.scope, self._depth - 1, self.seen).ends(call.node)
+            outer = _Fate(self._sinks, call.scope, self._depth - 1, self.seen)
+            yield from outer.ends(*_taken_apart(outer.flow, call.node, at))
+
+
+def _taken_apart(flow: Flow, call: ast.AST, at: int | None) -> list[ast.AST | Definition]:
+    """What a part of a call's result is bound to, in `loss, metrics = step(x)`, or all of the result."""
+    match flow.parent.get(call):
+        case ast.Assign(targets=[ast.Tuple(elts=parts)]) if at is not None and at < len(parts):
+            if not any(isinstance(part, ast.Starred) for part in parts) and isinstance(parts[at], ast.Name):
+                return [*flow.definitions_at(parts[at])]
+    return [call]
 
 
 def _is_counted(parent: ast.AST) -> bool:
