@@ -115,8 +115,10 @@ def _is_used_up(code: Code, call: ast.Call) -> bool:
 def _is_constant(code: Code, node: ast.expr) -> bool:
     """Whether a size is a number, an attribute of `self` that stays, or made of these."""
     match node:
-        case ast.Constant() | ast.UnaryOp(operand=ast.Constant()) | ast.Call(func=ast.Name(id="float"), args=[ast.Constant()]):
+        case ast.Constant() | ast.Call(func=ast.Name(id="float"), args=[ast.Constant()]):
             return True
+        case ast.UnaryOp(operand=operand):
+            return _is_constant(code, operand)
         case ast.Name():
             found = code.flow.reaching.get(node, frozenset())
             if not found:

@@ -383,7 +383,7 @@ class Loops:
 
     def _is_called_from_forward(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
         """Whether a forward pass runs a function that is no method of its module, each time."""
-        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or _is_special(scope.name):
+        if depth <= 0 or scope.is_module or scope.name in _NEVER_HOT or (_is_special(scope.name) and scope.name != "__call__"):
             return False
         if not self._inference.project.near_training(scope.module.source.path):
             return False
