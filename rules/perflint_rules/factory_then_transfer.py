@@ -60,17 +60,9 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.factory_on_device import folded, takes_device
-from perflint_rules.guarded_copies import copied
+from perflint_rules.guarded_copies import copied, folded, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
-from perflint_rules.host_factories import (
-    EXACT,
-    factories_behind,
-    inexact,
-    is_factory,
-    is_used_on_host,
-    laid_out,
-)
+from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 

@@ -1,10 +1,11 @@
-"""Copies that the runtime makes without a wait: `moved(x, device)` for `x.to(device)`."""
+"""Copies that wait for nothing: made by the runtime, or not at all, for tensors that the device can make. No rule by itself."""
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, is_blocking, replace
+from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, add_keyword, is_blocking, replace
 
+_KEEPS_AS_IT_IS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 _HELPERS = {
     ("to", False): "moved",
     ("to", True): "moved_copy",
@@ -42,3 +43,19 @@ def copied(code: Code, call: ast.Call) -> Fix | None:
         return None
     cure = f"copy it by `{helper}` of the runtime, which does not wait"
     return code.fix(cure, guarded(code, call, helper), unless=code.feared(SIDE_STREAM))
+
+
+def takes_device(factory: ast.Call) -> bool:
+    """Whether `device=` can be passed to a factory call as it stands."""
+    return not any(k.arg in _KEEPS_AS_IT_IS or k.arg is None for k in factory.keywords)
+
+
+def folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Edit | Import]:
+    """The factory call itself, on the device that the call moves its result to."""
+    assert isinstance(call.func, ast.Attribute)
+    keyword = add_keyword(code.source, factory, "device", '"cuda"' if device is call else code.text(device))
+    (start, end), (first, last) = code.span(call.func.value), code.span(factory)
+    content = f"{code.source.text(start, first)}{keyword.content}{code.source.text(last, end)}"
+    if code.text(call).count("#") != content.count("#"):
+        raise CannotRewrite("a comment would be lost")
+    yield replace(code.source, call, content)

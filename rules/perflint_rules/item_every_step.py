@@ -1,14 +1,13 @@
 """A device value is read in every step, though nothing in the step needs it.
 
 ## What it does
-Finds reads of device values (`.item()`, `.cpu()`, `.numpy()`, `.tolist()`, `float(t)`, formatting, `print`, `add_scalar`) that
-run each step and only feed a running total, a list, a meter or a log line.
+Finds reads of device values (`.item()`, `.cpu()`, formatting) in each step that only feed a total, a list, a meter or a log.
 
 ## Why it is slow
 Each read makes the CPU wait until the GPU has finished all that is queued; meanwhile it queues nothing, so the GPU runs dry.
 Removing the step's *last* read gains at most the overlap that it restores: `min(CPU time, GPU time)` per step, between nothing
-and half of the step time in the reports we know. Removing one of several reads gains next to nothing, and with a `GradScaler`
-whose optimizer is not fused, one wait per step stays in any case.
+and half of the step time in the reports we know. Removing one of several gains little, and with a `GradScaler` whose optimizer
+is not fused, one wait per step stays in any case.
 
 ## Example
 ```python
@@ -34,8 +33,8 @@ def train(model, loader, optimizer, criterion):
     total = float(total)
     return total / len(loader)
 ```
-A float64 sum on the device is bit-identical to the sum of Python floats (checked over 20,000 steps); a float32 one is
-not, and a bfloat16 counter stops at 256. A total that is shown now and then is read there:
+A float64 sum on the device is bit-identical to the sum of Python floats (over 20,000 steps); a float32 one is not. A total
+that is shown now and then is read there:
 ```python
         running += loss.detach().double()
         if step % 100 == 99:
@@ -60,10 +59,9 @@ LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. Wha
 `accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`: `scalars.set_item(loss, at="loss")`.
 
 ## When it stays silent
-When the value decides what happens next (early stop, skipped step, an action for an environment, a size), under a guard such as
-`step % 100 == 0`, once per epoch, on host tensors, and in programs that never name a device. In a test that a program makes
-once, where an evaluation needs another value in each round, and where it collects whole tensors, it is reported only if the
-rule is selected.
+When the value decides what happens next (early stop, an action, a size), under a guard (`step % 100 == 0`), once per epoch, and
+in programs that never name a device. In a test that runs once, or where an evaluation needs another value in each round or
+collects whole tensors, it is reported only if the rule is selected.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
@@ -75,8 +73,7 @@ Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither typ
 weight; where the total is looked at in each step there is none.
 
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
-the device, and under the guard the number. There is no fix where it is looked at in each step, behind the loop, or before it is
-added.
+the device, and under the guard the number; not where each step looks at it, or code behind the loop.
 
 The fix for a list that is filled in the loop and read behind it rests on memory to spare:
 `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
@@ -85,7 +82,8 @@ ends. `clone` because the loss may be a buffer that the next step writes to, as 
 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
 
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter; that
-an error of it comes later is assumed (`errors-are-bugs`). Everything else is advice: log less often, or read one step late.
+an error of it comes later is assumed (`errors-are-bugs`). Several reads of a step without such a fix are made with one wait, by
+`items_together`. Everything else is advice: log less often, or one step late.
 """
 
 import ast
@@ -115,6 +113,7 @@ from perflint.api import (
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.loader_use import collects, passes_once, waits_anyhow
+from perflint_rules.reads_together import joined
 from perflint_rules.repeated_reads import groups
 
 _CURES = {
@@ -139,7 +138,11 @@ _CURES = {
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
-    """Report each read of a device value that could wait."""
+    """Report each read of a device value that could wait, and those that can be made together."""
+    yield from joined(code, list(_reads(code)))
+
+
+def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
     if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
         hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
         if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
@@ -179,8 +182,9 @@ def check(code: Code) -> Iterator[Finding]:
             continue  # duplicate-item-read has a better cure
         only = f"in every step, and the value is only {_uses(sinks)}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
-        little = waits_anyhow(code, read.node) or passes_once(code, read.node) or (fix is None and collects(code, read))
-        yield code.finding(read.node, message, fix, missing, waits=[read.node], severity=Severity.INFO if little else None)
+        is_little = waits_anyhow(code, read.node) or passes_once(code, read.node) or (fix is None and collects(code, read))
+        rank = Severity.INFO if is_little else None
+        yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
 
 
 def _is_returned(code: Code, read: HostRead) -> bool:

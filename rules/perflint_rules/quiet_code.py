@@ -6,15 +6,18 @@ from collections.abc import Iterable
 from perflint.api import (
     Alternative,
     Code,
+    Elements,
     External,
     HostRead,
     Literal,
     Number,
     Object,
+    Sequence,
     Tensor,
     Text,
     is_known_function,
     operations,
+    without_effect,
 )
 
 _COMPUTING = (ast.Name, ast.Constant, ast.Tuple, ast.List, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop)
@@ -47,10 +50,10 @@ _WRITES_TO_ARGUMENTS = frozenset(("batch_norm", "embedding", "embedding_bag"))
 def writes_between(code: Code, first: ast.AST, last: ast.AST, reads: Iterable[HostRead] = ()) -> bool:
     """Whether a tensor may be written to after `first`, which always runs before `last`, and before `last` is evaluated.
 
-    reads: those that write to nothing, whatever else is known of their tensors.
+    reads: those that are made in any case, whatever else is known of their tensors.
     """
     ranges = list(code.flow.between(first, last))
-    known = {part for read in reads for part in (read.node, *ast.iter_child_nodes(read.node))}
+    known = {part for read in reads for part in ast.walk(read.node)}
     between = (node for node, order in code.flow.order.items() if any(low <= order <= high for low, high in ranges))
     return not all(node in known or _is_quiet(code, node) for node in between)
 
@@ -66,6 +69,10 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             return True
         case ast.Subscript(value=held, ctx=ast.Load()):
             return code.value(held).must_be(Tensor)
+        case ast.Attribute(ctx=ast.Load()):
+            return without_effect(code.facts, code.scope, node) is None
+        case ast.Call(func=ast.Attribute(value=held, attr="append"), args=[_], keywords=[]):
+            return code.value(held).must_be(Sequence, Elements)
         case ast.BinOp() | ast.UnaryOp() | ast.Compare() if code.value(node).must_be(*_NUMBERS):
             return True
         case ast.Call(func=func, keywords=keywords):

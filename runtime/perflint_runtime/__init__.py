@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perflint_runtime.host_list import HostList as HostList
     from perflint_runtime.item_sum import ItemSum as ItemSum
     from perflint_runtime.late_items import LateItem as LateItem
+    from perflint_runtime.late_items import items_together as items_together
     from perflint_runtime.late_meter import LateMeter as LateMeter
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
@@ -87,7 +88,10 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "host_dict": ("HostDict",),
     "host_list": ("HostList",),
     "item_sum": ("ItemSum",),
-    "late_items": ("LateItem",),
+    "late_items": (
+        "LateItem",
+        "items_together",
+    ),
     "late_meter": ("LateMeter",),
     "loaders": ("make_loader",),
     "loggers": (

@@ -96,12 +96,24 @@ class LateItem:
 
 
 def read_together(items: Iterable[LateItem]) -> None:
-    """Read all numbers that nobody has read yet, with one wait for all of a type and a device."""
+    """Read all numbers that nobody has read yet, with one wait for all of a device."""
     waiting = [item for item in items if item.waits]
     tensors = {id(tensor): tensor for item in waiting for tensor in item.tensors}  # one may be part of several
     read = dict(zip(tensors, numbers([*tensors.values()]), strict=True))
     for item in waiting:
         item.settle(read)
+
+
+def items_together(*values: Any) -> tuple[Any, ...]:
+    """What `value.item()` gives for each of some values, in order, with one wait for all of a device.
+
+        loss_item, norm_item = items_together(loss, norm)  # loss.item(), norm.item()
+
+    Where one of them is no plain tensor of one element, each is asked by itself, with the errors that `.item()` raises.
+    """
+    if not all(map(is_readable, values)):
+        return tuple(value.item() for value in values)
+    return tuple(numbers([value.detach().reshape(()) for value in values]))
 
 
 def late(value: Any) -> LateItem | None:
@@ -169,15 +181,31 @@ def is_readable(value: Any) -> bool:
 
 
 def numbers(tensors: Sequence[Tensor]) -> list[Any]:
-    """What `item` gives for each of some snapshots, with one wait for all of a type and a device."""
+    """What `item` gives for each of some snapshots, with one wait for all of a device."""
     if len(tensors) == 1:
         return [tensors[0].item()]
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    devices: dict[torch.device, dict[torch.dtype, list[int]]] = {}
     for position, tensor in enumerate(tensors):
-        groups.setdefault((tensor.device, tensor.dtype), []).append(position)
+        devices.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append(position)
     found: list[Any] = [None] * len(tensors)
-    for positions in groups.values():
-        # The CPU waits for the GPU here.
-        for position, number in zip(positions, torch.stack([tensors[p] for p in positions]).tolist(), strict=True):
-            found[position] = number
+    for types in devices.values():
+        groups = sorted(types.values(), key=lambda positions: -tensors[positions[0]].element_size())
+        for positions, stacked in zip(groups, _on_host([torch.stack([tensors[p] for p in g]) for g in groups]), strict=True):
+            for position, number in zip(positions, stacked.tolist(), strict=True):
+                found[position] = number
     return found
+
+
+def _is_far(tensor: Tensor) -> bool:
+    """Whether a copy to the host waits."""
+    return tensor.is_cuda
+
+
+def _on_host(stacked: list[Tensor]) -> Sequence[Tensor]:
+    """Rows of numbers of several types, the widest first; those on a GPU come in one copy, byte for byte."""
+    if len(stacked) == 1 or not _is_far(stacked[0]):
+        return stacked
+    sizes = [row.numel() * row.element_size() for row in stacked]
+    # The CPU waits for the GPU here.
+    together = torch.cat([row.view(torch.uint8) for row in stacked]).cpu()
+    return [part.view(row.dtype) for part, row in zip(torch.split(together, sizes), stacked, strict=True)]
