@@ -457,6 +457,68 @@ def test_what_one_mask_selects(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert "selected(mask)" in safely_fixed({"main.py": code})[0]["main.py"]
 
 
+TOGETHER = """
+class History:
+    def __init__(self):
+        self.first, self.second, self.count = [], [], 0
+
+    def add(self, value):
+        self.count += 1
+        self.first.append(value)
+
+
+def doubled(tensor):
+    return tensor.mul_(2)
+
+
+def train(model, loader, history):
+    total, seen = 0.0, 0
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        error = {error}
+        loss.backward()
+        {first}
+        {between}
+        {last}
+        print(history.first[-1:], history.second[-1:], total, seen)
+    return total
+
+
+torch.manual_seed(0)
+print(train(nn.Linear(3, 2).to(device), DataLoader(TensorDataset(inputs, targets), batch_size=2), History()))
+"""
+"""Two reads that each step shows."""
+ERROR = "(out.detach() - y).abs().sum()"
+READ_TOGETHER = {
+    "lists of an object": (ERROR, "history.first.append(loss.item())", "pass", "history.second.append(error.item())"),
+    "totals": (ERROR, "total += loss.item()", "seen += len(x)", "history.second.append(error.item())"),
+    "of several types": ("(out > y).sum()", "total += loss.item()", "pass", "seen += error.item()"),
+    "written to": (ERROR, "total += loss.item()", "error.mul_(2)", "history.second.append(error.item())"),
+    "written by a function": (ERROR, "total += loss.item()", "doubled(error)", "history.second.append(error.item())"),
+    "a view is written to": (ERROR, "part = error[None]\n        total += loss.item()", "part += 1", "seen += error.item()"),
+    "written by the first": (ERROR, "history.add(loss.item() + doubled(error).sum().item())", "pass", "seen += error.item()"),
+    "bound again": (ERROR, "total += loss.item()", "error = error * 2", "history.second.append(error.item())"),
+    "computed from a number": (ERROR, "total += loss.item()", "pass", "seen += (error * total).item()"),
+    "shares memory": ("out.detach()[0, 0]", "total += loss.item()", "out.data.zero_()", "history.second.append(error.item())"),
+    "a parameter": ("model.bias[0]", "total += loss.item()", "model.bias.data.zero_()", "history.second.append(error.item())"),
+    "now and then": (ERROR, "total += loss.item()", "if seen > 1: continue", "seen += error.item()"),
+    "another item": ("History()", "total += loss.item()", "error.item = lambda: history.count", "seen += error.item()"),
+    "drawn": (ERROR, "total += loss.item()", "pass", "history.second.append(torch.rand_like(error).item())"),
+}
+
+
+@pytest.mark.parametrize("name", READ_TOGETHER)
+def test_reads_that_are_made_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=True))
+    error, first, between, last = READ_TOGETHER[name]
+    code = HEAD + TOGETHER.format(error=error, first=first, between=between, last=last)
+    assert changes({"main.py": code})[0] == []
+    if name in ("lists of an object", "totals", "of several types"):
+        assert "items_together(loss" in safely_fixed({"main.py": code})[0]["main.py"]
+
+
 LOGS = """import logging
 import sys
 

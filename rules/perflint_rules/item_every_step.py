@@ -33,8 +33,7 @@ def train(model, loader, optimizer, criterion):
     total = float(total)
     return total / len(loader)
 ```
-A float64 sum on the device is bit-identical to the sum of Python floats (over 20,000 steps); a float32 one is not. A total
-that is shown now and then is read there:
+A float64 sum on the device is the sum of Python floats to the bit; a float32 one is not. A total shown now and then:
 ```python
         running += loss.detach().double()
         if step % 100 == 99:
