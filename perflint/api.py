@@ -46,7 +46,7 @@ from perflint.facts.dataflow.same_value import names_behind, single_definition, 
 from perflint.facts.dataflow.statement_names import shown_target
 from perflint.facts.dataflow.uses import functions_see, looks_at_numbers
 from perflint.facts.device.host_origin import Upload, upload_behind
-from perflint.facts.device.reads import HostRead, ReadKind, implied, written_out
+from perflint.facts.device.reads import HostRead, ReadKind, implied, may_read_truth, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
 from perflint.facts.device.sinks import IDLE_SINKS, Sink
@@ -369,6 +369,7 @@ __all__ = [
     "looks_at_numbers",
     "loop_without_effect",
     "loop_writes_text",
+    "may_read_truth",
     "may_record",
     "may_run_later",
     "may_run_module",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from perflint.facts.autograd.gradmode import GradMode
 from perflint.facts.compiled.compiled import Compiled
 from perflint.facts.compiled.graph_breaks import GraphBreak, find_breaks
-from perflint.facts.device.reads import HostRead, find_reads, find_truths
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.device.reads import HostRead, find_formatted, find_reads, find_truths
 from perflint.facts.device.sinks import Sinks
 from perflint.facts.device.waits import Waits
 from perflint.facts.operations.versions import depends_on, oldest_versions
@@ -58,6 +59,7 @@ class Facts:
         self.hidden: Memo[tuple[Scope, ast.AST], tuple[Scope, ...]] = Memo(project.trace)
         """What `proofs.hidden` found."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
+        self._formatted: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self.waits = Waits(self.inference, self.loops, lambda scope: (*self.reads(scope), *self.truths(scope)))
         self._breaks: Memo[Scope, list[GraphBreak]] = Memo(project.trace)
@@ -87,9 +89,16 @@ class Facts:
     def _has_runtime(self) -> bool:
         return depends_on(self.project.root, "perflint-torch")
 
-    def reads(self, scope: Scope) -> list[HostRead]:
-        """Where the host waits for a device value in a scope, but for conditions."""
-        return self._reads.get(scope, lambda: find_reads(self.inference, self.loops, scope))
+    def reads(self, scope: Scope, *, formatted: bool = True) -> list[HostRead]:
+        """Where the host waits for a device value in a scope, but for conditions; formatted: also to turn it to text."""
+        reads = self._reads.get(scope, lambda: find_reads(self.inference, self.loops, scope))
+        if not formatted:
+            return reads
+        texts = self._formatted.get(scope, lambda: find_formatted(self.inference, self.loops, scope))
+        if not texts:
+            return reads
+        taken, order = {read.node for read in reads}, flow_of(scope).order
+        return sorted((*reads, *(r for r in texts if r.node not in taken)), key=lambda read: order[read.node])
 
     def truths(self, scope: Scope) -> list[HostRead]:
         """Where the host waits for a device value to learn whether a condition holds."""

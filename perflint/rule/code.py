@@ -62,8 +62,9 @@ class Heading(Protocol):
 class Code:
     """One scope as a rule sees it."""
 
-    def __init__(self, rule: Heading, scope: Scope, facts: Facts, options: Options) -> None:
-        self.rule, self.scope, self.facts, self.options = rule, scope, facts, options
+    def __init__(self, rule: Heading, scope: Scope, facts: Facts, options: Options, *, shows_info: bool = True) -> None:
+        """shows_info: whether anybody sees what the rule reports with `Severity.INFO`; if not, it need not be looked for."""
+        self.rule, self.scope, self.facts, self.options, self.shows_info = rule, scope, facts, options, shows_info
 
     # -- the scope ---------------------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class Code:
 
     def at(self, scope: Scope) -> Code:
         """The same for another scope: a function that this one calls, say."""
-        return Code(self.rule, scope, self.facts, self.options)
+        return Code(self.rule, scope, self.facts, self.options, shows_info=self.shows_info)
 
     def text(self, node: ast.AST) -> str:
         """The source text of a node."""
@@ -174,9 +175,9 @@ class Code:
             return False
         return not any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry())
 
-    def reads(self) -> list[HostRead]:
-        """Where the host waits for a device value, but for conditions."""
-        return self.facts.reads(self.scope)
+    def reads(self, *, formatted: bool = True) -> list[HostRead]:
+        """Where the host waits for a device value, but for conditions; formatted: also to turn it to text."""
+        return self.facts.reads(self.scope, formatted=formatted)
 
     def truths(self) -> list[HostRead]:
         """Where the host waits for a device value to learn whether a condition holds."""

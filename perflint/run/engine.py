@@ -199,10 +199,12 @@ class _Wanted:
 
 
 def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Finding]:
+    commented = b"perflint:" in module.source.body  # a comment may silence what is not shown
     for scope, rules in _scopes(module, wanted):
         for rule in rules:
+            shows_info = commented or session.shows_info(rule.name)
             try:
-                for finding in rule.check(Code(rule, scope, session.facts, session.options)):
+                for finding in rule.check(Code(rule, scope, session.facts, session.options, shows_info=shows_info)):
                     yield replace(finding, function=scope.qualname)
             except SyntaxProblem as problem:
                 yield _syntax_problem(module.source, problem)

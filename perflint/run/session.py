@@ -100,7 +100,11 @@ class Session:
 
     def shows(self, finding: Finding) -> bool:
         """Whether a finding is reported: one that is worth little is only if somebody asked for its rule."""
-        return finding.severity is not Severity.INFO or self.asked_for is None or finding.rule in self.asked_for
+        return finding.severity is not Severity.INFO or self.shows_info(finding.rule)
+
+    def shows_info(self, rule: str) -> bool:
+        """Whether what a rule reports is shown if it is worth little."""
+        return self.asked_for is None or rule in self.asked_for
 
     def ran(self, ignored: frozenset[str]) -> Ran | None:
         """What the suppressions of a file can be judged by, or None when they are not to be."""

@@ -68,7 +68,7 @@ from perflint_rules.loader_use import passes_once, waits_anyhow
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each copy to the host that comes back, or of what came from there."""
-    for read in code.reads():
+    for read in code.reads(formatted=False):
         if read.kind not in (ReadKind.COPY, ReadKind.ITEM, ReadKind.CONVERSION) or not code.is_hot(read.node):
             continue
         sinks = code.sinks(read.node)

@@ -42,7 +42,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each array that a forward pass makes of a device tensor."""
     if code.heat is not Heat.FORWARD:
         return
-    for read in code.reads():
+    for read in code.reads(formatted=False):
         if read.kind is ReadKind.COPY and code.is_hot(read.node) and ".numpy(" in ast.unparse(read.node):
             message = f"the CPU waits for `{ast.unparse(read.tensor)}`, and its graph ends; stay in torch"
             yield code.finding(read.node, message, waits=[read.node])

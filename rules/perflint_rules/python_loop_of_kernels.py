@@ -71,7 +71,6 @@ _ON_HOST = words("item tolist numpy cpu size dim numel shape ndim dtype device")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop whose rounds are kernels for one element each."""
-    reads = {read.node for read in (*code.reads(), *code.truths())} if code.flow.loops else set()
     for loop in code.flow.loops:
         if loop.iterated is None or not _goes_over_elements(code, loop) or not _runs_in_step(code, loop):
             continue
@@ -79,7 +78,9 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         nodes = [node for node in code.flow.order if code.flow.within(node, loop.block)]
         element = next((node for node in nodes if _is_element(code, loop, node) and _is_computed_with(code, node)), None)
-        if element is None or not reads.isdisjoint(nodes) or _carries(code, loop, nodes):
+        if element is None or _carries(code, loop, nodes):
+            continue
+        if not {read.node for read in (*code.reads(), *code.truths())}.isdisjoint(nodes):
             continue
         yield code.finding(
             loop.iterated, f"each round launches kernels for `{ast.unparse(element)[:40]}` alone; compute all elements at once"

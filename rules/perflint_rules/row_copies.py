@@ -23,7 +23,7 @@ from perflint.api import (
 def row_copies(code: Code) -> Iterator[Finding]:
     """The loops over a tensor on the device that need each row on the host: one copy before the loop gives all of them."""
     found: dict[tuple[Loop, str], ast.expr] = {}
-    for read in code.reads():
+    for read in code.reads(formatted=False):
         if read.kind is not ReadKind.COPY or not code.is_hot(read.node) or code.sinks(read.node) <= IDLE_SINKS:
             continue
         row = _row(code, read)

@@ -42,7 +42,22 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, HostRead, ReadKind, Road, Severity, Sink, any_layout, keyword, path_of, rule
+from perflint.api import (
+    Code,
+    Cost,
+    Finding,
+    Heat,
+    HostRead,
+    ReadKind,
+    Road,
+    Severity,
+    Sink,
+    any_layout,
+    keyword,
+    may_read_truth,
+    path_of,
+    rule,
+)
 from perflint_rules.bounds import bounds_a_number
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
@@ -70,14 +85,7 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""
-    for read in sorted((*code.reads(), *code.truths()), key=lambda read: code.flow.order[read.node]):
-        if not code.is_hot(read.node):
-            continue
-        if read.kind is ReadKind.TRUTH or (read.kind in _NUMBERS and Sink.CONTROL in code.sinks(read.node)):
-            waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
-            checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
-            severity = None if checked else Severity.INFO
-            yield code.finding(read.node, f"{waited}; {_cure(code, read)}", severity=severity)
+    yield from _branches(code)
     for wait in code.waits(Road.TRUTH, at=bounds_a_number):
         assert isinstance(wait.node, ast.Call)
         bound = "clamp(min=...)" if path_of(wait.node.func) == "max" else "clamp(max=...)"
@@ -86,6 +94,21 @@ def check(code: Code) -> Iterator[Finding]:
         )
         trains = code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+
+
+def _branches(code: Code) -> Iterator[Finding]:
+    checks = [node.test for node in code.flow.order if isinstance(node, (ast.If, ast.Assert)) and _only_warns(node)]
+    if not (checks or code.shows_info):
+        return
+    truths = code.truths() if code.shows_info or any(may_read_truth(code.flow, test) for test in checks) else ()
+    for read in sorted((*code.reads(formatted=False), *truths), key=lambda read: code.flow.order[read.node]):
+        if not code.is_hot(read.node):
+            continue
+        if read.kind is ReadKind.TRUTH or (read.kind in _NUMBERS and Sink.CONTROL in code.sinks(read.node)):
+            waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
+            checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
+            severity = None if checked else Severity.INFO
+            yield code.finding(read.node, f"{waited}; {_cure(code, read)}", severity=severity)
 
 
 def _is_check(code: Code, read: HostRead) -> bool:

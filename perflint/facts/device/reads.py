@@ -7,7 +7,7 @@ specifier, a truth value, `print`, `.tolist()`, `.numpy()` and `.cpu()` make the
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition
@@ -17,6 +17,7 @@ from perflint.facts.operations.operations import Operation, Road
 from perflint.facts.training.loops import Loops
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.inference import Inference
+from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.values.values import (
     UNKNOWN,
     Alternative,
@@ -69,54 +70,82 @@ _LOGGER = made(r"^(?:add_scalar|add_scalars|log|log_metrics|log_dict|log_scalar|
 
 
 def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
-    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order; `find_truths` has the others."""
-    counts = _counts(inference, loops, scope)
-    if counts is None:
+    """The reads in a scope's step loops, or in all of it if it is hot, in evaluation order.
+
+    `find_formatted` and `find_truths` have the others.
+    """
+    if _is_apart(inference, loops, scope):
         return []
     flow = flow_of(scope)
     reads: list[HostRead] = []
     taken: set[ast.AST] = set()
     for call in flow.calls:
-        if not _looks_like_read(call) or not counts(call):
+        if not _may_read(inference, scope, flow, call) or not _counts(loops, scope, call):
             continue
         read = _read_call(inference, scope, flow, call)
         if read is not None and read.node not in taken:
             taken.add(read.node)
             reads.append(read)
     for store, value in _filled(flow):
-        if counts(store) and value not in taken and _lands_on_host(inference, scope, store, value):
+        if _counts(loops, scope, store) and value not in taken and _lands_on_host(inference, scope, store, value):
             reads.append(HostRead(value, value, ReadKind.COPY))
-    if not loops.is_part_of_forward(scope):
-        reads += [r for r in _format_reads(inference, scope, flow, counts) if r.node not in taken]
-    reads.sort(key=lambda read: flow.order[read.node])
-    return reads
+    return sorted(reads, key=lambda read: flow.order[read.node])
+
+
+def find_formatted(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
+    """The device values that are turned to text, where `find_reads` looks, but for forward passes."""
+    if loops.is_part_of_forward(scope):
+        return []
+    return [
+        HostRead(value, value, ReadKind.FORMAT)
+        for node, value in _formatted(flow_of(scope))
+        if not isinstance(value, ast.Constant)
+        and _counts(loops, scope, node)
+        and _strictly_device(inference, scope, value)
+    ]
 
 
 def find_truths(inference: Inference, loops: Loops, scope: Scope) -> list[HostRead]:
     """The conditions that read a device value, where `find_reads` looks, in evaluation order."""
-    counts = _counts(inference, loops, scope)
-    if counts is None:
+    if _is_apart(inference, loops, scope):
         return []
-    return list(_truth_reads(inference, scope, counts, compared=not loops.is_part_of_forward(scope)))
+    return list(_truth_reads(inference, loops, scope))
 
 
-def _counts(inference: Inference, loops: Loops, scope: Scope) -> Callable[[ast.AST], bool] | None:
-    """What says whether a node of a scope runs each step; None when none does. It costs much, so look at the node first."""
-    if loops.is_part_of_forward(scope) and not inference.project.near_training(scope.module.source.path):
-        return None
-    if not loops.kinds(scope) and loops.heat(scope) is None:
-        return None
-    return lambda node: loops.around(scope, node) is not None or loops.heat(scope) is not None
+def _is_apart(inference: Inference, loops: Loops, scope: Scope) -> bool:
+    """Whether a scope is part of a forward pass that no training is near."""
+    return loops.is_part_of_forward(scope) and not inference.project.near_training(scope.module.source.path)
 
 
-def _looks_like_read(call: ast.Call) -> bool:
-    """Whether a call may wait for the device, by the name of what is called."""
-    match call.func:
-        case ast.Attribute(attr=name):
-            return name == "item" or name == "to" or name in _COPIES or name in _MATH_NAMES or _LOGGER.match(name) is not None
-        case ast.Name(id=name):
-            return name in ("float", "int", "bool", "print")
+def _counts(loops: Loops, scope: Scope, node: ast.AST) -> bool:
+    """Whether a node of a scope runs each step, or stands in a step loop. It costs much, so look at the node first."""
+    return loops.around(scope, node) is not None or loops.heat(scope) is not None
+
+
+def _may_read(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -> bool:
+    """Whether a call may wait for the device, by the look of it and by what is imported."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=receiver, attr="item"), args=[]):
+            return not call.keywords and not _counts_steps(_source(receiver))
+        case ast.Call(func=ast.Attribute(attr=name), args=[]):
+            return name in _COPIES
+        case ast.Call(func=ast.Attribute(attr="to"), args=[given, *_]):
+            is_plain = isinstance(given, ast.Constant) or _is_of_import(flow, given)
+            return not is_plain or inference.value(scope, given).literal == "cpu"
+        case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, _, *_]):
+            return True
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _MATH_NAMES and not _LOGGER.match(name):
+            return not _is_of_import(flow, call.func) or _qualified(inference, scope, call.func) in _MATH
+        case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[given]):
+            return not isinstance(given, ast.Constant)
+        case ast.Call(func=ast.Name(id="print"), args=values):
+            return any(isinstance(value, (ast.Name, ast.Attribute)) for value in values)
     return False
+
+
+def _is_of_import(flow: Flow, node: ast.expr) -> bool:
+    """Whether an expression is `module.name`, of a name that the scope does not bind: what it is, is found out soon."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not flow.reaching.get(node.value)
 
 
 def written_out(flow: Flow) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -357,12 +386,6 @@ def _outermost(flow: Flow, node: ast.expr) -> ast.expr:
         node = call
 
 
-def _format_reads(inference: Inference, scope: Scope, flow: Flow, counts: Callable[[ast.AST], bool]) -> Iterator[HostRead]:
-    for node, value in _formatted(flow):
-        if counts(node) and _strictly_device(inference, scope, value):
-            yield HostRead(value, value, ReadKind.FORMAT)
-
-
 def _formatted(flow: Flow) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What `f"{x}"`, `"{}".format(x)` and `"%f" % x` turn to text, as (what does it, x)."""
     for node in list(flow.order):
@@ -388,18 +411,40 @@ def _is_text(node: ast.expr) -> bool:
     return False
 
 
-def _truth_reads(inference: Inference, scope: Scope, counts: Callable[[ast.AST], bool], compared: bool) -> Iterator[HostRead]:
-    """compared: with those of which the host gets a bool, which are waits like others in a forward pass."""
+def _truth_reads(inference: Inference, loops: Loops, scope: Scope) -> Iterator[HostRead]:
     flow = flow_of(scope)
+    compared = not loops.is_part_of_forward(scope)  # in a forward pass, what gives the host a bool is a wait like others
     for node in list(flow.order):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)) and counts(node):
-            for operand in _operands(node.test):
-                if operand in flow.order and (
-                    _strictly_device(inference, scope, operand)
-                    or (compared and _compares_on_device(inference, scope, operand))
-                    or _is_truth_of_tensors(inference, scope, operand)
-                ):
-                    yield HostRead(operand, operand, ReadKind.TRUTH)
+        if not isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            continue
+        operands = [operand for operand in _operands(node.test) if operand in flow.order and _may_be_tensor(flow, operand)]
+        if not operands or not _counts(loops, scope, node):
+            continue
+        for operand in operands:
+            if (
+                _strictly_device(inference, scope, operand)
+                or (compared and _compares_on_device(inference, scope, operand))
+                or _is_truth_of_tensors(inference, scope, operand)
+            ):
+                yield HostRead(operand, operand, ReadKind.TRUTH)
+
+
+def may_read_truth(flow: Flow, test: ast.expr) -> bool:
+    """Whether a condition may read a device value as a truth, by the look of it."""
+    return any(_may_be_tensor(flow, operand) for operand in _operands(test))
+
+
+def _may_be_tensor(flow: Flow, node: ast.expr) -> bool:
+    """Whether a condition may be a tensor, by the look of it: a test for identity is none, nor is one of sizes."""
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            kinds = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+            return not any(isinstance(op, kinds) for op in ops) and any(_may_be_tensor(flow, n) for n in (left, *others))
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "hasattr" | "callable" | "len" as name)):
+            return bool(flow.definitions_of(name))
+        case ast.Attribute(attr=name) | ast.Subscript(value=ast.Attribute(attr=name)):
+            return name not in HOST_ATTRIBUTES
+    return not isinstance(node, (ast.Constant, ast.JoinedStr))
 
 
 def _is_truth_of_tensors(inference: Inference, scope: Scope, node: ast.expr) -> bool:
