@@ -154,3 +154,11 @@ def test_a_finding_that_the_fix_would_silence_is_not_lost(project: Project) -> N
     project.write({"train.py": text})
     assert project.run("fix").exit_code == 0
     assert (project.root / "train.py").read_text() == text
+
+
+def test_a_comment_may_silence_what_is_shown_only_to_those_who_select_it(project: Project) -> None:
+    branch = "        if x.sum() > 0:{}\n            x = -x\n"
+    text = "import torch\nfor x in torch.utils.data.DataLoader([]):\n    x = x.cuda()\n    with torch.no_grad():\n" + branch
+    assert found(project, text.format("")) == found(project, text.format("  # perflint: ignore[sync-branch-on-tensor]"))
+    assert ("sync-branch-on-tensor", 5) in found(project, text.format(""), "--select", "all")
+    assert ("sync-branch-on-tensor", 5) not in found(project, text.format(""))

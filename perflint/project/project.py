@@ -14,7 +14,7 @@ from perflint.project.trace import Question
 from perflint.source.gate import Gate
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import BACKWARD
-from perflint.source.vocabulary import may_hold
+from perflint.source.vocabulary import holds
 from perflint.source.words import any_layout, call_pattern, made, whole
 
 MAX_IMPORTERS = 30
@@ -279,7 +279,7 @@ class Project(Imports):
         known = self._matching.setdefault(pattern, {})
         if path not in known:
             data = self._read(path)
-            known[path] = data is not None and may_hold(self._vocabulary(path), pattern) and pattern.search(data) is not None
+            known[path] = data is not None and holds(data, self._vocabulary(path), pattern)
         return known[path]
 
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:

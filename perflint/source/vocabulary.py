@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import Union
 
 from perflint.source.words import made
@@ -24,6 +25,7 @@ _ATOM = made(
     rb"|(?P<bar>\|)|.",
     re.S,
 )
+_REFERENCE = made(rb"\\[1-9]|\(\?(?:P=|\(|[aiLmsux]+\))")
 _REPEATED = made(rb"(?:(?P<optional>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
 
@@ -44,6 +46,27 @@ def may_hold(words: bytes, pattern: re.Pattern[bytes]) -> bool:
 
 def _are_met(needs: Needs, words: bytes) -> bool:
     return any(all(n in words if isinstance(n, bytes) else _are_met(n, words) for n in branch) for branch in needs)
+
+
+def holds(text: bytes, words: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a text with these words matches a pattern; an alternative whose words it lacks is not searched for."""
+    return any(may_hold(words, branch) and branch.search(text) is not None for branch in branches(pattern))
+
+
+@cache
+def branches(pattern: re.Pattern[bytes]) -> tuple[re.Pattern[bytes], ...]:
+    """The alternatives that a pattern consists of: one alone may begin with a literal, for which a search jumps."""
+    text = pattern.pattern
+    if b"|" not in text or pattern.flags & re.X or _REFERENCE.search(text):
+        return (pattern,)
+    bars, depth, at = [-1], 0, 0
+    while (atom := _ATOM.match(text, at)) is not None:
+        at = atom.end()
+        depth += bool(atom["open"] or atom["look"]) - bool(atom["close"])
+        if atom["bar"] and depth == 0:
+            bars.append(atom.start())
+    bars.append(len(text))
+    return tuple(made(text[start + 1 : end], pattern.flags) for start, end in pairwise(bars)) if len(bars) > 2 else (pattern,)
 
 
 @cache

@@ -1,6 +1,7 @@
 """The words that a pattern needs: no text that matches lacks them."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from perflint.facts.proofs import fears
 from perflint.rule.registry import all_rules
-from perflint.source.vocabulary import may_hold, needs_of, vocabulary
+from perflint.source.vocabulary import branches, holds, may_hold, needs_of, vocabulary
 from perflint.source.words import any_layout, call_pattern
 
 FEARS = [fear.pattern for fear in vars(fears).values() if isinstance(fear, fears.Fear)]
@@ -34,6 +35,29 @@ PATTERNS = sorted({re.compile(p.pattern, p.flags) for p in (*FEARS, *NEEDS)}, ke
 )
 def test_what_a_pattern_needs(pattern: bytes, needs: object) -> None:
     assert needs_of(re.compile(pattern)) == needs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        (rb"foo", [rb"foo"]),
+        (rb"foo|bar", [rb"foo", rb"bar"]),
+        (rb"a(?:bc|de)f", [rb"a(?:bc|de)f"]),
+        (rb"(?<![=!<>])=|[(|]a|\||(?<!\wdef)k", [rb"(?<![=!<>])=", rb"[(|]a", rb"\|", rb"(?<!\wdef)k"]),
+        (rb"(?P<q>a|b)(?P=q)|c", [rb"(?P<q>a|b)(?P=q)|c"]),
+        (rb"(a|b)\1|c", [rb"(a|b)\1|c"]),
+        (rb"(?i)a|b", [rb"(?i)a|b"]),
+    ],
+)
+def test_the_alternatives_of_a_pattern(pattern: bytes, parts: list[bytes]) -> None:
+    assert [part.pattern for part in branches(re.compile(pattern))] == parts
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern.decode()[:40])
+def test_alternatives_match_what_the_pattern_matches(pattern: re.Pattern[bytes]) -> None:
+    texts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    for text in texts:
+        assert holds(text, vocabulary(text), pattern) == (pattern.search(text) is not None)
 
 
 def test_letters_of_either_case_need_nothing() -> None:

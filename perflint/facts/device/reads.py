@@ -99,9 +99,7 @@ def find_formatted(inference: Inference, loops: Loops, scope: Scope) -> list[Hos
     return [
         HostRead(value, value, ReadKind.FORMAT)
         for node, value in _formatted(flow_of(scope))
-        if not isinstance(value, ast.Constant)
-        and _counts(loops, scope, node)
-        and _strictly_device(inference, scope, value)
+        if not isinstance(value, ast.Constant) and _counts(loops, scope, node) and _strictly_device(inference, scope, value)
     ]
 
 

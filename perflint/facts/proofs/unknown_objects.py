@@ -81,7 +81,8 @@ def _feared(
                 if called and (kind := holds_function(facts, scope, part, held)) is not None:
                     yield Obligation(kind, f"`{ast.unparse(part)}` is no method, and may be any function"), None
                 return
-            pattern = any_layout(rf"\bdef (?:{name}|__getattr(?:ibute)?__) \(|\b{name} = property\b".encode())
+            defined = rf"def(?<!\wdef) (?:{name}|__getattr(?:ibute)?__) \(|{name}(?<!\w{name}) = property\b"
+            pattern = any_layout(defined.encode())
             words = f"`{ast.unparse(owner)}` may be an object of the program, whose `{name}` may do more than give a value"
             if facts.project.program_may_hold(path, pattern):
                 yield Obligation(Kind.PLAIN_OBJECTS, words), pattern
@@ -111,7 +112,7 @@ def _find_methods(facts: Facts, path: str, pattern: re.Pattern[bytes]) -> list[S
     files = facts.project.members(path)
     found: list[Scope] = []
     for file in files or ():
-        places = len(pattern.findall(facts.project.read(file) or b""))
+        places = len(pattern.findall(facts.project.read(file) or b"")) if facts.project.holds(file, pattern) else 0
         module = facts.project.module(file) if places else None
         classes = module.classes.values() if module is not None else ()
         methods = [method for cls in classes for method in cls.methods.values() if pattern.search(method.text)]
