@@ -125,23 +125,24 @@ def _may_read(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) ->
     match call:
         case ast.Call(func=ast.Attribute(value=receiver, attr="item"), args=[]):
             return not call.keywords and not _counts_steps(_source(receiver))
+        case ast.Call(func=ast.Attribute(attr="to")):
+            target = argument(call, 0, "device")
+            is_plain = isinstance(target, ast.Constant) or _is_of_import(flow, target)
+            return target is not None and (not is_plain or _is_to_host(inference, scope, call))
         case ast.Call(func=ast.Attribute(attr=name), args=[]):
             return name in _COPIES
-        case ast.Call(func=ast.Attribute(attr="to"), args=[given, *_]):
-            is_plain = isinstance(given, ast.Constant) or _is_of_import(flow, given)
-            return not is_plain or inference.value(scope, given).literal == "cpu"
         case ast.Call(func=ast.Attribute(attr="add_scalar"), args=[_, _, *_]):
             return True
         case ast.Call(func=ast.Attribute(attr=name)) if name in _MATH_NAMES and not _LOGGER.match(name):
             return not _is_of_import(flow, call.func) or _qualified(inference, scope, call.func) in _MATH
-        case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[given]):
-            return not isinstance(given, ast.Constant)
         case ast.Call(func=ast.Name(id="print"), args=values):
             return any(isinstance(value, (ast.Name, ast.Attribute)) for value in values)
+        case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[given]):
+            return not isinstance(given, ast.Constant)
     return False
 
 
-def _is_of_import(flow: Flow, node: ast.expr) -> bool:
+def _is_of_import(flow: Flow, node: ast.expr | None) -> bool:
     """Whether an expression is `module.name`, of a name that the scope does not bind: what it is, is found out soon."""
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not flow.reaching.get(node.value)
 
@@ -257,8 +258,6 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
     if isinstance(func, ast.Attribute):
         if func.attr == "item" and not call.args and not call.keywords:
             tensor = _source(func.value)
-            if _counts_steps(tensor):
-                return None
             if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
                 return HostRead(call, tensor, ReadKind.ITEM)
             return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
@@ -283,9 +282,8 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
     if name is not None and name in _MATH and call.args and _strictly_device(inference, scope, call.args[0]):
         return HostRead(call, call.args[0], ReadKind.CONVERSION)
     if isinstance(func, ast.Name) and func.id == "print":
-        for argument in call.args:
-            if isinstance(argument, (ast.Name, ast.Attribute)) and _strictly_device(inference, scope, argument):
-                return HostRead(argument, argument, ReadKind.FORMAT)
+        shown = (given for given in call.args if isinstance(given, (ast.Name, ast.Attribute)))
+        return next((HostRead(n, n, ReadKind.FORMAT) for n in shown if _strictly_device(inference, scope, n)), None)
     return None
 
 
@@ -319,9 +317,6 @@ def _copied(node: ast.expr) -> bool:
 
 def _logger_read(inference: Inference, scope: Scope, call: ast.Call) -> HostRead | None:
     """`writer.add_scalar(name, tensor, step)`: the writer converts the tensor at once."""
-    assert isinstance(call.func, ast.Attribute)
-    if call.func.attr != "add_scalar" or len(call.args) < 2:
-        return None
     if _strictly_device(inference, scope, call.args[1]):
         return HostRead(call.args[1], call.args[1], ReadKind.LOGGER)
     return None
