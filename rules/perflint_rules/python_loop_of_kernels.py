@@ -29,8 +29,7 @@ model = Rows().to("cuda")
 
 ## When it stays silent
 When a round reads what the one before has bound or stored (a recurrence, a decoder), when the loop reads numbers of the
-device (item-in-python-loop), for loops over layers and other lists, of a few written-out rounds, and in programs that name no
-device.
+device (item-in-python-loop), for loops over layers, lists or a few written-out rounds, and in programs that name no device.
 
 ## Fix safety
 There is no fix: an operation on all elements sums in another order, and what to do with elements of different length is for

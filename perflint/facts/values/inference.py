@@ -156,8 +156,7 @@ class Inference:
             case ast.Compare(left=left, comparators=comparators, ops=ops):
                 if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
                     return one(Number("bool"))
-                operands = [left, *comparators]
-                return compared(operands, self._elementwise(operands, frame, "bool"))
+                return compared([left, *comparators], self._elementwise([left, *comparators], frame, "bool"))
             case ast.BoolOp(values=values):
                 return join(self.infer(v, frame) for v in values)
             case ast.IfExp(body=body, orelse=orelse):
