@@ -169,6 +169,8 @@ class _Look:
         """Whether what may be a tensor gets an item of a graph: a buffer, say, which belongs to the graph then."""
         if not (held.may_be(Tensor) or (held.open and not held.alternatives)):
             return False
+        if self.value(item.slice).must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
+            return False  # a dict
         statement = self.flow.parent.get(item)
         stored = [d.value for d in self.flow.definitions_at(item) if d.value is not None and not d.index]
         if not stored and isinstance(statement, ast.Assign):

@@ -20,6 +20,7 @@ from perflint.facts.values.values import (
     Instance,
     Literal,
     Number,
+    Object,
     Tensor,
     Text,
     Value,
@@ -47,6 +48,7 @@ _MAKES_RECORDS: Final = any_layout(
     rb"|\btype \( (?:f?['\"]|\w+ ,)"
 )
 """What makes objects whose attributes stand in a call."""
+_RECORDS: Final = words("types.SimpleNamespace argparse.Namespace")
 _PLAIN_BASES: Final = words("builtins.object typing.NamedTuple typing.Generic typing.Protocol abc.ABC enum.Enum")
 _NAMES_OTHERS: Final = (ast.Name, ast.Attribute, ast.Subscript, ast.Lambda, ast.IfExp, ast.BoolOp)
 """The expressions that may be a function that stands elsewhere."""
@@ -92,6 +94,8 @@ def holds_function(facts: Facts, scope: Scope, function: ast.Attribute, held: Va
     if not facts.inference.value(scope, function).open:
         return None
     for alternative in held.alternatives:
+        if isinstance(alternative, Object) and alternative.qualname in _RECORDS:
+            return Kind.UNKNOWN_CODE
         if not isinstance(alternative, (Instance, ClassRef)):
             continue
         if classes.find_method(facts.inference, alternative.cls, function.attr) is not None:
@@ -121,7 +125,7 @@ def may_be_field(facts: Facts, path: str, name: str) -> bool:
 
 def _is_keyword(facts: Facts, path: str, name: str) -> bool:
     """Whether a name stands before a `=` or in a text: a field of what is made by a call."""
-    field = any_layout(rb"(?<![.\w])%b =(?!=)|['\"][\w ,]*\b%b\b[\w ,]*['\"]" % ((name.encode(),) * 2))
+    field = any_layout(rb"(?<![.\w])%b =(?!=)|['\"][\w\x20,]*\b%b\b[\w\x20,]*['\"]" % ((name.encode(),) * 2))
     return facts.project.program_may_hold(path, field)
 
 

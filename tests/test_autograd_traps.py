@@ -1,0 +1,254 @@
+"""Evaluations and training steps whose meaning a fix once changed by what runs in them under another name, or is remembered."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from fuzz.meaning import changes, safely_fixed
+
+EVALUATED = """
+import collections
+import functools
+import itertools
+import operator
+import warnings
+from types import SimpleNamespace
+from typing import Callable, NamedTuple
+import torch
+from torch import nn
+from torch.distributions import Categorical
+from torch.utils.data import DataLoader, TensorDataset
+
+KEPT = []
+
+
+def keep(value):
+    KEPT.append(value)
+    return value * 1
+
+
+{head}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.register_buffer("total", torch.zeros(2))
+        {init}
+
+    def forward(self, x):
+        if not self.training:
+            {forward}
+        return self.head(x)
+
+
+def evaluate(model, loader, ops=None):
+    model.eval()
+    correct = 0
+    {region}
+        for x, y in loader:
+            out = model(x)
+            {step}
+            correct += (out.argmax(1) == y).sum().item()
+    return correct
+
+
+def quick(model, batches):
+    {region}
+        x, y = next(batches)
+        return (model(x).argmax(1) == y).sum().item()
+
+
+def steps(model, batches):
+    model.train()
+    for x, y in itertools.islice(batches, 3):
+        loss = nn.functional.cross_entropy(model(x), y) * {factor}
+        loss.backward()
+    return loss.item()
+
+
+model = Net()
+loader = DataLoader(TensorDataset(torch.randn(4, 3), torch.tensor([0, 1, 1, 0])), batch_size=2)
+batches = {batches}
+print(evaluate(model, loader{given}), quick(model, batches))
+print(model.total, KEPT, steps(model, batches))
+"""
+
+
+def evaluated(region: str, **parts: str) -> str:
+    blank = dict.fromkeys(("init", "forward", "step"), "pass") | {"head": "", "factor": "1", "given": ""}
+    return EVALUATED.format(region=region, **{**blank, "batches": "iter(loader)", **parts})
+
+
+KEEPS = {
+    "an operator that writes": {"forward": "operator.iadd(self.total, self.head(x).mean(0))"},
+    "an operator that sets an item": {"forward": "operator.setitem(self.total, 0, self.head(x).mean())"},
+    "an operator by its name": {"forward": "self.total.__iadd__(self.head(x).mean(0))"},
+    "a buffer by a mask": {"forward": "self.total[self.total < 1] = self.head(x).mean()"},
+    "a view of a buffer": {"forward": "self.total.view(-1)[0] = self.head(x).mean()"},
+    "a buffer by its name": {"forward": "self.get_buffer('total').add_(self.head(x).mean(0))"},
+    "a buffer made anew": {"forward": "self.register_buffer('total', self.head(x).mean(0))"},
+    "a method of a type": {"step": "list.append(KEPT, out)"},
+    "a method that `map` calls": {"step": "any(map(KEPT.append, [out]))"},
+    "a method that an attribute holds": {"init": "self.keep = KEPT.append", "forward": "self.keep(self.head(x))"},
+    "a field of a named tuple": {
+        "head": "class Ops(NamedTuple):\n    abs: Callable",
+        "step": "out = ops.abs(out)",
+        "given": ", Ops(keep)",
+    },
+    "a field of a namespace": {"step": "out = ops.softmax(out)", "given": ", SimpleNamespace(softmax=keep)"},
+    "a function in a class": {
+        "head": "class Ops:\n    abs = staticmethod(keep)\n\n\nOPS = {'ops': Ops}",
+        "step": "out = OPS['ops'].abs(out)",
+    },
+    "a generator": {
+        "head": "def masks():\n    mask = torch.ones(2)\n    while True:\n        yield mask\n\n\nMASKS = masks()",
+        "forward": "KEPT[:] = []; x = x * next(MASKS).sum()",
+        "factor": "next(MASKS).sum() * model.head.weight.sum()",
+    },
+    "a dict that makes items": {
+        "head": "MASKS = collections.defaultdict(lambda: torch.ones(2))",
+        "forward": "x = x * MASKS[2].sum()",
+        "factor": "(MASKS[2].sum() * model.head.weight.sum())",
+    },
+    "a descriptor": {
+        "head": "class Mask:\n    def __get__(self, owner, cls):\n        KEPT[:] = KEPT or [torch.ones(2)]\n"
+        "        return KEPT[0]\n\n\nclass Masks:\n    mask = Mask()",
+        "forward": "x = x * Masks().mask.sum()",
+        "factor": "(Masks().mask * model.head.weight.sum()).sum()",
+    },
+    "a distribution": {
+        "head": "PRIOR = Categorical(probs=torch.ones(2) / 2)",
+        "step": "entropy = PRIOR.entropy().item()",
+        "factor": "(PRIOR.logits * model.head.weight.sum()).sum()",
+    },
+    "a cycle of batches": {"batches": "itertools.cycle(loader)"},
+    "a text of a container": {
+        "step": "print('{n}'.format_map({'n': [model.head.weight.mean()]}), collections.deque([model.head.weight.mean()]))"
+    },
+}
+
+
+@pytest.mark.parametrize("region", ["with torch.no_grad():", "if True:"])
+@pytest.mark.parametrize("name", KEEPS)
+def test_evaluation(name: str, region: str) -> None:
+    assert changes({"main.py": evaluated(region, **KEEPS[name])})[0] == []
+
+
+@pytest.mark.parametrize("region", ["with torch.no_grad():", "if True:"])
+def test_plain_evaluation_is_fixed(region: str) -> None:
+    assert safely_fixed({"main.py": evaluated(region)})[1]
+
+
+def test_warnings_about_graphs_are_kept() -> None:
+    code = evaluated("if True:", head="warnings.simplefilter('error')", step="total = float(model.head.weight.sum())")
+    assert changes({"main.py": code})[0] == []
+
+
+TRAINED = """
+import os
+import signal
+from typing import Callable, NamedTuple
+import torch
+from torch import nn
+
+SEEN = []
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def watch(value=None, *_):
+    SEEN.append([getattr(p, "gr" + "ad") is None for p in model.parameters()])
+    return value
+
+
+class Ops(NamedTuple):
+    mean: Callable
+
+
+class Fields:
+    mean = staticmethod(watch)
+
+
+signal.signal(signal.SIGUSR1, watch)
+
+
+def train(ops):
+    for _ in range(3):
+        loss = model(torch.ones(2, 3)).sum()
+        {between}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+train(Ops(watch))
+print(SEEN)
+"""
+LOOKS = {
+    "a field": "loss = ops.mean(loss)",
+    "a function in a class": "loss = Fields.mean(loss)",
+    "a signal": "os.kill(os.getpid(), signal.SIGUSR1)",
+    "other parameters": "optimizer.param_groups[0]['params'] = list(model.parameters())[:1]",
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_step(name: str) -> None:
+    assert changes({"main.py": TRAINED.format(between=LOOKS[name])})[0] == []
+
+
+def test_plain_step_is_fixed() -> None:
+    assert safely_fixed({"main.py": TRAINED.format(between="loss = loss * 2")})[1]["zero-grad-late"]
+
+
+RECURRENT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.rnn = nn.{layer}(4, 8, batch_first=True)
+
+    def forward(self, x):
+        {before}
+        h = torch.zeros(1, x.size({dim}), 8)
+        c = torch.zeros(1, x.size({dim}), 8)
+        out, _ = self.rnn(x, {state})
+        return out.sum()
+
+
+model = Net()
+{setup}
+for x, in DataLoader(TensorDataset(torch.randn(8, 5, 4)), batch_size=4):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled={mixed}):
+        loss = model(x)
+    loss.backward()
+    print(loss.item())
+"""
+STATES = {
+    "of another batch": {"dim": "1"},
+    "of two parts": {"layer": "GRU"},
+    "of another type": {"setup": "torch.set_default_dtype(torch.float64)"},
+    "under autocast": {"before": "x = self.first(x)", "mixed": "True"},
+    "seen by a hook": {
+        "setup": "model.rnn._forward_pre_hooks[0] = lambda rnn, given: (given[0] * 2,) if len(given) == 1 else None"
+    },
+}
+
+
+def recurrent(**parts: str) -> str:
+    plain = {"layer": "LSTM", "before": "pass", "dim": "0", "state": "(h, c)", "setup": "pass", "mixed": "False"}
+    return RECURRENT.format(**{**plain, **parts})
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state(name: str) -> None:
+    assert changes({"main.py": recurrent(**STATES[name])})[0] == []
