@@ -29,7 +29,7 @@ def joined(rows: Any, integers: bool = False) -> Any:
         return rows
     if not first.dtype.isnative or any(row.dtype != first.dtype or row.shape != first.shape for row in rows):
         return rows
-    whole = np.stack(rows)
+    whole = np.ascontiguousarray(np.stack(rows))  # a tensor made number by number is in the usual order
     if first.dtype.kind == "f":
         return rows if np.isnan(whole).any() else whole
     if first.dtype.itemsize == 8 and not (whole.min() >= -_EXACT and whole.max() <= _EXACT):

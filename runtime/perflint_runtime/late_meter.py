@@ -24,8 +24,8 @@ class LateMeter:
 
     Every look at an attribute and every other call makes it catch up first: all numbers are read in one wait, and the methods
     are called with them, in order. The methods must do nothing but compute with what they are given and with the object's
-    own attributes. An object that holds anything but numbers and text is called at once, and so is one of a class whose
-    methods have been replaced, and a method that is given anything else; with a `LateItem` it gets the number. At most 4,096
+    own attributes. An object that holds anything but numbers and text is called at once, and so is a method that is given
+    anything else, has been replaced, or asks for an attribute of the class; with a `LateItem` it gets the number. At most 4,096
     calls wait.
     """
 
@@ -64,7 +64,7 @@ def _method(late: LateMeter, name: str) -> Callable[..., Any]:
         values = (*given, *named.values())
         is_late = any(type(value) is LateItem for value in values)
         meter = late._late_meter
-        if is_late and all(map(_stays, values)) and _holds_plain(meter, name) and _is_as_written(type(meter)):
+        if is_late and all(map(_stays, values)) and _holds_plain(meter, name) and _is_as_written(meter, name):
             late._late_calls.append((name, given, named))
             if len(late._late_calls) >= MOST_KEPT:
                 _caught_up(late)
@@ -104,11 +104,22 @@ def _holds_plain(meter: Any, name: str) -> bool:
     return type(attributes) is dict and name not in attributes and all(type(value) in PLAIN for value in attributes.values())
 
 
-def _is_as_written(cls: type) -> bool:
-    """Whether the methods of a class are those that it was written with, and Python alone sets its objects' attributes."""
+def _is_as_written(meter: Any, name: str) -> bool:
+    """Whether Python alone sets an object's attributes, and a method and those that it calls are those of their class.
+
+    They must ask for no attribute of the class: when they run, it may be another one.
+    """
+    cls, asked = type(meter), [name]
     for base in cls.__mro__[:-1]:
-        for name, value in base.__dict__.items():
-            is_own = getattr(value, "__qualname__", "") == f"{base.__qualname__}.{name}" and not hasattr(value, "__wrapped__")
-            if name in _ATTRIBUTES or (isinstance(value, FunctionType) and not is_own):
-                return False
+        if not _ATTRIBUTES.isdisjoint(base.__dict__):
+            return False
+    for known in asked:  # grows
+        home = next((base for base in cls.__mro__ if known in base.__dict__), None)
+        if home is None or known in meter.__dict__:
+            continue
+        method = home.__dict__[known]
+        is_own = isinstance(method, FunctionType) and method.__qualname__ == f"{home.__qualname__}.{known}"
+        if not is_own or hasattr(method, "__wrapped__"):
+            return False
+        asked += [other for other in method.__code__.co_names if other not in asked]
     return True

@@ -62,6 +62,7 @@ def _lists() -> dict[str, Any]:
         "a tuple": (np.zeros(2), np.ones(2)),
         "an array": np.ones((2, 2)),
         "numbers": [1.0, 2.0],
+        "images": [np.arange(24.0).reshape(2, 4, 3).transpose(2, 0, 1)] * 3,
         "strided": [np.arange(6.0)[::2], np.arange(6.0)[1::2]],
         "read-only": [np.broadcast_to(np.float32(2), (3,))] * 2,
         "none": None,

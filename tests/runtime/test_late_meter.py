@@ -145,6 +145,21 @@ def test_what_is_not_as_its_class_was_written_is_called_at_once(monkeypatch: pyt
     assert seen == ["last", "total", "count", "mean"]
 
 
+def test_a_method_that_asks_for_an_attribute_of_its_class_is_called_at_once() -> None:
+    class Scaled(Average):
+        scale, unit = 2.0, "m"
+
+        def update(self, value: Any, n: Any = 1) -> None:
+            super().update(value * self.scale, n)
+
+    late = LateMeter(Scaled())
+    late.update(LateItem(torch.tensor(1.0)))
+    Scaled.scale = 3.0
+    late.update(LateItem(torch.tensor(1.0)))
+    Scaled.scale = 4.0
+    assert late.total == 5.0
+
+
 def test_so_many_calls_wait_and_no_more() -> None:
     meter = Average()
     late = LateMeter(meter)
