@@ -3,6 +3,7 @@
 import ast
 import copy
 from collections.abc import Iterator, Mapping
+from itertools import chain, count
 
 from perflint.api import (
     CannotRewrite,
@@ -167,7 +168,7 @@ def _computing(node: ast.expr, leaves: list[ast.expr]) -> Iterator[ast.expr]:
 
 def _names(leaves: list[ast.expr]) -> dict[ast.expr, str]:
     """A name for each leaf."""
-    free = (name for name in "abcdefghijklmnopqrstuvwxyz")
+    free = chain("abcdefghijklmnopqrstuvwxyz", (f"x{number}" for number in count()))
     return dict(zip(leaves, free, strict=False))
 
 

@@ -136,12 +136,8 @@ class Late(LateLocals):
                 source, take.statement, f"{take.name}.{take.method}({given}, at={self.code.text(take.key)})"
             )
         factors = [given]
-        if take.divisor is not None:
-            factors += [self.code.text(take.weight) if take.weight is not None else "1", self.code.text(take.divisor)]
-        elif take.weight is not None:
-            factors.append(self.code.text(take.weight))
-        elif take.power is not None:
-            factors.append(f"power={self.code.text(take.power)}")
+        parts = (("", take.weight), ("" if take.weight else "divisor=", take.divisor), ("power=", take.power))
+        factors += [f"{name}{self.code.text(part)}" for name, part in parts if part is not None]
         return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(factors)})")
 
     def _given(self, take: Take) -> tuple[str, str]:

@@ -5,7 +5,7 @@ for x, y in loader:
     loss = train_step(x, y)
     total.add(loss)             # total += loss.item()
     total.add(loss, len(x))     # total += loss.item() * len(x)
-    total.add(loss, 1, 8)       # total += loss.item() / 8
+    total.add(loss, divisor=8)  # total += loss.item() / 8
     total.add(norm, power=2)    # total += norm.item() ** 2
 print(total.value() / len(loader))
 """
@@ -38,11 +38,8 @@ class ItemSum:
         self._value: Any = start
         self._kept: list[tuple[LateItem, Any, Any, Any]] = []
 
-    def add(self, value: Any, weight: Any = 1, divisor: Any = 1, power: Any = ...) -> None:
-        """Do `total += value.item() ** power * weight / divisor`, without the power where there is none.
-
-        There is no product and no quotient by the integer 1. As a rule, waits for nothing.
-        """
+    def add(self, value: Any, weight: Any = ..., divisor: Any = ..., power: Any = ...) -> None:
+        """Do `total += value.item() ** power * weight / divisor`, without what is not given. As a rule, waits for nothing."""
         if _may_grow(self._value) and _is_ordinary(weight) and _is_ordinary(divisor) and divisor != 0:
             kept = late(value)
             if kept is not None and (power is ... or _is_small(power, kept)):
@@ -73,8 +70,8 @@ def _may_grow(total: Any) -> bool:
 
 
 def _is_ordinary(number: Any) -> bool:
-    """Whether a number multiplies and divides any that a tensor holds without an error."""
-    return type(number) is float or (type(number) is int and abs(number) <= _EXACT)
+    """Whether a number multiplies and divides any that a tensor holds without an error, or there is none."""
+    return number is ... or type(number) is float or (type(number) is int and abs(number) <= _EXACT)
 
 
 def _is_small(power: Any, kept: LateItem) -> bool:
@@ -85,6 +82,6 @@ def _is_small(power: Any, kept: LateItem) -> bool:
 def _scaled(number: Any, weight: Any, divisor: Any, power: Any) -> Any:
     if power is not ...:
         number = number**power
-    if not (type(weight) is int and weight == 1):
+    if weight is not ...:
         number = number * weight
-    return number if type(divisor) is int and divisor == 1 else number / divisor
+    return number if divisor is ... else number / divisor  # an integer divided by 1 is a float
