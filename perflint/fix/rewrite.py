@@ -55,14 +55,9 @@ def _dumped(node: ast.expr) -> str:
 def replace(source: Source, node: ast.expr, content: str) -> Edit:
     """Put other text in the place of an expression."""
     start, end = span(source, node)
-    if _debugs(source, end):
+    if source.prints(start, end):
         raise CannotRewrite("an f-string prints the expression's own text")
     return Edit(start, end, content)
-
-
-def _debugs(source: Source, end: int) -> bool:
-    """Whether a `=` specifier follows, as in `f"{loss.item()=}"` or `f"{loss.item() / n=:.3f}"`."""
-    return re.compile(rb"[^{}\n]*=\s*[}!:]").match(source.body, end) is not None
 
 
 def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst.BaseExpression]) -> Edit:
@@ -70,8 +65,6 @@ def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst
     import libcst as cst
 
     start, end = span(source, call)
-    if _debugs(source, end):
-        raise CannotRewrite("an f-string prints the expression's own text")
     text = source.text(start, end)
     try:
         module = cst.parse_module(f"({text}\n)\n" if "\n" in text or "\r" in text else f"{text}\n")
@@ -111,8 +104,6 @@ def _added_in_line(source: Source, call: ast.Call, argument: str) -> Edit | None
     text = source.body[start:end]
     if b"\n" in text or b"\r" in text or "\n" in argument:
         return None
-    if _debugs(source, end):
-        raise CannotRewrite("an f-string prints the expression's own text")
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     given = sorted(arguments, key=lambda a: a.col_offset)
     places = [(a.col_offset, a.end_col_offset or a.col_offset) for a in given]

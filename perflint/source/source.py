@@ -125,6 +125,17 @@ class Source:
         """Where the cells of a notebook stand; None for other files."""
         return Cells.of(self.body) if self.path.endswith(SUFFIX) else None
 
+    @cached_property
+    def printed(self) -> list[tuple[int, int]]:
+        """The byte ranges of expressions whose own text the program shows."""
+        from perflint.source.printed import printed
+
+        return printed(self.body, self.starts)
+
+    def prints(self, start: int, end: int) -> bool:
+        """Whether the text between two byte offsets is one that the program shows."""
+        return any(first <= start and end <= last for first, last in self.printed)
+
     def position(self, offset: int) -> Position:
         """Row and column, in characters, of a byte offset; in a notebook those within its cell."""
         row = self.row_at(offset)
