@@ -26,6 +26,7 @@ from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.factories import changes_factories
 from perflint.facts.proofs.fears import Fear, feared
 from perflint.facts.proofs.replaced import replaced
+from perflint.facts.proofs.taken_whole import taken_whole
 from perflint.facts.training.generation import writes_text
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
@@ -269,10 +270,12 @@ class Code:
             sorted(distinct, key=lambda obligation: self._may_be_declared(obligation.kind))
         )  # first what blocks
         rests = fix is not None and Kind.ERRORS_ARE_BUGS in fix.assumptions
-        relied = relied_on(self.facts, self.scope, node) if rests else None
-        if fix is not None and relied is not None:
+        refuted = relied_on(self.facts, self.scope, node) if rests else None
+        if fix is not None and refuted is None and (self.rule.category == "device-sync" or _calls_runtime(fix)):
+            refuted = taken_whole(self.facts, self.scope)
+        if fix is not None and refuted is not None:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
-            obligations = (relied, *obligations)
+            obligations = (refuted, *obligations)
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule = self.rule
         return Finding(
@@ -318,6 +321,8 @@ class Code:
         except CannotRewrite:
             return None
         edits = tuple(part for part in built if isinstance(part, Edit))
+        if any(self.source.prints(edit.start, edit.end) for edit in edits):
+            return None
         imports = tuple(part for part in built if isinstance(part, Import))
         if not all(map(self._may_import, imports)):
             return None
@@ -390,3 +395,7 @@ class Code:
         """The functions and lambdas that are written inside this scope."""
         for node in self.flow.inner:
             yield self.flow.inner_scope(node)
+
+
+def _calls_runtime(fix: Fix) -> bool:
+    return any(wanted.module == "perflint_runtime" for wanted in fix.imports)

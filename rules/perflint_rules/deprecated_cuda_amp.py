@@ -17,7 +17,7 @@ for x, y in loader:
 ## Use instead
 ```python
 for x, y in loader:
-    with torch.amp.autocast("cuda"):
+    with torch.amp.autocast("cuda", dtype=torch.float16):
         loss = criterion(model(x), y)
 ```
 
@@ -25,8 +25,8 @@ for x, y in loader:
 For torch below 2.4, which has no `torch.amp.GradScaler` or does not warn yet, and for `torch.amp`.
 
 ## Fix safety
-Safe in programs that never ask for the class of a scaler or a region, replace these names or look at warnings: the old names do
-nothing but pass "cuda" on, and float16, which the fix writes out where the program may choose another type for autocast.
+Safe in programs that never ask for the class of a scaler or a region, replace these names or look at warnings: the old names
+do nothing but pass "cuda" on, and float16 for a region, which would else take the type of a region around it.
 A scaler that other code may get has another class then: that nobody asks for it is assumed (`plain-objects`).
 A name that is imported by itself stays imported, which does not warn; that no other file sets it is assumed (`plain-modules`).
 """
@@ -62,8 +62,8 @@ _ORDER = {
 _METHODS = frozenset(("scale", "step", "update", "unscale_", "state_dict", "load_state_dict", "get_scale", "is_enabled"))
 _FROM_CUDA = any_layout(rb"from torch \. cuda import [^\n]*\bamp\b")
 _FROM_AMP = any_layout(rb"from torch \. cuda \. amp(?: \. \w+)? import ( \([^)]*\)|(?:[^\n\\]|\\\s*\n)*)")
-_OWN_TYPE = any_layout(rb"set_autocast|bfloat16|bf16|\bprecision\b|autocast \([^()]*(?:dtype|, torch)|getattr \( torch\b")
-"""What may choose the type of regions for which none is given: a region around them does, too."""
+_CACHE_OFF = any_layout(rb"cache_enabled = (?! True)|set_autocast_cache_enabled")
+"""What switches off, in a region around another one, that weights are converted once: the old name switches it on again."""
 _ASKS_FOR_CLASS = any_layout(
     rb"(?:isinstance|issubclass) \((?:[^()]|\([^()]*\))*\b(?:autocast|GradScaler)\b|\bcase [\w.]*(?:autocast|GradScaler) \("
     rb"|\bclass \w+ \([^()]*\b(?:autocast|GradScaler)\b|\b(?:is|is not|==|!=|in) (?:[\w.]+\.)?(?:autocast|GradScaler)\b(?! \()"
@@ -97,6 +97,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _missing(code: Code) -> Iterator[Obligation]:
+    if code.facts.project.program_may_hold(code.source.path, _CACHE_OFF):
+        yield Obligation(Kind.NUMBERS, "a region around it may convert weights anew for each use")
     if code.facts.project.program_may_hold(code.source.path, _ASKS_FOR_CLASS):
         yield Obligation(
             Kind.NAMES, "the program asks for the class of a scaler or of an autocast region, which is another one"
@@ -151,7 +153,6 @@ def _renamed(code: Code, call: ast.Call, name: str) -> Iterator[Edit | Import]:
     yield from imports
     by_name = [f"{key}={code.text(value)}" for key, value in zip(_ORDER[name], call.args, strict=False)]
     by_name += [code.text(keyword) for keyword in call.keywords]
-    given = len(call.args) > 1 or any(k.arg == "dtype" for k in call.keywords)
-    if name == "autocast" and not given and code.facts.project.program_may_hold(code.source.path, _OWN_TYPE):
+    if name == "autocast" and len(call.args) < 2 and all(keyword.arg != "dtype" for keyword in call.keywords):
         by_name.append(f"dtype={torch}.float16")
     yield replace(code.source, call, f"{torch}.amp.{name}({', '.join([_CUDA, *by_name])})")

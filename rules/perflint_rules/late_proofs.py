@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from perflint.api import (
     BUILT_FROM_TEXT,
+    FINDS_VARIABLES,
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
     Block,
@@ -28,7 +29,7 @@ def open_about_takes(
     if any(block.kind == "try" and getattr(block.node, "handlers", None) for block in blocks):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
     if code.scope.is_module:
-        yield from code.feared(BUILT_FROM_TEXT)
+        yield from code.feared(BUILT_FROM_TEXT, FINDS_VARIABLES)
     if any(take.way == "meter" for take in takes):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "what the meter raises would be raised when somebody looks at it")
     yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)

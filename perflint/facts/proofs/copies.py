@@ -10,6 +10,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
+from perflint.facts.proofs.fears import PINS_BY_HAND, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.values.arguments import transfer_target
@@ -28,11 +29,6 @@ _HANDS_ON = words("builtins.enumerate builtins.zip builtins.iter tqdm.tqdm tqdm.
 _STARTS_COPIES = any_layout(
     rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|cuda|copy_) \((?:[^()]|\([^()]*\))*\bTrue|\. replay \(|\bCUDAGraph \("
 )
-_PINS = any_layout(
-    rb"\. pin_memory \(|HostRegister"
-    rb"|(?:empty|zeros|ones|full|rand\w*|tensor)(?:_like|_strided)? \([^#\n]*\bpin_memory = (?!False)"
-)
-"""What pins memory by hand: a loader pins new memory for each batch, and what is copied from other memory is staged first."""
 
 
 def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Obligation | None:
@@ -47,7 +43,7 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
     for function in ran:
         if _STARTS_COPIES.search(function.text) and (reason := _started_in(facts, function, {scope, *ran})) is not None:
             return reason
-    pins = facts.project.program_may_hold(scope.module.source.path, _PINS)
+    pins = any(feared(facts.project, scope.module.source.path, PINS_BY_HAND))
     for call in calls:
         if getattr(call.func, "attr", "") == "replay":
             return Obligation(Kind.TRANSFER, f"`{ast.unparse(call)}` may overwrite what is read")

@@ -121,6 +121,17 @@ SIDE_STREAM: Final = Fear(
     ),
     "the program works with several streams, and another one may read before the copy is done",
 )
+PINS_BY_HAND: Final = Fear(
+    Kind.MUTATION,
+    any_layout(
+        rb"\bpin_memory \(|HostRegister|Host_?Alloc|alloc_pinned|pinned_\w* \(|page_?locked"
+        rb"|\b(?:torch \. \w+|new_\w+|(?:empty|zeros|ones|full|rand\w*|tensor)(?:_like|_strided)?)"
+        rb" \((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\bpin_memory = (?! False)"
+    ),
+    "the program pins memory by hand, perhaps that of its batches, and may fill it again while it is being copied",
+    any_layout(rb"pin_memory|HostRegister|Host_?Alloc|alloc_pinned|pinned_|page_?locked"),
+)
+"""A loader pins new memory for each batch, and what is copied from other memory is staged first."""
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
     any_layout(
@@ -204,6 +215,11 @@ LOOKS_AT_FRAMES: Final = Fear(
         + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
     "the program looks at the variables of functions that run",
+)
+FINDS_VARIABLES: Final = Fear(
+    Kind.NAMES,
+    any_layout(rb"\. (?:query|eval) \( (?!\))|" + whole("numexpr", "duckdb", "pandasql")),
+    "the program looks for variables that a text names, as `frame.query` does",
 )
 LOOKS_AT_FUNCTIONS: Final = Fear(
     Kind.NAMES,

@@ -21,6 +21,8 @@ _TIMING = words(
     """
 )
 _LOCALS = frozenset(("locals", "vars", "eval", "exec", "globals", "dir"))
+_BY_TEXT = words("query eval evaluate sql")
+"""Methods and functions of pandas, numexpr and duckdb that look for the variables that a text names in their caller."""
 
 
 def untimed(calls: Iterable[ast.Call]) -> Obligation | None:
@@ -45,11 +47,22 @@ def free_name(scope: Scope, wanted: str) -> str | None:
 
 def inspects_itself(flow: Flow) -> bool:
     """Whether the function may look at its variables by name, as `locals()` does, and `vars()`, but not `vars(args)`."""
-    return any(
+    asks = any(
         isinstance(call.func, ast.Name) and not (call.args and name in ("vars", "dir"))
         for name in _LOCALS
         for call in flow.calls_named[name]
     )
+    return asks or any(_is_given_text(call, name) for name in _BY_TEXT for call in flow.calls_named[name])
+
+
+def _is_given_text(call: ast.Call, name: str) -> bool:
+    """Whether a call's first argument may be a text: `frame.query("loss < @best")`, but neither `model.eval()` nor
+    `trainer.evaluate(model)`.
+    """
+    first = next(iter((*call.args, *(keyword.value for keyword in call.keywords))), None)
+    if name in ("query", "eval"):
+        return first is not None
+    return isinstance(first, (ast.JoinedStr, ast.BinOp)) or (isinstance(first, ast.Constant) and isinstance(first.value, str))
 
 
 def suspends(flow: Flow) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.values import Alternative, External
 from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
 from perflint.source.syntax import Scope, SyntaxProblem
@@ -18,6 +19,12 @@ from perflint.source.words import any_layout, words
 
 _SETTERS: Final = words("setattr delattr patch object multiple dict")
 """The last names of what sets an attribute by its name: `setattr`, `mock.patch.object`, `monkeypatch.setattr`."""
+_SET_METHODS: Final = words("__setattr__ __delattr__")
+_LOOKS: Final = words("getattr hasattr isinstance issubclass callable print id type repr str dir help len bool")
+"""Functions that leave alone what they are given."""
+_PACKAGES: Final = words(
+    "torch torch.nn torch.nn.functional torch.nn.init torch.cuda torch.cuda.amp torch.amp torch.utils.data"
+)
 
 
 def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
@@ -37,7 +44,8 @@ def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
 def _may_replace(names: frozenset[str]) -> re.Pattern[bytes]:
     one_of = "|".join(sorted(names)).encode()
     return any_layout(
-        rb"\. (?:%b) (?::[^=\n]+)?[,=](?!=)|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(" % ((one_of,) * 3)
+        rb"\. (?:%b) (?::[^=\n]+)?[,=](?!=)|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(|__(?:set|del)attr__"
+        rb"|\b__dict__\b|\bvars \([^)]|[(,] torch [,)]" % ((one_of,) * 3)
     )
 
 
@@ -58,8 +66,11 @@ def _in_scope(facts: Facts, scope: Scope, names: frozenset[str], module: str, fi
     if not _may_replace(names).search(scope.text):
         return
     flow = flow_of(scope)
-    changed = [(store, _owner_replaced(store, names)) for store in flow.stores]
-    changed += [(call, _owner_set(call, names)) for call in flow.calls]
+    changed: list[tuple[ast.expr, ast.expr | None]] = [(store, _owner_replaced(store, names)) for store in flow.stores]
+    changed += [(call, owner) for call in flow.calls for owner in _owners_set(facts, scope, call, names)]
+    changed += [
+        (node, _owner_of_names(facts, scope, node)) for node in flow.order if isinstance(node, ast.Attribute | ast.Call)
+    ]
     for node, owner in changed:
         if owner is None:
             continue
@@ -83,20 +94,38 @@ def _owner_replaced(store: ast.expr, names: frozenset[str]) -> ast.expr | None:
     return None
 
 
-def _owner_set(call: ast.Call, names: frozenset[str]) -> ast.expr | None:
-    """Whose attribute a call sets by one of these names, or by a name that is not known; the call itself for `torch`'s own."""
+def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str]) -> Iterator[ast.expr]:
+    """Whose attributes a call may set by one of these names, or by one that is not known; the call itself for `torch`'s own."""
     func = call.func
-    if (func.attr if isinstance(func, ast.Attribute) else path_of(func)) not in _SETTERS or not call.args:
-        return None
-    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    if texts:
-        owner, _, name = texts[0].rpartition(".")
-        if name not in names:
-            return None
-        if owner.startswith("torch"):
-            return call
-    return call.args[0]
+    last = func.attr if isinstance(func, ast.Attribute) else path_of(func)
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if last in _SET_METHODS and isinstance(func, ast.Attribute) and not is_super_call(func.value):
+        yield func.value if len(call.args) < (3 if last == "__setattr__" else 2) else call.args[0]
+    elif last in _SETTERS and call.args:
+        texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        owner, _, name = texts[0].rpartition(".") if texts else ("", "", "")
+        if not texts or name in names:
+            yield call if owner.startswith("torch") else call.args[0]
+    elif last not in _LOOKS and not facts.loops.targets(scope, call):
+        yield from (part for part in given if facts.inference.value(scope, part).must(_is_package))
+
+
+def _owner_of_names(facts: Facts, scope: Scope, node: ast.expr) -> ast.expr | None:
+    """Whose attributes `__dict__` or `vars` gives to somebody who may write to them."""
+    match node:
+        case ast.Attribute(value=owner, attr="__dict__") | ast.Call(func=ast.Name(id="vars"), args=[owner]):
+            around = flow_of(scope).parent.get(node)
+            is_written = isinstance(around, ast.Attribute) and around.attr in ("update", "setdefault", "__setitem__", "pop")
+            is_written |= isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Store)
+            is_read = isinstance(around, (ast.Subscript, ast.Compare, ast.For))
+            is_handed_on = not is_read and facts.inference.value(scope, owner).may(_is_of_torch)
+            return owner if is_written or is_handed_on else None
+    return None
 
 
 def _is_of_torch(alternative: Alternative) -> bool:
     return isinstance(alternative, External) and f"{alternative.qualname}.".startswith("torch.")
+
+
+def _is_package(alternative: Alternative) -> bool:
+    return isinstance(alternative, External) and alternative.qualname in _PACKAGES

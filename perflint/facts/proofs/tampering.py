@@ -13,6 +13,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.operations.api_tables import ALIASING_MODULES, LEGACY_TENSOR_CLASSES
 from perflint.facts.operations.operations import Memory
+from perflint.facts.proofs.fears import PINS_BY_HAND, feared
 from perflint.facts.values.arguments import argument, transfer_target, works_in_place
 from perflint.facts.values.values import (
     Alternative,
@@ -398,7 +399,7 @@ class _HostMemory:
 
     def of(self, node: ast.expr) -> Obligation | None:
         if self._value(node).may_be(Loader):
-            return None  # each batch is new memory
+            return next(feared(self.facts.project, self.scope.module.source.path, PINS_BY_HAND), None)  # else new memory
         match node:
             case ast.Subscript(value=base) | ast.Starred(value=base) | ast.NamedExpr(value=base):
                 return self.of(base)

@@ -1,0 +1,192 @@
+"""Programs whose meaning a fix of a read, a copy or a constant once changed: who takes the code, and who sees its text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+
+from fuzz import meaning
+from fuzz.meaning import changes, safely_fixed
+from tests.test_meaning_traps import HEAD, trained
+
+RUN = "print(main(F.mse_loss))"
+RUN_UNKNOWN = 'print(main(getattr(F, "mse_" + "loss")))'
+TAKEN = """import functools
+from typing import List
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.w = nn.Linear(3, 2), [0.5, 1.5]
+        self.w: List[float]
+
+    def forward(self, x):
+        out = self.layer(x)
+        {body}
+
+
+def train(net, batches):
+    for x in batches:
+        loss = net(x.to(device)).mean()
+        loss.backward()
+        print(loss)
+
+
+torch.manual_seed(0)
+train({taken}, torch.ones(6, 3).split(2))
+"""
+BODIES = {
+    "a list becomes a tensor": "return out * torch.tensor(self.w, device=x.device)",
+    "elements in a loop": (
+        "row = out[0]\n        kept: List[float] = []\n        for i in range(row.size(0)):\n"
+        "            kept.append(row[i].item())\n        return out * kept[0]"
+    ),
+    "elements in a list": "kept = [float(v) for v in out[0]]\n        return out * kept[0]",
+}
+TAKERS = {
+    "scripted": "torch.jit.script(Net().to(device))",
+    "compiled whole": "torch.compile(Net().to(device), backend='eager', fullgraph=True)",
+}
+REPLACED = {
+    "items of its dict": "torch.__dict__.update(zeros=loud)",
+    "vars": "vars(torch).update(zeros=loud)",
+    "a method of the module": "torch.__setattr__('ze' + 'ros', loud)",
+    "the method of objects": "type(torch).__setattr__(torch, 'zeros', loud)",
+    "a function of another package": "functools.reduce(lambda m, f: setattr(m, f.__name__, f) or m, [loud], torch)",
+}
+LOUD = """import functools
+
+plain = torch.zeros
+
+
+def loud(*sizes, **how):
+    print(sizes, how)
+    return plain(*sizes, **how)
+
+
+loud.__name__ = "zeros"
+{}
+
+
+"""
+SHOWN = {
+    "a number in a set": 'print(f"{ {1: loss.item()} =}", loss.item())',
+    "a number over two lines": "print(f'''{loss.item()\n=}''', loss.item())",
+    "a list": 'print(f"{ {1: [v.item() for v in y[0].to(device)]}=}")',
+    "a factory": 'print(f"{ {1: torch.zeros(1).to(device)}=}")',
+    "a constant": 'print(f"{ {1: torch.tensor(0.5, device=device)}=}")',
+    "Python data": 'print(f"{torch.tensor([len(x), 1], device=device)=}")',
+    "an old name": 'print(f"{ {1: torch.ger(x[0], x[0])}=}")',
+}
+REGIONS = {
+    "type": "with torch.autocast('cuda', dtype=torch.bfloat16):",
+    "type of a function": "with region():",
+    "cache": "with torch.autocast('cpu', cache_enabled=False):",
+}
+NESTED = """def region():
+    return torch.autocast("cuda", dtype=torch.bfloat16)
+
+
+{}
+    with torch.cuda.amp.autocast():
+        print(torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled())
+"""
+TRAPS = {
+    **{f"an f-string shows {what}": trained(RUN, in_step="pass", add=SHOWN[what]) for what in SHOWN},
+    **{f"mixed precision in a region of another {what}": HEAD + NESTED.format(REGIONS[what]) for what in REGIONS},
+}
+
+METER = """class Meter:
+    def __init__(self):
+        self.sum = 0.0
+
+    def update(self, value):
+        self.sum += value * self.scale
+
+
+Meter.scale = 1.0
+"""
+NAMED = {
+    "a total": ("0", "total += loss.item()", "len(frame.query('a > @total'))"),
+    "a total, by pandas itself": ("0", "total += loss.item()", "pandas.eval('total + 1')"),
+    "a list": ("[]", "total.append(loss.item())", "len(frame.query('a not in @total'))"),
+    "a number": ("0", "total = (loss.detach() > 0).sum().item() / len(x)", "frame.eval('a * @total').sum()"),
+}
+TRAPS_WITH_RUNTIME = {
+    "an integer divided by one": trained(RUN, start="0", add="total += (loss > 0).sum().item() / len(x)").replace(
+        "batch_size=2", "batch_size=1"
+    ),
+    "more numbers than there are letters": trained(
+        RUN,
+        start="[]",
+        in_step="out = model(x.to(device))",
+        add=f"total.append({' + '.join(f'out[0, {i % 2}].item() * {i}' for i in range(30))})\n        out.data.zero_()",
+    ),
+    "a meter whose class changes": trained(
+        RUN, start="Meter()", add="total.update(loss.item())\n        Meter.scale = Meter.scale / 2", head=METER
+    ).replace("return total", "return total.sum"),
+    **{
+        f"a text names {what}": trained(RUN_UNKNOWN, start=start, add=add, head="import pandas\n\n")
+        .replace("loss.backward()", "")
+        .replace('print("trained")', f"frame = pandas.DataFrame({{'a': [0.1, 5.0]}})\n    print(total, {look})")
+        for what, (start, add, look) in NAMED.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_trap(name: str) -> None:
+    assert changes({"main.py": TRAPS[name]})[0] == []
+
+
+@pytest.mark.parametrize("name", [*TRAPS, *TRAPS_WITH_RUNTIME])
+def test_trap_with_runtime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=True))
+    assert changes({"main.py": {**TRAPS, **TRAPS_WITH_RUNTIME}[name]})[0] == []
+
+
+LEFT = {
+    **{
+        f"{body}: {taker}": (HEAD + TAKEN.format(body=code, taken=taken), code)
+        for body, code in BODIES.items()
+        for taker, taken in TAKERS.items()
+    },
+    **{
+        f"torch.zeros is replaced by {how}": (
+            trained(RUN, in_step="print(torch.zeros(len(x)).to(device))", head=LOUD.format(code)),
+            "torch.zeros(len(x)).to(device)",
+        )
+        for how, code in REPLACED.items()
+    },
+}
+"""Programs that change what runs in this process, or that torch reads from their files."""
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_code_is_left_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, code = LEFT[name]
+    for runtime in (False, True):
+        monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=runtime))
+        assert code in safely_fixed({"main.py": program})[0]["main.py"]
+
+
+PINNED = {
+    "pass": "moved(",
+    "buffer = torch.empty(\n            2,\n            3,\n            pin_memory=True,\n        )": "moved_copy(",
+    "torch.arange(3, pin_memory=True)": "moved_copy(",
+    "x.pin_memory()": "moved_copy(",
+    "DataLoader(x, pin_memory=True)": "moved(",
+}
+
+
+@pytest.mark.parametrize("code", PINNED)
+def test_batches_of_a_program_that_pins_memory_by_hand_are_copied_first(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True))
+    program = trained(RUN, in_step=code).replace('"cuda" if torch.cuda.is_available() else "cpu"', "input()")
+    assert PINNED[code] in safely_fixed({"main.py": program})[0]["main.py"]
