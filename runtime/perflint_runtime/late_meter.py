@@ -109,17 +109,16 @@ def _is_as_written(meter: Any, name: str) -> bool:
 
     They must ask for no attribute of the class: when they run, it may be another one.
     """
-    cls, asked = type(meter), [name]
-    for base in cls.__mro__[:-1]:
-        if not _ATTRIBUTES.isdisjoint(base.__dict__):
-            return False
+    bases, asked = type(meter).__mro__[:-1], [name]
+    if any(not _ATTRIBUTES.isdisjoint(base.__dict__) for base in bases):
+        return False
     for known in asked:  # grows
-        home = next((base for base in cls.__mro__ if known in base.__dict__), None)
-        if home is None or known in meter.__dict__:
-            continue
-        method = home.__dict__[known]
-        is_own = isinstance(method, FunctionType) and method.__qualname__ == f"{home.__qualname__}.{known}"
-        if not is_own or hasattr(method, "__wrapped__"):
-            return False
-        asked += [other for other in method.__code__.co_names if other not in asked]
+        for base in bases if known not in meter.__dict__ else ():
+            if known not in base.__dict__:
+                continue
+            method = base.__dict__[known]
+            is_own = isinstance(method, FunctionType) and method.__qualname__ == f"{base.__qualname__}.{known}"
+            if not is_own or hasattr(method, "__wrapped__"):
+                return False
+            asked += [other for other in method.__code__.co_names if other not in asked]
     return True
