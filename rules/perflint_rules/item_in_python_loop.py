@@ -66,6 +66,7 @@ from perflint.api import (
     Severity,
     Tensor,
     any_layout,
+    is_test,
     keyword,
     path_of,
     place_of,
@@ -94,6 +95,8 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop that reads a tensor element by element."""
+    if is_test(code.scope):
+        return
     if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from indexed_reads(code)
     yield from row_copies(code)

@@ -32,7 +32,8 @@ around an empty selection does.
 
 ## When it stays silent
 On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. What the step cannot go on without knowing is
-reported only if the rule is selected; a check of a training step that only raises an error or prints a message, always.
+reported only if the rule is selected; what only raises an error, prints a message or asks whether a mask selects anything to
+write to is always reported in a training step.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -41,6 +42,7 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from perflint.api import (
     Code,
@@ -52,6 +54,7 @@ from perflint.api import (
     Road,
     Severity,
     Sink,
+    Tensor,
     any_layout,
     keyword,
     may_read_truth,
@@ -97,7 +100,11 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _branches(code: Code) -> Iterator[Finding]:
-    checks = [node.test for node in code.flow.order if isinstance(node, (ast.If, ast.Assert)) and _only_warns(node)]
+    checks = [
+        node.test
+        for node in code.flow.order
+        if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or _only_writes(node))
+    ]
     if not (checks or code.shows_info):
         return
     truths = code.truths() if code.shows_info or any(may_read_truth(code.flow, test) for test in checks) else ()
@@ -106,9 +113,56 @@ def _branches(code: Code) -> Iterator[Finding]:
             continue
         if read.kind is ReadKind.TRUTH or (read.kind in _NUMBERS and Sink.CONTROL in code.sinks(read.node)):
             waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
-            checked = _is_check(code, read) and code.facts.loops.is_of_training(code.scope, read.node)
-            severity = None if checked else Severity.INFO
-            yield code.finding(read.node, f"{waited}; {_cure(code, read)}", severity=severity)
+            writes = _guards_writes(code, read)
+            cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
+            avoidable = (writes or _is_check(code, read)) and code.facts.loops.is_of_training(code.scope, read.node)
+            yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
+
+
+def _guards_writes(code: Code, read: HostRead) -> bool:
+    """Whether a condition asks no more than whether a mask selects anything to write to: `if mask.any(): x[mask] = y[mask]`."""
+    statement = code.flow.statement(read.node)
+    mask = _asked_for_any(read.tensor) if read.kind is ReadKind.TRUTH else None
+    negated = isinstance(code.flow.parent.get(read.node), ast.UnaryOp)
+    if mask is None or negated or not _only_writes(statement):
+        return False
+    chosen = _written_items(statement.body)
+    return all(
+        item is not None and any(path_of(key) == mask and _is_mask(code, key) for key in ast.walk(item)) for item in chosen
+    )
+
+
+def _only_writes(statement: ast.stmt) -> TypeGuard[ast.If]:
+    """Whether a branch does nothing but write to items: `if mask.any(): x[mask] = y[mask]`."""
+    return isinstance(statement, ast.If) and not statement.orelse and None not in _written_items(statement.body)
+
+
+def _written_items(body: list[ast.stmt]) -> list[ast.expr | None]:
+    """The index of the item that each statement writes to; None for one that does something else."""
+    found: list[ast.expr | None] = []
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Subscript(slice=chosen)]) | ast.AugAssign(target=ast.Subscript(slice=chosen)):
+                found.append(chosen)
+            case _:
+                found.append(None)
+    return found
+
+
+def _asked_for_any(test: ast.expr) -> str | None:
+    """The mask of which a condition asks whether it selects anything: `mask.any()`, `torch.sum(mask) > 0`."""
+    match test:
+        case ast.Compare(left=counted, ops=[ast.Gt() | ast.NotEq()], comparators=[ast.Constant(value=0)]):
+            return _asked_for_any(counted) if "sum" in ast.unparse(counted) else None
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="any" | "sum"), args=[mask], keywords=[]):
+            return path_of(mask)
+        case ast.Call(func=ast.Attribute(value=mask, attr="any" | "sum"), args=[], keywords=[]):
+            return path_of(mask)
+    return None
+
+
+def _is_mask(code: Code, node: ast.AST) -> bool:
+    return isinstance(node, ast.expr) and code.value(node).may(lambda a: isinstance(a, Tensor) and a.dtype == "bool")
 
 
 def _is_check(code: Code, read: HostRead) -> bool:

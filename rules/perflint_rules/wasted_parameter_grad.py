@@ -167,5 +167,7 @@ def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[tuple[s
         for definition in code.flow.reaching.get(node, ()):
             if definition.value is not None and definition.kind in ("assign", "augmented"):
                 yield from _networks(code, definition.value, seen)
+                if definition.kind == "augmented":
+                    yield from _networks(code, definition.node, seen)  # what it was before
     for child in ast.iter_child_nodes(node):
         yield from _networks(code, child, seen)

@@ -147,13 +147,16 @@ def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
             (target.owner is None or not is_neural_module(facts.inference, Instance(target.owner)))
             and not evaluates(target)
             and NETWORK_CALL.search(target.text)
-            and any(
-                computes_with_network(facts, target, inner) and facts.grad_mode.is_off(target, inner) is not True
-                for inner in flow_of(target).calls
-            )
+            and _records(facts, target)
             for target in facts.loops.targets(scope, call)
         )
     )
+
+
+def _records(facts: Facts, scope: Scope) -> bool:
+    """Whether a function runs a network, and in no branch without autograd: it does not choose itself."""
+    runs = [call for call in flow_of(scope).calls if computes_with_network(facts, scope, call)]
+    return bool(runs) and not any(facts.grad_mode.is_off(scope, call) is True for call in runs)
 
 
 def only_evaluates(facts: Facts, scope: Scope, call: ast.Call) -> bool:

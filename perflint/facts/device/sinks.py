@@ -67,7 +67,7 @@ _COLLECT_CALLS = words(
 _JOINS = frozenset(("concatenate", "vstack", "hstack"))
 _METRIC = made(
     r"acc(?:uracy)?\b|_acc|metric|f1|auc|roc|recall|precision|iou|confusion|psnr|ssim|mse|mae|rmse|perplex|wer\b|cer\b"
-    r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|error",
+    r"|bleu|rouge|dice|score|correct|r2|ndcg|mrr|hits?_at|evaluat|compute_loss|(?<!td_)(?<!td)error",
     re.I,
 )
 _ARITHMETIC_CALLS = words(
@@ -116,8 +116,8 @@ class _Fate(Walk[Sink]):
                 yield step.result or Sink.CONTROL
             case Way.CONTAINED if _is_key(step):
                 yield Sink.NEEDED
-            case Way.CONTAINED if (at := self._place_in_returned(step)) is not None:
-                yield from self._returned(at)
+            case Way.CONTAINED if not self._entered and (place := _place_in_return(self.flow, step)) is not None:
+                yield from self._returned(place)
             case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
                 yield from filter(None, [step.result])
             case Way.BOUND:
@@ -247,8 +247,11 @@ class _Fate(Walk[Sink]):
             return
         inner = _Fate(self._sinks, function, self._depth - 1, self.seen, entered=True)
         ends = [*inner.ends(*(d for d in inner.flow.definitions_of(taken) if d.kind == "parameter"))]
-        yield from (end for end in ends if end is not Sink.RETURN)
-        if Sink.RETURN in ends or function.name == "__init__":
+        made = function.name == "__init__"
+        for end in ends:
+            if end is not Sink.RETURN:  # what an object keeps that others have, they may look at in the same step
+                yield Sink.NEEDED if end is Sink.STORE and not made else end
+        if Sink.RETURN in ends or made:
             yield call
 
     def _runs(self, call: ast.Call) -> Scope | None:
@@ -275,16 +278,8 @@ class _Fate(Walk[Sink]):
         value = self._value(node)
         return value.may_be(Number) and not value.may_be(Tensor)
 
-    def _place_in_returned(self, step: Step) -> int | None:
-        """Where a value stands in `return loss, metrics`."""
-        match step.node:
-            case ast.Tuple(elts=parts) as display if isinstance(self.flow.parent.get(display), ast.Return):
-                known = not any(isinstance(part, ast.Starred) for part in parts)
-                return next(i for i, part in enumerate(parts) if part is step.value) if known else None
-        return None
-
-    def _returned(self, at: int | None = None) -> Iterator[Sink]:
-        """at: which part of a tuple; the others have ends of their own."""
+    def _returned(self, place: int | None = None) -> Iterator[Sink]:
+        """What becomes of a result, or of the part of it that stands at a place of a tuple."""
         if self._entered:
             yield Sink.RETURN
             return
@@ -292,17 +287,8 @@ class _Fate(Walk[Sink]):
         if not calls or self._depth <= 0:
             yield Sink.RETURN
         for call in calls if self._depth > 0 else ():
-            outer = _Fate(self._sinks, call.scope, self._depth - 1, self.seen)
-            yield from outer.ends(*_taken_apart(outer.flow, call.node, at))
-
-
-def _taken_apart(flow: Flow, call: ast.AST, at: int | None) -> list[ast.AST | Definition]:
-    """What a part of a call's result is bound to, in `loss, metrics = step(x)`, or all of the result."""
-    match flow.parent.get(call):
-        case ast.Assign(targets=[ast.Tuple(elts=parts)]) if at is not None and at < len(parts):
-            if not any(isinstance(part, ast.Starred) for part in parts) and isinstance(parts[at], ast.Name):
-                return [*flow.definitions_at(parts[at])]
-    return [call]
+            fate = _Fate(self._sinks, call.scope, self._depth - 1, self.seen)
+            yield from fate.ends(*_parts_taken(fate.flow, call.node, place))
 
 
 def _is_counted(parent: ast.AST) -> bool:
@@ -320,6 +306,23 @@ def _grown(flow: Flow, step: Step) -> ast.expr | None:
             if added is step.value and before == name and any(d.value is grown for d in flow.reaching.get(left, ())):
                 return target  # what it was in the round before
     return None
+
+
+def _place_in_return(flow: Flow, step: Step) -> int | None:
+    """Which place a value has in the tuple that a function returns: `return loss, hits.item()`."""
+    match step.node, flow.parent.get(step.node):
+        case ast.Tuple(elts=parts), ast.Return() if not any(isinstance(part, ast.Starred) for part in parts):
+            return next(i for i, part in enumerate(parts) if part is step.value)
+    return None
+
+
+def _parts_taken(flow: Flow, call: ast.Call, place: int | None) -> list[ast.AST | Definition]:
+    """Where a result goes on, or the part of it that `loss, hits = step(...)` takes from a place; else all of it."""
+    match flow.parent.get(call):
+        case ast.Assign(targets=[ast.Tuple(elts=targets)]) if place is not None and place < len(targets):
+            if all(isinstance(target, ast.Name) for target in targets):
+                return [*flow.definitions_at(targets[place])]
+    return [call]
 
 
 def _is_key(step: Step) -> bool:

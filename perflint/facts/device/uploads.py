@@ -117,12 +117,33 @@ def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.
         held = [a for a in held if not (isinstance(a, Tensor) and (a.random or a.parameter))]  # others say so
         if not held:
             return False
+        if any(place_of(a) in (Place.HOST, Place.UNKNOWN) for a in held) and _is_given_to_mover(scope, node):
+            return True
         if any(isinstance(a, Tensor) and a.place.may_be_device for a in held):
             return False  # a helper that copies it there, unless it is told not to
         if any(place_of(a) is not Place.UNKNOWN for a in held):
             return any(place_of(a) is Place.HOST for a in held)
     nothing_known = receiver.open and not receiver.alternatives
-    return (bool(held) or nothing_known) and _is_loop_variable(loops, scope, node)
+    if not held and not nothing_known:
+        return False
+    return _is_loop_variable(loops, scope, node) or _is_given_to_mover(scope, node)
+
+
+def _is_given_to_mover(scope: Scope, node: ast.expr) -> bool:
+    """Whether a helper whose name says that it moves what it is given moves that, or a part of it: `move_to_device(batch)`."""
+    names, outer = [scope.name], scope.parent
+    while outer is not None:
+        names.append(outer.name)
+        outer = outer.parent
+    if not any(map(_MOVES.fullmatch, names)):
+        return False
+    found = flow_of(scope).reaching.get(node, frozenset())
+    return bool(found) and all(d.kind in ("parameter", "for") for d in found)
+
+
+_MOVES = made(
+    r"_?(?:\w+_)?to_(?:the_)?(?:device|cuda|gpu)|_?(?:move|cuda)_(?:batch|data|inputs?|sample|tensors?)|_?batch_to(?:_\w+)?"
+)
 
 
 def is_one_of_many(flow: Flow, copy: ast.Call) -> bool:

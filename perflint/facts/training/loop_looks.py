@@ -32,6 +32,11 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
     return loop
 
 
+def counts_rounds(loop: Loop) -> bool:
+    """`for t in range(steps)`."""
+    return isinstance(loop.iterated, ast.Call) and last_name(loop.iterated.func) in ("range", "trange")
+
+
 def runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
     """Whether a call runs what a loop goes over, or an item by its variable: `for layer in layers: x = layer(x)`."""
     parts = (part for part in walk(call.func) if isinstance(part, ast.Name))

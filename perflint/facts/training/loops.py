@@ -19,6 +19,7 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
 from perflint.facts.training.forward_parts import in_forward
 from perflint.facts.training.loop_looks import (
+    counts_rounds,
     goes_over_chunks,
     holds_batch,
     iterating_loop,
@@ -433,7 +434,10 @@ class Loops:
         """Whether what runs each step does so in a training, or in a forward pass, and not in evaluations alone."""
         loop = self.step_loop(scope, node)
         if loop is not None:
-            return self.kinds(scope)[loop] is LoopKind.TRAIN
+            kinds = self.kinds(scope)
+            while kinds.get(loop) is not LoopKind.TRAIN and counts_rounds(loop) and loop.parent is not None:
+                loop = loop.parent  # its rounds are parts of a step, such as those through time
+            return kinds.get(loop) is LoopKind.TRAIN
         if is_step_hook(scope):
             return scope.name == "training_step"
         if self.heat(scope) is Heat.FORWARD or self.is_training_step(scope):
