@@ -21,6 +21,9 @@ MAX_IMPORTERS = 30
 """What the rest of the project does with the contents of a file that more files import than this is not looked for: the values
 in question stay open."""
 
+MODEL_LEVELS = 5
+"""Through how many files a model may be imported by the one that trains it: a network is made of parts of parts."""
+
 _ACCELERATOR = any_layout(
     rb"\. to \( (?:\w+ \. )*\w*(?:dev|gpu)|accelerator|Accelerator|" + whole("cuda", "fabric", "mps", "xla", "npu")
 )
@@ -227,8 +230,10 @@ class Project(Imports):
         """
         if path not in self._near_training:
             found = next((file for file in self._run_together(path) if self._trains(file)), "")
-            if not found and self._said(path).holds_model and not next(self._users(path), None):
-                found = self._training_anywhere
+            if not found and self._said(path).holds_model:
+                users = list(self._users(path, MODEL_LEVELS))
+                found = next((file for level in users for file in level if self._trains(file)), "")
+                found = found if users and users[0] else self._training_anywhere
             self._near_training[path] = found
         return self._near_training[path]
 
@@ -252,10 +257,10 @@ class Project(Imports):
         if len(imported) <= MAX_NEIGHBOURS:
             yield from sorted(imported)
 
-    def _users(self, path: str) -> Iterator[list[str]]:
-        """Those that import a file, and those that import these; none of a level that has too many."""
+    def _users(self, path: str, levels: int = 2) -> Iterator[list[str]]:
+        """Those that import a file, those that import these, and so on; none of a level that has too many."""
         level = [path]
-        for _ in range(2):
+        for _ in range(levels):
             users: set[str] = set()
             for file in level:
                 users |= self._find_importers(file)

@@ -223,3 +223,17 @@ def test_projects_that_share_texts_read_each_file_once() -> None:
     inner.changed(f"{ROOT}/app/main.py")
     assert inner.importers(net) == {f"{ROOT}/tool.py"}
     assert not inner.backward_helpers(["fit"])
+
+
+def test_a_part_of_a_part_of_a_model_is_near_the_loop_that_trains_it() -> None:
+    files = {
+        f"{ROOT}/train.py": b"from a import f\nloss.backward()\noptimizer.step()\n",
+        f"{ROOT}/a.py": b"from b import g\ndef f(): return g()\n",
+        f"{ROOT}/b.py": b"from c import h\ndef g(): return h()\n",
+        f"{ROOT}/c.py": b"from model import A\nfrom other import k\ndef h(): return A(), k(1)\n",
+        f"{ROOT}/model.py": b"class A:\n    def forward(self, x): return x\n",
+        f"{ROOT}/other.py": b"def k(x): return x\n",
+    }
+    project = Project(ROOT, list(files), files.get)
+    assert project.near_training(f"{ROOT}/model.py")
+    assert not project.near_training(f"{ROOT}/other.py")

@@ -14,6 +14,7 @@ from perflint.facts.operations import operations
 from perflint.facts.values import classes
 from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.frames import MAX_DEPTH, Inferring
+from perflint.facts.values.held_modules import modules
 from perflint.facts.values.values import (
     Alternative,
     Batch,
@@ -104,7 +105,8 @@ def _run_by(inference: Inferring, caller: Scope, call: ast.Call) -> Iterator[Cal
         if first is not None and caller.owner is not None:
             yield CallSite(caller, call, FunctionRef(first, one(Instance(caller.owner))))
         return
-    for alternative in inference.infer(held, inference.frame(caller)).alternatives:
+    called = inference.value(caller, held).alternatives or modules(inference, caller, held)
+    for alternative in called:
         for module, scatters in _inside(inference, alternative):
             methods = (classes.find_method(inference, module.cls, name) for name in (("forward",) if direct else FORWARD[::-1]))
             method = next(filter(None, methods), None)

@@ -36,6 +36,9 @@ class Inferring(Protocol):
     project: Project
     solver: Solver
 
+    def value(self, scope: Scope, node: ast.expr) -> Value:
+        """What `node`, an expression of `scope`, may evaluate to."""
+
     def frame(self, scope: Scope, arguments: Iterable[tuple[str, Value]] = (), depth: int = MAX_DEPTH) -> Frame:
         """The frame of a scope. The same arguments give the same frame."""
 

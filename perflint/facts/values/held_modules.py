@@ -8,7 +8,7 @@ from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.values.inference import Inference
+from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import (
     Alternative,
     ClassRef,
@@ -31,7 +31,7 @@ MAX_HOPS: Final = 6
 """Through how many names and containers an element is followed."""
 
 
-def modules(inference: Inference, scope: Scope, node: ast.expr, hops: int = MAX_HOPS) -> list[Alternative]:
+def modules(inference: Inferring, scope: Scope, node: ast.expr, hops: int = MAX_HOPS) -> list[Alternative]:
     """The functions, classes and objects of the project, and torch's layers, that an expression may be, if they are known.
 
     A `torch.nn.Sequential` stands for the layers that it was built with.
@@ -44,7 +44,7 @@ def modules(inference: Inference, scope: Scope, node: ast.expr, hops: int = MAX_
     return list(found)
 
 
-def _opened(inference: Inference, alternative: Alternative, hops: int) -> Iterator[Alternative]:
+def _opened(inference: Inferring, alternative: Alternative, hops: int) -> Iterator[Alternative]:
     """An alternative that can be called, or those in a container of layers."""
     match alternative:
         case FunctionRef() | Instance() | ClassRef():
@@ -55,7 +55,7 @@ def _opened(inference: Inference, alternative: Alternative, hops: int) -> Iterat
             yield alternative
 
 
-def _followed(inference: Inference, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
+def _followed(inference: Inferring, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
     """What a name is bound to by a loop over a container, or what stands in one."""
     match node:
         case ast.Name(id=name):
@@ -70,7 +70,7 @@ def _followed(inference: Inference, scope: Scope, node: ast.expr, hops: int) -> 
             yield from _held(inference, scope, iterated, (), hops)
 
 
-def _annotated(inference: Inference, scope: Scope, name: str) -> Iterator[Alternative]:
+def _annotated(inference: Inferring, scope: Scope, name: str) -> Iterator[Alternative]:
     """What the annotation of a parameter names, if it is a class of the project."""
     for parameter in scope.parameters:
         if parameter.arg == name and parameter.annotation is not None:
@@ -80,7 +80,7 @@ def _annotated(inference: Inference, scope: Scope, name: str) -> Iterator[Altern
                 yield from (Instance(a.cls) for a in named if isinstance(a, ClassRef))
 
 
-def _bound(inference: Inference, scope: Scope, definition: Definition, hops: int) -> Iterator[Alternative]:
+def _bound(inference: Inferring, scope: Scope, definition: Definition, hops: int) -> Iterator[Alternative]:
     if definition.value is None:
         return
     if definition.kind == "for":
@@ -90,7 +90,7 @@ def _bound(inference: Inference, scope: Scope, definition: Definition, hops: int
 
 
 def _held(
-    inference: Inference, scope: Scope, node: ast.expr, index: tuple[int | None, ...], hops: int
+    inference: Inferring, scope: Scope, node: ast.expr, index: tuple[int | None, ...], hops: int
 ) -> Iterator[Alternative]:
     """The elements of what an expression gives; index: the way from an element to the part that is asked for."""
     if not hops:
@@ -117,7 +117,7 @@ def _held(
             yield from _put_in(inference, scope, node, hops - 1)
 
 
-def _entries(inference: Inference, scope: Scope, node: ast.Attribute, hops: int) -> Iterator[Alternative]:
+def _entries(inference: Inferring, scope: Scope, node: ast.Attribute, hops: int) -> Iterator[Alternative]:
     """What stands under a name in a `ModuleDict` that is a container itself: `self.layers.blocks`."""
     for alternative in inference.value(scope, node.value).alternatives:
         if isinstance(alternative, Object) and alternative.qualname == "torch.nn.ModuleDict":
@@ -139,7 +139,7 @@ def _items(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from ((k.arg, k.value) for k in keywords if k.arg is not None)
 
 
-def _contents(inference: Inference, container: Alternative, hops: int) -> Iterator[Alternative]:
+def _contents(inference: Inferring, container: Alternative, hops: int) -> Iterator[Alternative]:
     """What a container was built with."""
     match container:
         case Object(qualname) if qualname in _CONTAINERS:
@@ -178,7 +178,7 @@ def _arguments(container: Object) -> Iterator[tuple[Scope, ast.expr]]:
         yield from ((scope, given) for given in call.args)
 
 
-def _put_in(inference: Inference, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
+def _put_in(inference: Inferring, scope: Scope, node: ast.expr, hops: int) -> Iterator[Alternative]:
     """What the methods of a class put into a container that is an attribute: `self.layers.append(Block())`."""
     path = path_of(node)
     if path is None or scope.owner is None or not scope.parameters or not path.startswith(f"{scope.parameters[0].arg}."):
