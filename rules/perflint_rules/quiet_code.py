@@ -65,8 +65,10 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             return all(isinstance(target, ast.Name) for target in targets)
         case ast.AugAssign(target=ast.Name() as target):
             return _begins_as_number(code, target)
-        case ast.Expr() | ast.Slice():
+        case ast.Expr() | ast.Slice() | ast.JoinedStr():
             return True
+        case ast.FormattedValue(value=shown):
+            return code.value(shown).must_be(*_NUMBERS)
         case ast.Subscript(value=held, ctx=ast.Load()):
             return code.value(held).must_be(Tensor)
         case ast.Attribute(ctx=ast.Load()):

@@ -17,10 +17,12 @@ from perflint.api import (
     Obligation,
     ReadKind,
     Severity,
+    Tensor,
     free_name,
     insert_before,
     is_refuted,
     no_copy_in_flight,
+    operations,
     path_of,
     replace,
     step_definitions,
@@ -94,6 +96,26 @@ def _open(code: Code, read: HostRead, group: Sequence[HostRead]) -> Iterator[Obl
         for definition in definitions:
             yield from filter(None, [untouched(code.facts, code.scope, definition, read.node, first=place)])
         yield from filter(None, [unshared(code.facts, code.scope, tensor)] if definitions else [])
+    yield from _open_about_order(code, tensor)
+
+
+def _open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
+    """What stands against it that a tensor is computed before other reads are made."""
+    match tensor:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=name), args=args, keywords=keywords):
+            row = operations.method(name)
+            if (
+                row is not None
+                and not row.writes
+                and not name.endswith("_")
+                and all(k.arg not in ("out", None) for k in keywords)
+            ):
+                if not code.value(receiver).must_be(Tensor):
+                    words = f"`{ast.unparse(receiver)}` may be no tensor, and `{name}` may do more than compute"
+                    yield Obligation(Kind.PLAIN_OBJECTS, words)
+                for part in (receiver, *args, *(keyword.value for keyword in keywords)):
+                    yield from _open_about_order(code, part)
+                return
     yield from filter(None, [without_effect(code.facts, code.scope, tensor)])
 
 
@@ -120,11 +142,11 @@ def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligatio
 def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
     names: dict[str, str] = {}
     for read in group:
-        wanted = (path_of(read.tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "")
         text = code.text(read.tensor)
         if "#" in text or "\n" in text:
             raise CannotRewrite("the tensor stands on several lines")
-        free = (free_name(code.scope, f"{wanted}_{kind}") for kind in ("item", "number", "read"))
+        wanted = _wanted(code, read)
+        free = (free_name(code.scope, wanted if not n else f"{wanted}_{n + 1}") for n in range(len(group)))
         name = names.get(text) or next((name for name in free if name is not None and name not in names.values()), None)
         if name is None:
             raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
@@ -133,6 +155,15 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
     yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = items_together({', '.join(names)})")
     for read in group:
         yield replace(code.source, read.node, names[code.text(read.tensor)])
+
+
+def _wanted(code: Code, read: HostRead) -> str:
+    """A name for the number that a read gives: after what it is bound to, or after its tensor."""
+    match _line(code, read):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is read.node:
+            return f"{name}_item"
+    path = path_of(read.tensor) or "value"
+    return path.replace(".", "_").replace("[", "_").replace("]", "").replace("'", "") + "_item"
 
 
 def joined(code: Code, found: Sequence[tuple[HostRead, Finding]]) -> Iterator[Finding]:
