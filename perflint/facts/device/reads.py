@@ -245,10 +245,6 @@ def _is_copied_apart(flow: Flow, definition: Definition) -> bool:
 _COMPUTED_ON_HOST = made(r"\b(?:np|numpy|pd|pandas|scipy|cv2|jnp)\.|\.(?:cpu|numpy)\(\)|(?<![.\w])(?:float|int|len)\(")
 
 
-def _is_tensor(value: Value) -> bool:
-    return value.may_be(Tensor, Output) and not value.may(_on_host)
-
-
 def _on_host(alternative: Alternative) -> bool:
     return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
 

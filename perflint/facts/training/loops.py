@@ -52,7 +52,8 @@ MODULE_HOUSEKEEPING = words(
 )
 """Methods of a module that are no forward pass."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
-_ACTS_NEEDLE = made(rb"backward|step|optim|train|update")
+_ACTS_NEEDLE = made(rb"backward|(?<!time)step(?!s\b(?!\s*\())|optim|(?<!pre)train(?!ing\b(?!\s*\()|ed|able)|update(?!d)")
+"""What a function holds that trains through others: `self.training`, `timestep` and `from_pretrained` say nothing."""
 _ACTS_HERE = any_layout(rb"\. (?:backward|manual_backward|step)\b")
 """What a function holds that runs a backward pass or steps an optimizer itself."""
 _ACTING_NAME = made(r"backward|step|optimi[sz]e|forward_backward")
