@@ -252,3 +252,22 @@ def recurrent(**parts: str) -> str:
 @pytest.mark.parametrize("name", STATES)
 def test_state(name: str) -> None:
     assert changes({"main.py": recurrent(**STATES[name])})[0] == []
+
+
+MIXED = """
+import torch
+
+
+def encode():
+    with torch.cuda.amp.autocast():
+        return torch.get_autocast_dtype("cuda")
+
+
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    print(encode())
+"""
+
+
+def test_a_region_keeps_its_type_within_another() -> None:
+    assert changes({"main.py": MIXED})[0] == []
+    assert safely_fixed({"main.py": MIXED})[1]["deprecated-cuda-amp"]

@@ -40,10 +40,10 @@ elsewhere too (see rnn-zero-state-on-cpu).
 ## Fix safety
 Safe when the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing writes to them,
 and nothing else uses them. The outputs are bit-identical (checked for LSTM, GRU, RNN and cells, also bidirectional, with
-several layers and `proj_size`). A state of a wrong shape raises; without it, nothing does: so the fix is unsafe where no size
-of the state comes from a tensor (the last batch may be smaller). It is unsafe for a cell in a program with autocast, for a
-state of another type than float32 that is written out (a cell hands it on, a layer raises), and in a program that registers
-hooks or puts other layers in the place of its own.
+several layers and `proj_size`). A state of a wrong shape or type raises; without it, nothing does: where the state is not seen
+to fit the layer, or no size of it comes from a tensor (the last batch may be smaller), the fix assumes `errors-are-bugs`, and
+in a program with autocast `no-autocast`. It is unsafe for a state of another type than float32 that is written out (a cell
+hands it on, a layer raises), and in a program that registers hooks or puts other layers in the place of its own.
 """
 
 import ast
