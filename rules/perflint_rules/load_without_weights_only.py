@@ -35,7 +35,7 @@ from packaging.version import Version
 from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, rule
 from perflint_rules.once_in_file import also, places_in_file
 
-_FORCED = any_layout(rb"TORCH_FORCE_(?:NO_)?WEIGHTS_ONLY_LOAD")
+_FORCED = any_layout(rb"TORCH_FORCE_|WEIGHTS_ONLY_LOAD")
 _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors raises")
 
 
@@ -56,6 +56,8 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _loads(code: Code) -> Iterator[ast.Call]:
     for call in code.calls_to("torch.load"):
+        if any(isinstance(given, ast.Starred) for given in call.args):
+            continue  # `weights_only` and `pickle_module` may be among them
         if len(call.args) <= 2 and not any(k.arg in (None, "weights_only", "pickle_module") for k in call.keywords):
             yield call
 

@@ -16,7 +16,8 @@ from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
 _RUNS_APART: Final = any_layout(
-    rb"\bThread\w* \(|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
+    rb"\b(?:Thread\w*|Timer|Process|Pool|fork|spawn|start_processes|__del__) \("
+    rb"|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
 )
 """What runs a function so that its error ends nothing else."""
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from perflint.facts.autograd.keeps_nothing import is_of_pure_package
-from perflint.facts.autograd.without_graph import MODULE_METHODS
+from perflint.facts.autograd.keeps_nothing import is_of_pure_package, keeps_nothing
+from perflint.facts.autograd.without_graph import MODULE_METHODS, is_known_method
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module
@@ -90,8 +90,11 @@ def _is_no_function(value: Value) -> bool:
 
 
 def holds_function(facts: Facts, scope: Scope, function: ast.Attribute, held: Value) -> Kind | None:
-    """What is open about an attribute that is called of an object of the program, if it is no method of its class."""
-    if not facts.inference.value(scope, function).open:
+    """What is open about an attribute that is called of an object of the program, if it is no method of its class.
+
+    Only where it is named like a method of tensors, for which it would be taken: any other name is not known by itself.
+    """
+    if not (is_known_method(function.attr) or keeps_nothing(function.attr)) or not facts.inference.value(scope, function).open:
         return None
     for alternative in held.alternatives:
         if isinstance(alternative, Object) and alternative.qualname in _RECORDS:
