@@ -192,7 +192,24 @@ def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> b
             return False
         if not any(isinstance(n, ast.Name) and n.id == given.id for n in ast.walk(sizes[-2])):
             return False
+        if len(sizes) == 3 and _dimension(sizes[-2]) not in (
+            None,
+            0 if argument(built, None, "batch_first") is not None else 1,
+        ):
+            return False
     return bool(made) or _only_names(source)
+
+
+def _dimension(size: ast.expr) -> object:
+    """Which size of a tensor an expression is: 0 for `x.size(0)`, `x.shape[0]` and `len(x)`."""
+    match size:
+        case ast.Call(func=ast.Attribute(attr="size"), args=[ast.Constant(value=dimension)]):
+            return dimension
+        case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=dimension)):
+            return dimension
+        case ast.Call(func=ast.Name(id="len")):
+            return 0
+    return None
 
 
 def _only_names(source: ast.expr) -> bool:
