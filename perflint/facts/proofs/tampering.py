@@ -398,8 +398,10 @@ class _HostMemory:
         self.seen: set[Definition] = set()
 
     def of(self, node: ast.expr) -> Obligation | None:
-        if self._value(node).may_be(Loader):
-            return next(feared(self.facts.project, self.scope.module.source.path, PINS_BY_HAND), None)  # else new memory
+        loaders = [a for a in self._value(node).alternatives if isinstance(a, Loader)]
+        if loaders:  # each batch is new memory, but for what a `collate_fn` may fill again
+            fears = feared(self.facts.project, self.scope.module.source.path, PINS_BY_HAND)
+            return None if all(loader.default_collate for loader in loaders) else next(fears, None)
         match node:
             case ast.Subscript(value=base) | ast.Starred(value=base) | ast.NamedExpr(value=base):
                 return self.of(base)
