@@ -93,9 +93,12 @@ def check(code: Code) -> Iterator[Finding]:
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        picks = is_left_to_evaluation(code.flow, node) or passes_once(code, node)  # what a network found
-        severity = Severity.INFO if picks else None
-        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=severity)
+        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=_worth(code, node))
+
+
+def _worth(code: Code, node: ast.expr) -> Severity | None:
+    """What a network found, of which the program wants to know how much, is worth little."""
+    return Severity.INFO if is_left_to_evaluation(code.flow, node) or passes_once(code, node) else None
 
 
 def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obligation]) -> Finding:
@@ -108,8 +111,9 @@ def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obl
     if fix is None:
         cure = f"look for the places once: `{mask}.nonzero(as_tuple=True)`"
     message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
-    distinct = dict.fromkeys(selections)
-    return code.finding(selections[0], message, fix, open_ if fix is not None else (), waits=[*distinct][1:] or [*distinct])
+    distinct, first = [*dict.fromkeys(selections)], selections[0]
+    waits, still_open = distinct[1:] or distinct, open_ if fix is not None else ()
+    return code.finding(first, message, fix, still_open, waits=waits, severity=_worth(code, first))
 
 
 def _selectors(code: Code, node: ast.expr) -> Iterator[ast.expr]:
