@@ -65,7 +65,7 @@ from perflint_rules.bounds import bounds_a_number
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _SAYS = re.compile(
-    r"^print$|^warnings\.warn$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
+    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
 )
 _NUMBERS = (ReadKind.ITEM, ReadKind.CONVERSION)
 _REDUCTIONS = tuple(
@@ -111,11 +111,13 @@ def _branches(code: Code) -> Iterator[Finding]:
     for read in sorted((*code.reads(formatted=False), *truths), key=lambda read: code.flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
-        if read.kind is ReadKind.TRUTH or (read.kind in _NUMBERS and Sink.CONTROL in code.sinks(read.node)):
+        checked = _is_check(code, read)
+        counts = read.kind in _NUMBERS or (checked and read.kind is ReadKind.COPY)  # `np.isnan(loss.cpu().numpy())`
+        if read.kind is ReadKind.TRUTH or (counts and Sink.CONTROL in code.sinks(read.node)):
             waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
             writes = _guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
-            avoidable = (writes or _is_check(code, read)) and code.facts.loops.is_of_training(code.scope, read.node)
+            avoidable = (writes or checked) and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
 
 
