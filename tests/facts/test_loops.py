@@ -364,3 +364,26 @@ for text in texts: engine.test(text)
     assert [loop.statement.lineno for loop in kinds if loop.statement is not None] == [16]
     assert program.facts.loops.heat(program.scope("Engine.eval")) is Heat.STEP
     assert program.facts.loops.heat(program.scope("Engine.test")) is None
+
+
+def test_what_a_forward_pass_hands_on_or_picks_by_its_name_runs_in_it() -> None:
+    program = Program(
+        HEAD
+        + """
+class Net(nn.Module):
+    def forward(self, x, kind):
+        losses = {"boxes": self.of_boxes}
+        return losses[kind](x) + getattr(self, "pick_" + kind)(x)
+    def of_boxes(self, x): return x
+    def pick_one(self, x): return self.inner(x)
+    def pick_never(self, x): return x
+    def inner(self, x): return x
+    def setup(self): self.hook = self.watched = self.pick_never(1)
+    def of_masks(self, x): return x
+    def watched(self, x): return x
+model(1).backward()
+"""
+    )
+    names = ("of_boxes", "pick_one", "pick_never", "inner", "setup", "of_masks", "watched")
+    parts = [name for name in names if program.facts.loops.is_part_of_forward(program.scope(f"Net.{name}"))]
+    assert parts == ["of_boxes", "pick_one", "inner"]
