@@ -168,7 +168,20 @@ class Newer(Loops):
 
     def patterns(self) -> list[Callable[[], list[str]]]:
         newer = [self.cast, self.uploaded, self.joined, self.loaded, self.freed]
-        return [*newer, *newer, self.read_twice, self.evaluated, self.frozen, self.constant, self.copied, self.stepped]
+        return [
+            *newer,
+            *newer,
+            self.read_twice,
+            self.masked,
+            self.masked,
+            self.shown,
+            self.shown,
+            self.evaluated,
+            self.frozen,
+            self.constant,
+            self.copied,
+            self.stepped,
+        ]
 
     def read_twice(self) -> list[str]:
         """Reads of a number, sums of them, and what may stand between two of them."""
@@ -197,6 +210,97 @@ class Newer(Loops):
             *([between] if between else []),
             shown,
             self.pick([f"print({total} / 3)", f"if i == 1: print({total})", f"KEPT.append({total})"]),
+        ]
+
+    def masked(self) -> list[str]:
+        """A mask that selects several times, and what may become of it in between."""
+        out, mask, other = self.name("out"), self.name("mask"), self.name("kept")
+        made = self.pick(
+            [
+                *(["y.to(device) > 0"] * 4),
+                "y.abs() > 0.5",
+                "(y > 0) & (y < 1)",
+                "y[:, 0] > 0",
+                "y > 5",
+                "(y > 0).any()",
+                "(y > 0).long()",
+                "(y > 0).byte()",
+                "(y > 0).expand(len(y), y.shape[1])",
+                "(y > 0).numpy()",
+                "(y > 0).view(-1)[:0]",
+            ]
+        )
+        between = self.pick(
+            [
+                *([""] * 5),
+                f"{mask} = ~{mask}",
+                f"{mask}.logical_not_()" if "numpy" not in made else "",
+                f"{mask} &= y < 1",
+                f"{mask}[0] = True",
+                f"{other} = {mask}; {other} ^= {mask}",
+                f"{self.helper('keep')}({mask}); {self.helper('shake')}()",
+                f"if i == 1: {mask} = y < 0",
+            ]
+        )
+        key = self.pick([mask, mask, f"~{mask}"])
+        first = self.pick([f"{out}[{key}].sum()", f"({out}[{key}] * y[{key}]).sum()", f"F.mse_loss({out}[{key}], y[{key}])"])
+        last = self.pick(
+            [
+                f"({out} + {first})[{key}].sum().backward()",
+                f"{out} = {out} * 1; {out}[{key}] = y[{key}]; {out}.sum().backward()",
+                f"(({out}[{key}].exp() * y[{mask}]).sum() + {first}).backward()",
+                f"y = y.clone(); y[{key}] += {first}.detach(); y[{key}] *= 2; ({out} * y).sum().backward()",
+                f"KEPT.append({out}[{key}].detach() + y[{key}])",
+            ]
+        )
+        return [
+            f"{out} = model(x)",
+            f"{mask} = {made}",
+            f"{self.name('loss')} = {first}",
+            *([between] if between else []),
+            last,
+        ]
+
+    def shown(self) -> list[str]:
+        """Several numbers that each step needs."""
+        error, norm, total = self.name("error"), self.name("norm"), self.name("total")
+        made = self.pick(
+            [
+                "(y.detach() - x.sum()).abs().sum()",
+                "(y > 0).sum()",
+                "x.abs().max()",
+                "next(model.parameters()).detach().view(-1)[0]",
+                "y.double().mean()",
+                "(y > 0).all()",
+                "y.sum().bfloat16()",
+                "y",
+                "2.0",
+            ]
+        )
+        between = self.pick(
+            [
+                *([""] * 4),
+                f"{error} = {error} * 2",
+                f"{error}.mul_(2)",
+                f"{self.helper('double_')}({error})",
+                "next(model.parameters()).data.add_(1)",
+                f"{self.helper('keep')}({error}); {self.helper('shake')}()",
+                "x.data.mul_(2)",
+            ]
+        )
+        first = self.pick([f"{total} += {norm}.item()", f"KEPT.append({norm}.item())", f"print({norm}.item())"])
+        last = self.pick(
+            [f"{total} += {error}.item()", f"KEPT.append({error}.item())", f"print({error}.item(), {norm}.item())"]
+        )
+        return [
+            f"{total} = 0.0",
+            f"{error} = {made}",
+            f"{norm} = model(x).pow(2).mean()",
+            self.pick([f"{norm}.backward()", "pass"]),
+            first,
+            *([between] if between else []),
+            last,
+            self.pick([f"print({total})", f"KEPT.append(({total}, len(x)))"]),
         ]
 
     def evaluated(self) -> list[str]:
