@@ -491,6 +491,14 @@ print(train(nn.Linear(3, 2).to(device), DataLoader(TensorDataset(inputs, targets
 """
 """Two reads that each step shows."""
 ERROR = "(out.detach() - y).abs().sum()"
+WATCHING = """
+class Watching(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, given=(), named=None):
+        print("watched", getattr(function, "__name__", ""))
+        return function(*given, **(named or {}))
+
+
+"""
 READ_TOGETHER = {
     "lists of an object": (ERROR, "history.first.append(loss.item())", "pass", "history.second.append(error.item())"),
     "totals": (ERROR, "total += loss.item()", "seen += len(x)", "history.second.append(error.item())"),
@@ -515,6 +523,8 @@ def test_reads_that_are_made_together(name: str, monkeypatch: pytest.MonkeyPatch
     error, first, between, last = READ_TOGETHER[name]
     code = HEAD + TOGETHER.format(error=error, first=first, between=between, last=last)
     assert changes({"main.py": code})[0] == []
+    watched = code.replace("print(train(", WATCHING + "with Watching():\n    print(train(")
+    assert changes({"main.py": watched})[0] == []
     if name in ("lists of an object", "totals", "of several types"):
         assert "items_together(loss" in safely_fixed({"main.py": code})[0]["main.py"]
 

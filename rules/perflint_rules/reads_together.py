@@ -5,6 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.api import (
+    LOOKS_AT_FRAMES,
+    OWN_TENSORS,
+    PATCHED,
     Applicability,
     CannotRewrite,
     Code,
@@ -135,6 +138,7 @@ def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligatio
     between = list(code.flow.calls_between(_line(code, group[0]), group[-1].node))
     if suspends(code.flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
+    yield from code.feared(OWN_TENSORS, PATCHED, LOOKS_AT_FRAMES)
     yield from filter(None, [untimed(between), no_copy_in_flight(code.facts, code.scope, between)])
     yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of a later read would be raised before the earlier lines run")
 

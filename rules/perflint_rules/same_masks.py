@@ -5,7 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.api import (
+    LOOKS_AT_FRAMES,
     OWN_TENSORS,
+    PATCHED,
     CannotRewrite,
     Code,
     Definition,
@@ -66,7 +68,7 @@ def missing(code: Code, selections: Sequence[ast.Subscript]) -> Iterator[Obligat
         if not code.value(selection.value).must_be(Tensor):
             words = f"`{ast.unparse(selection.value)}` may be no tensor, and look at what it is asked for"
             yield Obligation(Kind.PLAIN_OBJECTS, words)
-    yield from code.feared(OWN_TENSORS)
+    yield from code.feared(OWN_TENSORS, PATCHED, LOOKS_AT_FRAMES)
     yield Obligation(Kind.ERRORS_ARE_BUGS, "a mask of another size raises with other words, or not at all")
     yield Obligation(
         Kind.MEMORY_TO_SPARE, "autograd keeps eight bytes for each place that is selected, not one for each of the mask's"

@@ -16,10 +16,12 @@ def selected(mask: Any) -> Any:
     backward pass. The results and the gradients are the same to the last bit. An ordinary tensor of bools with a dimension
     gives its places; whatever else comes is given back as it is.
     """
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return mask
     if type(mask) is not Tensor or mask.dtype is not torch.bool or mask.layout is not torch.strided or not mask.dim():
         return mask
     if torch._C._functorch.is_functorch_wrapped_tensor(mask) or torch.compiler.is_compiling() or mask.is_meta:
         return mask
-    if any(getattr(mask, "names", ())) or torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+    if any(getattr(mask, "names", ())):  # names of dimensions, which later versions of torch do not have
         return mask
     return mask.nonzero(as_tuple=True)
