@@ -102,6 +102,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         calls = [other for other in code.flow.calls if other is not call]
         missing = [_SHARED_CARD, untimed(calls), no_copy_in_flight(code.facts, code.scope, calls)]
+        missing += code.replaced("torch.cuda.empty_cache")
         fix = code.fix("ask the allocator first", _asked(code, call), unless=missing)
         message = "cached memory is given back in each epoch and asked for again; let the runtime look whether memory is short"
         yield code.finding(call, message, fix, missing)
