@@ -83,23 +83,6 @@ SHOWN = {
     "Python data": 'print(f"{torch.tensor([len(x), 1], device=device)=}")',
     "an old name": 'print(f"{ {1: torch.ger(x[0], x[0])}=}")',
 }
-OBJECTS = {
-    "a method of its own": "    def backward(self):\n        self.loss.backward()\n",
-    "attributes of a tensor": "    def __getattr__(self, name):\n        return getattr(self.loss, name)\n",
-}
-LOSS = """class Loss:
-    def __init__(self, loss):
-        self.loss = loss
-
-    def item(self):
-        return self.loss.item() * 10
-
-{}
-
-losses = {{"mse": lambda out, y: Loss(F.mse_loss(out, y))}}
-
-
-"""
 REGIONS = {
     "type": "with torch.autocast('cuda', dtype=torch.bfloat16):",
     "type of a function": "with region():",
@@ -115,10 +98,6 @@ NESTED = """def region():
 """
 TRAPS = {
     **{f"an f-string shows {what}": trained(RUN, in_step="pass", add=SHOWN[what]) for what in SHOWN},
-    **{
-        f"a loss that is an object with {what}": trained("print(main(getattr(losses, 'get')('mse')))", head=LOSS.format(code))
-        for what, code in OBJECTS.items()
-    },
     **{f"mixed precision in a region of another {what}": HEAD + NESTED.format(REGIONS[what]) for what in REGIONS},
 }
 
@@ -196,6 +175,52 @@ def test_code_is_left_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=runtime))
         fixed = safely_fixed({"main.py": program})[0]["main.py"].replace("moved_copy(torch.zeros(len(x)), device)", code)
         assert code in fixed
+
+
+OBJECT = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+LOSSES = {{}}
+
+
+class Loss:
+    def __init__(self, loss):
+        self.loss = loss
+
+    def {}
+
+
+def register(name):
+    def add(made):
+        LOSSES[name] = made
+        return made
+
+    return add
+
+
+@register("mse")
+class Made:
+    def __call__(self, out):
+        return Loss(out.pow(2).mean())
+
+
+def train(model, loader):
+    total = 0.0
+    for x in loader:
+        loss = LOSSES["mse"]()(model(x.to(device)))
+        loss.backward()
+        total += loss.item()
+    return total
+"""
+
+
+@pytest.mark.parametrize(
+    "own", ["backward(self): self.loss.backward()", "__getattr__(self, name): return getattr(self.loss, name)"]
+)
+def test_a_loss_with_a_backward_of_its_own_may_be_no_tensor(own: str) -> None:
+    assert "total += loss.item()" in safely_fixed({"main.py": OBJECT.format(own)})[0]["main.py"]
 
 
 PINNED = {
