@@ -219,8 +219,16 @@ def train(model, loader):
 @pytest.mark.parametrize(
     "own", ["backward(self): self.loss.backward()", "__getattr__(self, name): return getattr(self.loss, name)"]
 )
-def test_a_loss_with_a_backward_of_its_own_may_be_no_tensor(own: str) -> None:
+def test_a_loss_with_a_backward_of_its_own_may_be_no_tensor(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert "total += loss.item()" in safely_fixed({"main.py": OBJECT.format(own)})[0]["main.py"]
+
+
+@pytest.mark.parametrize(("line", "is_fixed"), [("# torch.jit.script(train)", True), ("torch.jit.script(train)", False)])
+def test_code_that_scripts_is_told_from_comments(line: str, is_fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True))
+    code = f"import torch\n{line}\n\n\ndef train(net, x, device):\n    for row in x:\n        net(row.to(device)).backward()\n"
+    assert ("moved_copy(" in safely_fixed({"main.py": code})[0]["main.py"]) == is_fixed
 
 
 PINNED = {

@@ -8,6 +8,7 @@ from typing import Final
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.identifiers import stands_in_code
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
 
@@ -32,9 +33,16 @@ def taken_whole(facts: Facts, scope: Scope) -> Obligation | None:
     path, project = scope.module.source.path, facts.project
     if facts.compiled.runs(scope) is not False and project.program_may_hold(path, _WHOLE):
         return Obligation(Kind.REWRITE, "the function may be compiled with `fullgraph=True`, which refuses the new line")
-    if project.program_may_hold(path, _SCRIPTS) and not _is_refused(scope):
+    if project.program_may_hold(path, _SCRIPTS) and _scripts(facts, path) and not _is_refused(scope):
         return Obligation(Kind.REWRITE, "TorchScript, which the program uses, does not take the new line")
     return None
+
+
+def _scripts(facts: Facts, path: str) -> bool:
+    """Whether a program that names TorchScript does so in code, and not in comments only."""
+    files = facts.project.members(path)
+    texts = (facts.project.read(file) or b"" for file in files or () if facts.project.holds(file, _SCRIPTS))
+    return files is None or any(stands_in_code(name, text) for text in texts for name in ("jit", "ScriptModule"))
 
 
 def _is_refused(scope: Scope) -> bool:
