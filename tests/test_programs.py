@@ -35,7 +35,7 @@ EXPECTED = {
         "eval-without-no-grad",
         "item-every-step",
     },
-    "codebert/trainer.py": {"blocking-h2d-in-loop", "host-roundtrip", "item-every-step"},
+    "codebert/trainer.py": {"blocking-h2d-in-loop", "item-every-step"},
     "gan/adversarial.py": {
         "blocking-h2d-in-loop",
         "eval-without-no-grad",

@@ -109,10 +109,9 @@ def items_together(*values: Any) -> tuple[Any, ...]:
 
         loss_item, norm_item = items_together(loss, norm)  # loss.item(), norm.item()
 
-    Where one of them is no plain tensor of one element, or a mode watches operations, each is asked by itself, with the errors
-    that `.item()` raises.
+    Where one of them is no plain tensor of one element, each is asked by itself, with the errors that `.item()` raises.
     """
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack() or not all(map(is_readable, values)):
+    if not all(map(is_readable, values)):
         return tuple(value.item() for value in values)
     return tuple(numbers([value.detach().reshape(()) for value in values]))
 

@@ -16,8 +16,6 @@ def selected(mask: Any) -> Any:
     backward pass. The results and the gradients are the same to the last bit. An ordinary tensor of bools with a dimension
     gives its places; whatever else comes is given back as it is.
     """
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-        return mask
     if type(mask) is not Tensor or mask.dtype is not torch.bool or mask.layout is not torch.strided or not mask.dim():
         return mask
     if torch._C._functorch.is_functorch_wrapped_tensor(mask) or torch.compiler.is_compiling() or mask.is_meta:

@@ -2,7 +2,6 @@
 
 import math
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -62,21 +61,3 @@ def test_errors_are_those_of_item() -> None:
 
 def test_nothing_is_read_of_nothing() -> None:
     assert items_together() == ()
-
-
-class Watching(torch.overrides.TorchFunctionMode):
-    """Notes what is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        self.names.append(function.__name__)
-        return function(*given, **(named or {}))
-
-
-def test_a_mode_sees_what_it_saw() -> None:
-    with Watching() as mode:
-        assert items_together(torch.tensor(1), torch.tensor(2.0)) == (1, 2.0)
-    assert [name for name in mode.names if name != "tensor"] == ["item", "item"]

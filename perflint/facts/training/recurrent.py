@@ -190,7 +190,7 @@ def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> b
             return False
         if len(sizes) == 3 and not _is_same_size(facts, scope, sizes[0], builder, wanted[1], 2 if both else 1):
             return False
-        if not any(isinstance(n, ast.Name) and n.id == given.id for n in ast.walk(sizes[-2])):
+        if not any(_has_batch_of(facts, scope, given, name) for name in ast.walk(sizes[-2])):
             return False
         if len(sizes) == 3 and _dimension(sizes[-2]) not in (
             None,
@@ -198,6 +198,20 @@ def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> b
         ):
             return False
     return bool(made) or _only_names(source)
+
+
+def _has_batch_of(facts: Facts, scope: Scope, given: ast.Name, node: ast.AST) -> bool:
+    """Whether a name is what a layer is given, or what the layer before it was: `out, _ = self.lstm(x)`."""
+    flow = flow_of(scope)
+    if not isinstance(node, ast.Name) or node.id == given.id:
+        return isinstance(node, ast.Name)
+    definitions = flow.reaching.get(given, frozenset())
+    match [(d.index, d.value) for d in definitions]:
+        case [((0,), ast.Call(func=func, args=[ast.Name() as before, *_]))]:
+            layer = facts.inference.value(scope, func).single
+            is_layer = isinstance(layer, Object) and layer.qualname in ("torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN")
+            return is_layer and before.id == node.id and flow.reaching.get(before) == flow.reaching.get(node)
+    return False
 
 
 def _dimension(size: ast.expr) -> object:
@@ -224,6 +238,8 @@ def _is_same_size(facts: Facts, scope: Scope, size: ast.expr, builder: Scope, wa
     expected = facts.inference.value(builder, wanted).literal if wanted is not None else 1
     if isinstance(value, int) and isinstance(expected, int):
         return value == expected * times
+    if isinstance(size, ast.Name) and isinstance(wanted, ast.Name) and size.id == wanted.id and times == 1:
+        return scope.module is builder.module and _is_bound_once(facts, (scope, builder), size.id)
     if wanted is None or times != 1 or not isinstance(size, ast.Attribute) or path_of(size.value) != "self":
         return False
     if ast.unparse(wanted) == ast.unparse(size):
@@ -234,6 +250,19 @@ def _is_same_size(facts: Facts, scope: Scope, size: ast.expr, builder: Scope, wa
     if outside or len(set_here) != 1 or set_here[0] is None:
         return False
     return _element(set_here[0], flow, size.attr) == ast.unparse(wanted)
+
+
+def _is_bound_once(facts: Facts, readers: tuple[Scope, ...], name: str) -> bool:
+    """Whether functions of a file that name a variable mean one of the file, which gets a value once."""
+    module = readers[0].module
+    top = flow_of(module.top)
+    definitions = top.definitions_of(name)
+    if len(definitions) != 1 or definitions[0].kind != "assign" or top.loop(definitions[0].node) is not None:
+        return False
+    if name.encode() in facts.project.attributes_stored(module.source.path):
+        return False
+    holding = [flow_of(scope) for scope in module.scopes_with(name) if not scope.is_module]
+    return not any(name in flow.outer_names for flow in holding) and not any(name in flow_of(s).defined for s in readers)
 
 
 def _element(value: ast.expr, flow: Flow, attribute: str) -> str:
