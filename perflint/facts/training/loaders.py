@@ -283,7 +283,7 @@ def _option_above_0(name: str) -> re.Pattern[bytes]:
     return any_layout(
         rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--" + spelt + rb"['\"][^)]*\bdefault = [1-9]"
         rb"|DEFINE_integer \( ['\"]" + written + rb"['\"] , [1-9]"
-        rb"|\." + written + rb" = [1-9]"
+        rb"|\. " + written + rb" = [1-9]"
         rb"|['\"]" + written + rb"['\"] : [1-9]"
     )
 
