@@ -66,6 +66,7 @@ _TARGET = any_layout(rb"(?:self \. )?\w+ \Z")
 _LOOK_BACK = 500
 _SWITCHES = any_layout(rb"requires_grad(?! = True [,)])|toggle_grad|backward \([^()]*inputs =")
 """What switches gradients off, or says whose are wanted; `Variable(x, requires_grad=True)` asks for those of an input."""
+_CLEARS = any_layout(rb"_grad \(")
 _DETACHES = frozenset(("detach", "data", "item", "numpy"))
 
 
@@ -73,7 +74,7 @@ _DETACHES = frozenset(("detach", "data", "item", "numpy"))
     category="autograd",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[("backward(",), ("_grad(",), (".step(",)],
+    needs=[("backward(",), (_CLEARS,), (".step(",)],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -129,7 +130,8 @@ def _next(code: Code, call: ast.Call, trained: dict[str, str], method: str) -> s
 
 def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
     """Whether what an optimizer does next after a call, in this round or the following, is to clear its gradients."""
-    clears = any_layout(rb"\b%b \. zero_grad \(" % re.escape(optimizer.encode()))
+    spelt = re.escape(optimizer.encode()).replace(rb"\.", rb" \. ")
+    clears = any_layout(rb"\b%b \. zero_grad \(" % spelt)
     own = [
         c
         for c in code.flow.calls
@@ -137,7 +139,7 @@ def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
         and ((c.func.attr in ("step", "zero_grad") and path_of(c.func.value) == optimizer) or _helps_to_clear(code, c, clears))
     ]
     if not own:  # another function does it
-        text = any_layout(rb"%b \. (zero_grad|step) \(" % re.escape(optimizer.encode())).search(code.source.body)
+        text = any_layout(rb"%b \. (zero_grad|step) \(" % spelt).search(code.source.body)
         return text is not None and text[1] == b"zero_grad"
     later = [c for c in own if code.flow.order[c] > code.flow.order[call]]
     nearest = (later or own)[:1]
