@@ -192,10 +192,7 @@ def fits_layer(facts: Facts, scope: Scope, call: RnnCall, source: ast.expr) -> b
             return False
         if not any(_has_batch_of(facts, scope, given, name) for name in ast.walk(sizes[-2])):
             return False
-        if len(sizes) == 3 and _dimension(sizes[-2]) not in (
-            None,
-            0 if argument(built, None, "batch_first") is not None else 1,
-        ):
+        if len(sizes) == 3 and _dimension(sizes[-2]) != (0 if argument(built, None, "batch_first") is not None else 1):
             return False
     return bool(made) or _only_names(source)
 
