@@ -52,7 +52,7 @@ class Facts:
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
         """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""
-        self.parameter_ends: Memo[tuple[Scope, int, bool], list[Any]] = Memo(project.trace)
+        self.parameter_ends: Memo[tuple[Scope, str | None, int, bool], list[Any]] = Memo(project.trace)
         """Where what a function is given ends, as `gradflow` follows it."""
         self.trained_attributes: Memo[tuple[Class, str], ast.expr | None] = Memo(project.trace)
         """Where training reads an attribute of a class, if `gradflow` finds that it does."""

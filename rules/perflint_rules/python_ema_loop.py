@@ -76,11 +76,14 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _may_run_each_step(code: Code, statement: ast.For) -> bool:
-    """Whether a loop is the work of a function of its own, whose callers nobody knows, and runs whenever that is called.
+    """Whether a loop is the work of a function of its own, which nobody is known to call, or a training step now and then.
 
     A moving average is one over steps: it is worth its name only where it is taken often.
     """
-    if code.scope.is_module or code.flow.loop(statement) is not None or code.facts.inference.callers.sites(code.scope).sites:
+    if code.scope.is_module or code.flow.loop(statement) is not None:
+        return False
+    sites, loops = code.facts.inference.callers.sites(code.scope).sites, code.facts.loops
+    if sites and not any(loops.is_of_training(site.scope, site.node) for site in sites):
         return False
     return not any(block.kind in ("then", "else") for block in code.flow.block[statement].ancestry())
 

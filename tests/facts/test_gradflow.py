@@ -29,6 +29,13 @@ ENDS = {
     "keeps(y)": {"LEAVES"},
     "passes(y).backward()": {"BACKWARD"},
     "drops(y)": set(),
+    "shows(xs, y)": set(),  # what becomes of the other argument does not matter
+    "shows(y, xs)": {"UNKNOWN"},
+    "shows(v=y, name=xs)": set(),
+    "shows(*[y, y])": {"UNKNOWN"},
+    "swapped(xs, y)": {"UNKNOWN"},  # a decorator may give it to the other parameter
+    "Held.method(self, y, xs)": {"UNKNOWN"},  # the class's own function: `self` is its first argument
+    "Held().method(xs, y)": set(),
     "g = lambda: y": {"UNKNOWN"},
     "y.requires_grad": {"UNKNOWN"},
     "y.register_hook(f)": {"BACKWARD"},
@@ -41,6 +48,11 @@ kept = []
 def keeps(v): kept.append(v)
 def passes(v): return v
 def drops(v): return v.item()
+def shows(name, v): unknown(name); print(v.item())
+@unknown
+def swapped(name, v): unknown(name); print(v.item())
+class Held:
+    def method(self, name, v): unknown(name); print(v.item())
 """
 
 

@@ -74,6 +74,10 @@ CERTAIN = {
     "attribute set from outside on a call": ("class A:\n    def f(self): self.x = 1\nA().x = 2\nA().x  #?", "1 | ?"),
     "method": ("class A:\n    def f(self): return 3\nA().f()  #?", "3"),
     "inherited method": ("class A:\n    def f(self): return 3\nclass B(A): pass\nB().f()  #?", "3"),
+    "super of a network": (
+        "from torch import nn\nclass N(nn.Module):\n    def to(self, d): return super(N, self).to(d)\nN().to('cuda')  #?",
+        "instance N",
+    ),
     "super": ("class A:\n    def f(self): return 3\nclass B(A):\n    def f(self): return super().f()\nB().f()  #?", "3"),
     "property": ("class A:\n    @property\n    def f(self): return 3\nA().f  #?", "3"),
     "static method": ("class A:\n    @staticmethod\n    def f(x): return x\nA.f(3)  #?", "3"),

@@ -15,6 +15,7 @@ from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Result
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.training.training_objects import is_neural_module
+from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.facts.values.values import (
     UNKNOWN,
@@ -111,7 +112,7 @@ class TensorWalk(Walk[GradEnd]):
                 yield from self._called(step)
             case Way.ARGUMENT:
                 assert isinstance(step.node, ast.Call)
-                yield from self._argument(step.node)
+                yield from self._argument(step.node, step.value)
             case Way.CHANGED if isinstance(step.node, ast.Subscript) and isinstance(step.node.ctx, ast.Store):
                 yield from self._stored(step.node)
             case Way.CHANGED | Way.OPERAND if step.result is None:
@@ -210,7 +211,7 @@ class TensorWalk(Walk[GradEnd]):
                 return
         yield GradEnd(GradUse.LEAVES, target, f"it is stored in `{ast.unparse(target)}`")
 
-    def _argument(self, call: ast.Call) -> Iterator[GradEnd | ast.AST | Definition]:
+    def _argument(self, call: ast.Call, value: ast.AST) -> Iterator[GradEnd | ast.AST | Definition]:
         """What a call does with an argument."""
         name = (path_of(call.func) or getattr(call.func, "attr", "") or "").rpartition(".")[2]
         if "backward" in name or name == "grad" or (name == "Parameter" and self.detached):
@@ -231,7 +232,7 @@ class TensorWalk(Walk[GradEnd]):
         elif self._result_carries(call, name, bool(targets)):
             yield call
         elif targets and self.depth > 0:
-            yield from self._inside(call, targets)
+            yield from self._inside(call, value, targets)
             if self.facts.loops.may_run_others(self.scope, call):
                 yield self._given(call)
         elif not targets and self._is_layer(call.func):
@@ -301,12 +302,12 @@ class TensorWalk(Walk[GradEnd]):
                 return made or self._value(func).must(lambda a: isinstance(a, ClassRef) or _makes_containers(a))
         return True
 
-    def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
-        """What functions of the project do with an argument, whichever parameter takes it."""
+    def _inside(self, call: ast.Call, value: ast.AST, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
+        """What functions of the project do with an argument: with the parameter that takes it, or, if not known, with all."""
         callee = ast.unparse(call.func)
         for target in targets:
             try:
-                ends = self._of_parameters(target)
+                ends = self._of_parameters(target, self._taken_by(call, value, target))
             except SyntaxProblem:
                 yield self._given(call)
                 continue
@@ -316,15 +317,24 @@ class TensorWalk(Walk[GradEnd]):
                 else:
                     yield GradEnd(end.use, call, f"in `{callee}` {end.note}", end.is_layer)
 
-    def _of_parameters(self, target: Scope) -> list[GradEnd]:
-        """What a function does with what it is given."""
+    def _taken_by(self, call: ast.Call, value: ast.AST, target: Scope) -> str | None:
+        """The parameter that takes an argument, where nothing such as a decorator stands between the call and the function."""
+        is_method = target.owner is not None
+        plain = self._value(call.func).must(lambda a: isinstance(a, FunctionRef) and (a.receiver is not None) is is_method)
+        function = target.node
+        if not plain or target.decorators or not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return None
+        return None if function.args.posonlyargs else parameter_of(target, call, value)
+
+    def _of_parameters(self, target: Scope, name: str | None) -> list[GradEnd]:
+        """What a function does with what it is given: by one parameter, or by any."""
 
         def found() -> list[GradEnd]:
             walk = TensorWalk(self.facts, target, self.depth - 1, self.detached)
             parameters = [d for d in walk.flow.definitions if d.kind == "parameter" and d.name not in ("self", "cls")]
-            return list(walk.ends(*parameters))
+            return list(walk.ends(*(d for d in parameters if name in (None, d.name))))
 
-        ends: list[GradEnd] = self.facts.parameter_ends.get((target, self.depth, self.detached), found)
+        ends: list[GradEnd] = self.facts.parameter_ends.get((target, name, self.depth, self.detached), found)
         return ends
 
 

@@ -77,7 +77,7 @@ class _Meetings(TensorWalk):
         value = self._value(node)
         return node is not step.value and not value.must(_is_batch) and (_is_unknown(value) or may_record(value))
 
-    def _inside(self, call: ast.Call, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
+    def _inside(self, call: ast.Call, value: ast.AST, targets: list[Scope]) -> Iterator[GradEnd | ast.AST]:
         if self.inside is None or call not in self.inside:
             for target in targets:
                 try:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import LOADER_CLASSES, MODULE_BASES
+from perflint.facts.values import object_methods
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import hinted
 from perflint.facts.values.values import (
     UNKNOWN,
+    Alternative,
     ClassRef,
     Device,
     External,
@@ -128,7 +130,15 @@ def super_call(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     for ancestor in ancestors(inference, owner)[1:]:
         if isinstance(ancestor, Class) and node.func.attr in ancestor.methods:
             return inference.inline(FunctionRef(ancestor.methods[node.func.attr], receiver), node, frame)
-    return UNKNOWN
+    return receiver.map(lambda a: _moved_module(inference, a, node, frame))
+
+
+def _moved_module(inference: Inferring, receiver: Alternative, node: ast.Call, frame: Frame) -> Value:
+    """`super().to(device)` in a network that moves more than its parameters: it gives the network back."""
+    assert isinstance(node.func, ast.Attribute)
+    if not isinstance(receiver, Instance) or not is_module(inference, receiver.cls):
+        return UNKNOWN
+    return object_methods.moved_module(inference, receiver, node.func.attr, node, frame)
 
 
 def construct(inference: Inferring, cls: Class, node: ast.Call, frame: Frame) -> Value:

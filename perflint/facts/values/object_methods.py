@@ -132,13 +132,6 @@ def is_optimizer_name(qualname: str) -> bool:
 
 def module_method(inference: Inferring, receiver: Instance | Object, name: str, node: ast.Call, frame: Frame) -> Value:
     """A method that every `torch.nn.Module` has."""
-    if name in _MODULE_SELF_METHODS:
-        if name == "to":
-            target = transfer_target(inference, node, frame)
-            return one(receiver) if target == NOTHING else moved(receiver, device_place(target))
-        if name in ("cuda", "cpu"):
-            return moved(receiver, Place.CUDA if name == "cuda" else Place.HOST)
-        return one(receiver)
     match name:
         case "parameters" | "buffers":
             return one(Elements(one(Tensor(receiver.place, parameter=True)), "generator"))
@@ -151,7 +144,18 @@ def module_method(inference: Inferring, receiver: Instance | Object, name: str, 
             return NONE
         case "state_dict":
             return one(Mapping((), one(Tensor(receiver.place))))
-    return UNKNOWN
+    return moved_module(inference, receiver, name, node, frame)
+
+
+def moved_module(inference: Inferring, receiver: Instance | Object, name: str, node: ast.Call, frame: Frame) -> Value:
+    """A method of a `torch.nn.Module` that gives the module back: on another device, of another type or as it was."""
+    match name:
+        case "to":
+            target = transfer_target(inference, node, frame)
+            return one(receiver) if target == NOTHING else moved(receiver, device_place(target))
+        case "cuda" | "cpu":
+            return moved(receiver, Place.CUDA if name == "cuda" else Place.HOST)
+    return one(receiver) if name in _MODULE_SELF_METHODS else UNKNOWN
 
 
 def _object_method(inference: Inferring, receiver: Object, name: str, node: ast.Call, frame: Frame) -> Value:
