@@ -38,6 +38,9 @@ def train(model, loader, optimizer, criterion):
             writer.add_scalar("loss", loss, step)
 ```
 
+Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host are reported only
+if the rule is selected.
+
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
 `set_postfix(..., refresh=False)`.
@@ -69,7 +72,7 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 @rule(
     category="device-sync",
     costs=Cost.LAUNCH,
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[
         tuple(
@@ -102,14 +105,23 @@ def check(code: Code) -> Iterator[Finding]:
             case _:
                 continue
         if name == "log" and code.scope.name == "training_step" and _is_true(argument(call, None, "sync_dist")):
-            yield code.finding(
-                call, "all processes meet for one number in every step; leave `sync_dist=True` out, or log per epoch"
-            )
+            message = "all processes meet for one number in every step; leave `sync_dist=True` out, or log per epoch"
+            yield code.finding(call, message, severity=Severity.INFO)
         elif _logs(code, call, name) and _runs_each_step(code, call):
-            yield code.finding(call, f"`{ast.unparse(call.func)}` runs in every step; call it every N steps")
+            waits = _waits(code, call)
+            happens = "waits for what the device computes" if waits else "runs"
+            message = f"`{ast.unparse(call.func)}` {happens} in every step; call it every N steps"
+            yield code.finding(call, message, severity=None if waits else Severity.INFO)
         elif name in _METERS and _reads_what_it_gets(code, call) and _runs_each_step(code, call):
             message = f"`{ast.unparse(call.func)}` reads each tensor that it gets in every step; call it every N steps"
             yield code.finding(call, f"{message}, or let it keep tensors until they are shown")
+
+
+def _waits(code: Code, call: ast.Call) -> bool:
+    """Whether a logger reads tensors of the device by itself: what is read where it stands is for other rules."""
+    if not any(map(code.may_be_on_device, _given(call))):
+        return False
+    return not any(read.node in ast.walk(call) for read in code.reads())
 
 
 def _logs(code: Code, call: ast.Call, name: str) -> bool:

@@ -27,7 +27,7 @@ which asks for the number while the data is on the host. `torch.maximum` and `t.
 
 ## When it stays silent
 For `.item()`, `int(t)`, `max(t, 1)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of
-the host, and in code that does not run each step.
+the host, and in code that does not run each step. What only evaluations ask for is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: where the number comes from decides what to do.
@@ -46,7 +46,7 @@ _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 @rule(
     category="device-sync",
     costs=Cost.WAIT,
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     needs=[("[", "range(", "max(", "min(", "math.", "np.", "numpy", " in ", "(")],
     in_file=[("torch",), ("cuda", "device")],
     steps=True,
@@ -60,7 +60,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         text = ast.unparse(wait.node)[:50]
         message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
-        yield code.finding(wait.node, message, waits=[wait.node])
+        trains = code.facts.loops.is_of_training(code.scope, wait.node)
+        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
 
 
 def _gives_size(node: ast.expr) -> bool:
