@@ -38,8 +38,8 @@ def train(model, loader, optimizer, criterion):
             writer.add_scalar("loss", loss, step)
 ```
 
-Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host are reported only
-if the rule is selected.
+Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host are reported
+only if the rule is selected.
 
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for

@@ -203,3 +203,27 @@ def test_a_function_that_another_file_hands_on_is_called_there_too(text: str, he
     program = Program(text + "\n", {"helpers.py": helpers + "\n", "core.py": "def f(x):\n    return x\nf(1)\n"})
     function = next(scope for scope in program.scopes() if scope.name == "f")
     assert len(program.facts.inference.callers.sites(function).sites) == 2
+
+
+def test_a_function_is_called_by_the_name_that_another_one_gives_it() -> None:
+    program = Program("""
+def fast(x): pass
+def exact(x): pass
+def unused(x): pass
+def step(x, small):
+    if small:
+        run = fast
+    else:
+        run = exact
+    run(x)
+    other = exact if small else unused
+    print(other)
+""")
+    callers = program.facts.inference.callers
+    found = {name: callers.sites(program.scope(name)) for name in ("fast", "exact", "unused")}
+    assert {name: [site.scope.qualname for site in sites.sites] for name, sites in found.items()} == {
+        "fast": ["step"],
+        "exact": ["step"],
+        "unused": [],
+    }
+    assert not any(sites.complete for sites in found.values())

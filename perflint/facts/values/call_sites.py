@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
+from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.values.values import FunctionRef
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
@@ -28,3 +30,17 @@ class CallSites:
 
     sites: tuple[CallSite, ...]
     complete: bool
+
+
+def calls_by_another_name(caller: Scope, scope: Scope) -> Iterator[CallSite]:
+    """The calls of a function by a name that another function gives it: `step = fast if small else exact; step(x)`."""
+    flow = flow_of(caller)
+    for mention in flow.mentions.get(scope.name, ()):
+        taken = flow.parent.get(mention)
+        if isinstance(taken, ast.IfExp) and mention is not taken.test:
+            taken = flow.parent.get(taken)
+        if isinstance(taken, ast.Assign):
+            for use in (use for d in map(flow.definitions_at, taken.targets) for one in d for use in flow.uses[one]):
+                call = flow.parent.get(use)
+                if isinstance(call, ast.Call) and call.func is use:
+                    yield CallSite(caller, call, FunctionRef(scope))

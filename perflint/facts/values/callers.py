@@ -19,7 +19,7 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.bound_arguments import bound_arguments, may_bind
-from perflint.facts.values.call_sites import CallSite, CallSites
+from perflint.facts.values.call_sites import CallSite, CallSites, calls_by_another_name
 from perflint.facts.values.decorators import hands_on
 from perflint.facts.values.forward_sites import forward_sites, is_forward, passed
 from perflint.facts.values.frames import Inferring
@@ -178,6 +178,10 @@ class Callers:
             complete = complete and not _stands_outside(caller, name)
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
+        if scope.owner is None and scope.parent is None and _is_assigned(name, scope.module):
+            users = (user for outer in _scopes_with(scope.module, name) for user in _nested(outer, name))
+            by_name = (site for user in users if not user.is_module for site in calls_by_another_name(user, scope))
+            sites += islice(by_name, MAX_SITES - len(sites))
         if not hands_on(self._inference.module_name, scope):
             complete = False
         if complete and (self._is_offered(scope) or self._is_found_by_name(scope, name)):
@@ -418,6 +422,12 @@ def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
     for scope in module.scopes_with(name):
         if scope.name != name or scope.text.count(word) > 1:
             yield scope
+
+
+def _is_assigned(name: str, module: Module) -> bool:
+    """Whether a file may give a function a second name, by its text: `run = name`, `run = name if fast else other`."""
+    body = module.source.body
+    return any(body[max(at - 80, 0) : at].rstrip(b" \t\r\n\\(").endswith((b"=", b"else")) for at in module.occurrences(name))
 
 
 def _nested(scope: Scope, name: str) -> Iterator[Scope]:
