@@ -89,13 +89,13 @@ def _may_run_each_step(code: Code, statement: ast.For) -> bool:
 
 
 def _goes_over_tensors(node: ast.expr, origin: str) -> bool:
-    """`zip(a.parameters(), b.parameters())`, `zip(targets, sources)`, `model.state_dict().items()`, `averages.keys()`."""
+    """`zip(a.parameters(), b.parameters())`, `zip(targets, sources)`, `averages.keys()`, `self.param_keys`."""
     match node:
         case ast.Call(func=ast.Name(id="zip"), args=[_, _]):
             return True
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in _SOURCES
-    return _PARAMETERS.search(origin) is not None
+    return _PARAMETERS.search(ast.unparse(node) if isinstance(node, ast.Attribute) else origin) is not None
 
 
 def _origin(code: Code, iterated: ast.expr) -> str:
@@ -132,8 +132,11 @@ def _is_beside(statement: ast.stmt) -> bool:
     match statement:
         case ast.AugAssign(op=ast.Add() | ast.Sub() | ast.Mult()) | ast.Expr(value=ast.Call(func=ast.Attribute(attr="mul_"))):
             return True
-    if not isinstance(statement, ast.Assign) or any(isinstance(node, (ast.BinOp, ast.Await)) for node in ast.walk(statement)):
+    if not isinstance(statement, ast.Assign):
         return False
+    computes = [node for node in ast.walk(statement) if isinstance(node, (ast.BinOp, ast.Await))]
+    if not all(isinstance(node, ast.BinOp) and isinstance(getattr(node.left, "value", None), str) for node in computes):
+        return False  # `name = "module." + name` is a name yet
     calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
     return all(isinstance(call.func, ast.Attribute) for call in calls)
 

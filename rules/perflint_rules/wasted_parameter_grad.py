@@ -122,10 +122,18 @@ def path(text: bytes) -> str:
 def _next(code: Code, call: ast.Call, trained: dict[str, str], method: str) -> str | None:
     """The optimizer whose method is called first behind a call."""
     for other in code.calls(method):
-        if code.flow.order[other] > code.flow.order[call] and isinstance(other.func, ast.Attribute):
-            if (owner := path_of(other.func.value)) in trained:
-                return owner
+        if code.flow.order[other] > code.flow.order[call]:
+            for owner in _optimizers(other):
+                if owner in trained:
+                    return owner
     return None
+
+
+def _optimizers(call: ast.Call) -> list[str | None]:
+    """Whose method may be called: `optimizer.step()`, `scaler.step(optimizer)`."""
+    if not isinstance(call.func, ast.Attribute):
+        return []
+    return [path_of(call.func.value), *(path_of(given) for given in call.args[:1] if call.func.attr == "step")]
 
 
 def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
@@ -136,7 +144,7 @@ def _is_cleared_next(code: Code, call: ast.Call, optimizer: str) -> bool:
         c
         for c in code.flow.calls
         if isinstance(c.func, ast.Attribute)
-        and ((c.func.attr in ("step", "zero_grad") and path_of(c.func.value) == optimizer) or _helps_to_clear(code, c, clears))
+        and ((c.func.attr in ("step", "zero_grad") and optimizer in _optimizers(c)) or _helps_to_clear(code, c, clears))
     ]
     if not own:  # another function does it
         text = any_layout(rb"%b \. (zero_grad|step) \(" % spelt).search(code.source.body)
@@ -167,7 +175,7 @@ def _networks(code: Code, node: ast.AST, seen: set[ast.AST]) -> Iterator[tuple[s
         yield from ((name, node) for name in (called, called.rpartition(".")[0]))
     if isinstance(node, ast.Name):
         for definition in code.flow.reaching.get(node, ()):
-            if definition.value is not None and definition.kind in ("assign", "augmented"):
+            if definition.value is not None and definition.kind in ("assign", "augmented", "for"):
                 yield from _networks(code, definition.value, seen)
                 if definition.kind == "augmented":
                     yield from _networks(code, definition.node, seen)  # what it was before
