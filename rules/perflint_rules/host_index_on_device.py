@@ -22,7 +22,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-For slices, numbers, an index on the device, and in code that does not run each step.
+For slices, numbers, an index on the device, and in code that does not run each step. In evaluations it is reported only if the
+rule is selected.
 
 ## Fix safety
 There is no fix: the index may change between steps.
@@ -34,11 +35,12 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, Road, Severity, rule
 
 
-@rule(category="transfer", costs=Cost.COPY, severity=Severity.INFO, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
+@rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""
     for wait in code.waits(Road.UPLOAD, at=lambda node: isinstance(node, ast.Subscript)):
         assert isinstance(wait.node, ast.Subscript)
         index = ast.unparse(wait.node.slice)[:40]
         message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
-        yield code.finding(wait.node, message, waits=[wait.node])
+        trains = code.facts.loops.is_of_training(code.scope, wait.node)
+        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)

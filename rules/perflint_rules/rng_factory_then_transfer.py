@@ -23,6 +23,7 @@ for x, y in loader:
 
 ## When it stays silent
 When a `device` or a `generator` is given, when the numbers go to the host, and outside of code that runs each step.
+In evaluations it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: the device's generator gives other random numbers. There is no fix where a name stands in between.
@@ -52,7 +53,7 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
 @rule(
     category="transfer",
     costs=Cost.COPY,
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     calls=_DRAWS,
     needs=[(".to(", ".cuda(")],
     fixes=True,
@@ -67,7 +68,8 @@ def check(code: Code) -> Iterator[Finding]:
                 direct = call is held
                 fix = code.fix("draw them on the device", _drawn(code, call, move), unless=[_OTHER]) if direct else None
                 message = "random numbers are drawn on the host and copied; draw them on the device"
-                yield code.finding(move, message, fix, [_OTHER] if direct else [])
+                trains = code.facts.loops.is_of_training(code.scope, move)
+                yield code.finding(move, message, fix, [_OTHER] if direct else [], severity=None if trains else Severity.INFO)
 
 
 def _is_device(code: Code, move: ast.Call) -> bool:
