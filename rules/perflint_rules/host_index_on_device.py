@@ -22,8 +22,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-For slices, numbers, an index on the device, and in code that does not run each step. In evaluations it is reported only if the
-rule is selected.
+For slices, numbers, an index on the device, and in code that does not run each step. In evaluations and forward
+passes it is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: the index may change between steps.
@@ -32,7 +32,7 @@ There is no fix: the index may change between steps.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, rule
+from perflint.api import Code, Cost, Finding, Heat, Road, Severity, rule
 
 
 @rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
@@ -42,5 +42,5 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(wait.node, ast.Subscript)
         index = ast.unparse(wait.node.slice)[:40]
         message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
-        trains = code.facts.loops.is_of_training(code.scope, wait.node)
+        trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
