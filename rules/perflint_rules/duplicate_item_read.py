@@ -122,19 +122,18 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
         if not definitions:
             yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
         place = common_place(code, reads) or reads[0].node  # there the one read is made, before all else of that statement
-        if writes_between(code, place, reads[-1].node, reads):
+        items = [read for read in code.reads() if read.kind is ReadKind.ITEM]
+        if not writes_between(code, place, reads[-1].node, [*reads, *items]):
+            words = "what is read in between may be no tensor, and `item` may write to one"
+            yield Obligation(Kind.PLAIN_OBJECTS, words) if writes_between(code, place, reads[-1].node, reads) else None
+        else:
             for definition in definitions:
                 yield untouched(code.facts, code.scope, definition, reads[-1].node, first=place)
             yield unshared(code.facts, code.scope, tensor)
-        backwarded = all(
-            any(
-                isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "backward"
-                for use in flow.uses[definition]
-            )
-            for definition in definitions
-        )
+        above = [[flow.parent.get(use) for use in flow.uses[definition]] for definition in definitions]
+        backwarded = all(any(isinstance(p, ast.Attribute) and p.attr == "backward" for p in parents) for parents in above)
         if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-            yield Obligation(Kind.VALUE, f"`{tensor.id}` may be no single number")
+            yield _no_number(code, reads)
     if suspends(flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     if common_place(code, reads) is None:
@@ -147,6 +146,16 @@ def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
     yield no_copy_in_flight(code.facts, code.scope, between)
     if free_name(code.scope, _wanted(tensor)) is None:
         yield Obligation(Kind.NAMES, "a new variable would be a global, or is visible to `locals()`")
+
+
+def _no_number(code: Code, reads: list[HostRead]) -> Obligation:
+    """What stands against one read of what may be no single number: `x.item()` of a tensor raises an error then."""
+    text = ast.unparse(reads[0].tensor)
+    if any(read.kind is not ReadKind.ITEM for read in reads):
+        return Obligation(Kind.VALUE, f"`{text}` may be no single number")
+    if code.value(reads[0].tensor).must_be(Tensor):
+        return Obligation(Kind.ERRORS_ARE_BUGS, f"`{text}` may be no single number, and the error would be raised earlier")
+    return Obligation(Kind.PLAIN_OBJECTS, f"`{text}` may be no tensor, and `item` may give something else each time")
 
 
 def _wanted(tensor: ast.expr) -> str:

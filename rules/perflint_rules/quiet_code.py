@@ -10,6 +10,7 @@ from perflint.api import (
     External,
     HostRead,
     Literal,
+    Mapping,
     Number,
     Object,
     Sequence,
@@ -43,6 +44,19 @@ def _is_of_torch(alternative: Alternative) -> bool:
     return isinstance(alternative, (External, Object)) and is_known_function(alternative.qualname)
 
 
+def _is_entry(code: Code, target: ast.expr) -> bool:
+    """Whether something is put under a constant into a dict of Python's own."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
+        return False
+    made = code.flow.reaching.get(target.value, frozenset())
+    if made and all(d.kind == "assign" and not d.index and isinstance(d.value, ast.Dict) for d in made):
+        return True
+    return code.value(target.value).must(lambda a: isinstance(a, Mapping) or (isinstance(a, Object) and a.qualname in _DICTS))
+
+
+_DICTS = frozenset(("builtins.dict", "collections.OrderedDict"))
+
+
 _NUMBERS = (Number, Literal, Text)
 _WRITES_TO_ARGUMENTS = frozenset(("batch_norm", "embedding", "embedding_bag"))
 
@@ -62,7 +76,9 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
     """Whether a part of a program writes to no tensor: it computes, binds local names, or adds up numbers."""
     match node:
         case ast.Assign(targets=targets):
-            return all(isinstance(target, ast.Name) for target in targets)
+            return all(isinstance(target, ast.Name) or _is_entry(code, target) for target in targets)
+        case ast.Subscript(ctx=ast.Store()):
+            return _is_entry(code, node)
         case ast.AugAssign(target=ast.Name() as target):
             return _begins_as_number(code, target)
         case ast.Expr() | ast.Slice() | ast.JoinedStr():

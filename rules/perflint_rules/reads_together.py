@@ -20,22 +20,16 @@ from perflint.api import (
     Obligation,
     ReadKind,
     Severity,
-    Tensor,
     free_name,
     insert_before,
     is_refuted,
     no_copy_in_flight,
-    operations,
     path_of,
     replace,
-    step_definitions,
     suspends,
-    unshared,
     untimed,
-    untouched,
-    without_effect,
 )
-from perflint_rules.quiet_code import writes_between
+from perflint_rules.early_reads import made_earlier
 
 
 @dataclass(frozen=True)
@@ -57,13 +51,14 @@ def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
     """Groups of some reads that can be made at once, where the first of them is made."""
     left = sorted(filter(lambda read: _always_runs(code, read), reads), key=lambda read: code.flow.order[read.node])
     while code.options.runtime and left:
-        group, missing = [left[0]], [*_open(code, left[0], left[:1])]
+        group, missing = [left[0]], [*made_earlier(code, left[0], left[:1])]
         for read in left[1:]:
-            open_ = [*_open(code, read, [*group, read])]
+            open_ = [*made_earlier(code, read, [*group, read])]
             if not is_refuted(open_) and code.flow.siblings(_line(code, read)) is code.flow.siblings(_line(code, group[0])):
                 group.append(read)
                 missing += open_
         left = [read for read in left if read not in group]
+        group += _again(code, group)
         if len({ast.dump(read.tensor) for read in group}) > 1 and not is_refuted(missing):
             missing += [*_open_about_all(code, group)]
             fix = code.fix("read them with one wait, by `items_together` of the runtime", _made(code, group), unless=missing)
@@ -83,54 +78,21 @@ def _always_runs(code: Code, read: HostRead) -> bool:
     return code.flow.block[read.node] is code.flow.block[line]
 
 
-def _open(code: Code, read: HostRead, group: Sequence[HostRead]) -> Iterator[Obligation]:
-    """What stands against it that a tensor is read where the first read of a group stands."""
-    flow, tensor, place = code.flow, read.tensor, _line(code, group[0])
-    names = [part for part in ast.walk(tensor) if isinstance(part, ast.Name)]
-    if any(d.order > flow.order[place] for name in names for d in flow.reaching.get(name, ())):
-        yield Obligation(Kind.VALUE, f"`{ast.unparse(tensor)}` is computed in between")
-        return
-    if read is group[0] and _is_first(code, read):
-        return
-    if writes_between(code, place, read.node, group):
-        definitions = step_definitions(flow, tensor) if isinstance(tensor, ast.Name) else []
-        if not definitions:
-            yield Obligation(Kind.MUTATION, f"`{ast.unparse(tensor)}` may change in between")
-        for definition in definitions:
-            yield from filter(None, [untouched(code.facts, code.scope, definition, read.node, first=place)])
-        yield from filter(None, [unshared(code.facts, code.scope, tensor)] if definitions else [])
-    yield from _open_about_order(code, tensor)
-
-
-def _open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
-    """What stands against it that a tensor is computed before other reads are made."""
-    match tensor:
-        case ast.Call(func=ast.Attribute(value=receiver, attr=name), args=args, keywords=keywords):
-            row = operations.method(name)
-            if (
-                row is not None
-                and not row.writes
-                and not name.endswith("_")
-                and all(k.arg not in ("out", None) for k in keywords)
-            ):
-                if not code.value(receiver).must_be(Tensor):
-                    words = f"`{ast.unparse(receiver)}` may be no tensor, and `{name}` may do more than compute"
-                    yield Obligation(Kind.PLAIN_OBJECTS, words)
-                for part in (receiver, *args, *(keyword.value for keyword in keywords)):
-                    yield from _open_about_order(code, part)
-                return
-    yield from filter(None, [without_effect(code.facts, code.scope, tensor)])
-
-
-def _is_first(code: Code, read: HostRead) -> bool:
-    """Whether a statement begins with a read, but for names and attributes that it looks up."""
-    order, within = code.flow.order, set(ast.walk(read.node))
-    before = [part for part in ast.walk(_line(code, read)) if part not in within and order.get(part, 0) < order[read.node]]
-    found = [part for part in before if not isinstance(part, _FOUND)]
-    return all(isinstance(p, ast.Attribute) and without_effect(code.facts, code.scope, p) is None for p in found)
-
-
-_FOUND = (ast.stmt, ast.Name, ast.Constant, ast.expr_context, ast.operator)
+def _again(code: Code, group: Sequence[HostRead]) -> Iterator[HostRead]:
+    """Later reads of the same tensors, perhaps now and then, for which the numbers are there already: all is proved."""
+    flow, line = code.flow, _line(code, group[0])
+    taken = {ast.dump(read.tensor): read.tensor for read in group if isinstance(read.tensor, ast.Name)}
+    reads = code.reads() if any(len(flow.uses[d]) > 1 for t in taken.values() for d in flow.reaching.get(t, ())) else []
+    for read in reads:
+        first = taken.get(ast.dump(read.tensor))
+        if first is None or read.kind is not ReadKind.ITEM or flow.order[read.node] <= flow.order[group[-1].node]:
+            continue
+        if flow.reaching.get(read.tensor) != flow.reaching.get(first) or not flow.dominates(line, read.node):
+            continue
+        between = list(flow.calls_between(line, read.node))
+        open_ = (untimed(between), no_copy_in_flight(code.facts, code.scope, between))
+        if not any(open_) and not any(made_earlier(code, read, [*group, read])):
+            yield read
 
 
 def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligation]:
@@ -146,9 +108,7 @@ def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligatio
 def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
     names: dict[str, str] = {}
     for read in group:
-        text = code.text(read.tensor)
-        if "#" in text or "\n" in text:
-            raise CannotRewrite("the tensor stands on several lines")
+        text = _text(code, read)
         wanted = _wanted(code, read)
         free = (free_name(code.scope, wanted if not n else f"{wanted}_{n + 1}") for n in range(len(group)))
         name = names.get(text) or next((name for name in free if name is not None and name not in names.values()), None)
@@ -158,7 +118,15 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
     yield Import("perflint_runtime", "items_together")
     yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = items_together({', '.join(names)})")
     for read in group:
-        yield replace(code.source, read.node, names[code.text(read.tensor)])
+        yield replace(code.source, read.node, names[_text(code, read)])
+
+
+def _text(code: Code, read: HostRead) -> str:
+    """A tensor as it is written, on one line."""
+    text = code.text(read.tensor)
+    if "#" in text:
+        raise CannotRewrite("a comment would be lost")
+    return ast.unparse(read.tensor) if "\n" in text else text
 
 
 def _wanted(code: Code, read: HostRead) -> str:
@@ -166,6 +134,8 @@ def _wanted(code: Code, read: HostRead) -> str:
     match _line(code, read):
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is read.node:
             return f"{name}_item"
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(name)))], value=value) if value is read.node:
+            return f"{name}_item" if name.isidentifier() else "value_item"
     path = path_of(read.tensor) or "value"
     return path.replace(".", "_").replace("[", "_").replace("]", "").replace("'", "") + "_item"
 
