@@ -246,3 +246,75 @@ def test_batches_of_a_program_that_pins_memory_by_hand_are_copied_first(code: st
     program = trained(RUN, in_step=code).replace('"cuda" if torch.cuda.is_available() else "cpu"', "input()")
     program = program.replace("batch_size=2", "batch_size=2, collate_fn=gathered")
     assert PINNED[code] in safely_fixed({"main.py": program})[0]["main.py"]
+
+
+WITH_NAMES = """
+class Keeper:
+    def __init__(self):
+        self.last = None
+
+    def keep(self, tensor):
+        self.last = tensor
+        return tensor
+
+    def spoil(self):
+        self.last.add_(1)
+        return 0
+
+
+def main(model, loader, keeper):
+    found = []
+    kept = {{}}
+    seen = 0
+    for x, y in loader:
+        raw = model(x.to(device))
+        raw.sum().backward()
+        out = raw.detach()
+        {copied}
+        {between}
+        {taken}
+        {behind}
+    return found, kept, seen
+
+
+torch.manual_seed(0)
+found, kept, seen = main(nn.Linear(3, 2).to(device), DataLoader(TensorDataset(inputs, targets), batch_size=2), Keeper())
+print([type(a) for a in found], [a.tolist() for a in found], kept, seen)
+"""
+"""A copy that has a name until a list takes it, and numbers that a dict takes."""
+NAMED_COPIES = {
+    "at once": ("copy = out.cpu().numpy()", "pass", "found.append(copy)", "pass"),
+    "behind a line": ("copy = out.sum(0).cpu()", 'print("a batch")', "found.append(copy)", "pass"),
+    "written to": ("copy = out.clone().cpu()", "out.mul_(2)", "found.append(copy)", "pass"),
+    "a view is written to": ("copy = (out * 1)[None].cpu()", "y = y.mul_(2)", "found.append(copy)", "pass"),
+    "written by its owner": ("copy = keeper.keep(out.sum(0)).cpu()", "seen += keeper.spoil()", "found.append(copy)", "pass"),
+    "taken twice": ("copy = out.cpu()", "found.append(copy)", "found.append(copy)", "copy += 1"),
+    "looked at": ("copy = out.cpu()", "pass", "found.append(copy)", "seen = copy.sum()"),
+    "another list": ("copy = out.cpu().tolist()", "pass", "found.append(torch.tensor(copy))", "pass"),
+    "under a guard": ("copy = out.cpu()", "pass", "if seen % 2: found.append(copy)", "seen += 1"),
+    "bound again": ("copy = out.cpu()", "if seen: copy = out.cpu() + 1", "found.append(copy)", "seen += 1"),
+    "entries": ('kept["a"] = out.sum().item()', "pass", 'kept["b"] = torch.max(out).item()', "pass"),
+    "an entry of an entry": ('kept["a"] = out.sum().item()', "pass", 'kept["b"] = (out.max() + kept["a"]).item()', "pass"),
+    "the dict by another name": (
+        "same, kept['t'] = kept, out.sum()\n        kept['a'] = out.sum().item()",
+        "kept['t'] = 0.0",
+        'kept["b"] = torch.add(out.max(), same["t"]).item()',
+        "pass",
+    ),
+    "drawn": (
+        'kept["a"] = out.sum().item()',
+        "w = torch.rand(1)",
+        'kept["b"] = torch.bernoulli(out.sigmoid()).sum().item()',
+        "pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED_COPIES)
+def test_copies_with_a_name_and_entries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=True))
+    copied, between, taken, behind = NAMED_COPIES[name]
+    code = HEAD + WITH_NAMES.format(copied=copied, between=between, taken=taken, behind=behind)
+    assert changes({"main.py": code})[0] == []
+    if name in ("at once", "behind a line"):
+        assert "found = HostList()" in safely_fixed({"main.py": code})[0]["main.py"]

@@ -1,12 +1,48 @@
 """Copies of whole tensors that a list takes, as a `HostList` makes them without a wait: no rule by itself."""
 
 import ast
+from collections.abc import Iterator, Mapping
 
-from perflint.api import CannotRewrite, Code, Tensor
+from perflint.api import CannotRewrite, Code, HostRead, Kind, Obligation, ReadKind, Tensor
+from perflint_rules.quiet_code import writes_between
 
 
-def copied(code: Code, copy: ast.expr) -> tuple[str, str]:
+def named_copies(code: Code, reads: Mapping[ast.expr, HostRead]) -> dict[ast.expr, ast.expr]:
+    """The places of names that stand for a copy and are used there alone, with what makes the copy."""
+    flow, found = code.flow, dict[ast.expr, ast.expr]()
+    for definition in flow.definitions:
+        copy, name = definition.value, definition.name
+        if copy is None or definition.kind != "assign" or definition.index or not flow.binds_alone(definition.node):
+            continue
+        if copy not in reads or reads[copy].kind is not ReadKind.COPY:
+            continue
+        if code.scope.is_module or name in flow.inner_names | flow.outer_names:
+            continue
+        uses = [*flow.uses[definition]]
+        if len(uses) == 1 and flow.reaching.get(uses[0]) == frozenset((definition,)):
+            found[uses[0]] = copy
+    return found
+
+
+def open_about_names(code: Code, reads: Mapping[ast.expr, HostRead], use: ast.expr, copy: ast.expr) -> Iterator[Obligation]:
+    """What is not proved about making a copy where its name is used."""
+    first = code.flow.statement(copy)
+    beside = code.flow.siblings(first)
+    if code.flow.statement(use) not in beside[beside.index(first) + 1 :][:1]:
+        yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the copy would be raised where the list takes it")
+    if writes_between(code, first, use, [reads[copy]]):
+        copies = [read for read in reads.values() if read.kind is ReadKind.COPY]
+        text = ast.unparse(reads[copy].tensor)
+        if writes_between(code, first, use, copies):
+            yield Obligation(Kind.MUTATION, f"`{text}` may change before the list takes its copy")
+        else:
+            yield Obligation(Kind.PLAIN_OBJECTS, f"what is copied after `{text}` may be no tensor, and do more")
+
+
+def copied(code: Code, copy: ast.expr, name: str = "") -> tuple[str, str, str]:
     """What a list takes where `x.cpu()` (a copy), `x.cpu().numpy()` (an array) or `x.tolist()` (a list) stands, and of what.
+
+    name: for the tensor that is copied, which is the last part of the answer.
 
     Raises:
         CannotRewrite: the copy is made in another way.
@@ -24,7 +60,8 @@ def copied(code: Code, copy: ast.expr) -> tuple[str, str]:
     if names and not isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         text = f"({text})"
     through = [f'"{name}"' for name, is_there in (("cpu", is_explicit), ("numpy", is_array)) if is_there] if is_list else []
-    return "list" if is_list else "array" if is_array else "copy", ", ".join((".".join((text, *reversed(names))), *through))
+    tensor_text = ".".join((text, *reversed(names)))
+    return "list" if is_list else "array" if is_array else "copy", ", ".join((name or tensor_text, *through)), tensor_text
 
 
 def _ways_to_host(copy: ast.expr) -> tuple[list[str], ast.expr, bool]:

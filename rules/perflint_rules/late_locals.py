@@ -15,6 +15,7 @@ from perflint.api import (
     suspends,
 )
 from perflint_rules.kept_locals import SeenInEachStep
+from perflint_rules.late_copies import named_copies
 from perflint_rules.late_looks import gives_number, is_set, only_computes
 from perflint_rules.late_meters import is_new_meter
 from perflint_rules.late_numbers import is_late_number
@@ -30,6 +31,8 @@ class LateLocals:
     def __init__(self, code: Code, is_inner: bool) -> None:
         self.code, self.flow, self._is_inner = code, code.flow, is_inner
         self._reads = {read.node: read for read in code.reads()}
+        self._copies = named_copies(code, self._reads)
+        self._reads |= {use: self._reads[copy] for use, copy in self._copies.items()}
         self._numbers = dict.fromkeys(taken_with(code, self._reads, node) for node in self._reads)
         """The reads, and what is computed from them where that is taken instead."""
         self._public: list[str] = []

@@ -16,7 +16,7 @@ from perflint.api import (
     replace,
     replace_statement,
 )
-from perflint_rules.late_copies import copied
+from perflint_rules.late_copies import copied, named_copies, open_about_names
 from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_looks import is_set, require_own_lists
 from perflint_rules.late_meters import require_plain_look
@@ -51,7 +51,8 @@ class Late(LateLocals):
         """What takes a read in a loop; None if that is no total, list or name."""
         reads = {read.node: read for read in code.reads()}
         taken = taken_with(code, reads, read.node)
-        take, is_number = take_of(code, taken), is_late_number(code, reads, taken)
+        use = next((use for use, copy in named_copies(code, reads).items() if copy is read.node), taken)
+        take, is_number = take_of(code, use), is_late_number(code, reads, taken)
         return cls(code, take, is_inner) if take is not None and (is_number or take.way == "list") else None
 
     def missing(self) -> Iterator[Obligation | None]:
@@ -60,6 +61,8 @@ class Late(LateLocals):
         loops = {take: self.code.around(take.statement) for take in takes}
         blocks = [block for take, loop in loops.items() for block in self._blocks_in(loop, take.statement)]
         yield from open_about_takes(self.code, loops, blocks, self._reads)
+        for use in (take.taken for take in takes if take.taken in self._copies):
+            yield from open_about_names(self.code, self._reads, use, self._copies[use])
         for name in self._public:
             yield Obligation(Kind.APPLICATION, f"a program that imports this file may read `{name}`")
 
@@ -146,7 +149,11 @@ class Late(LateLocals):
         method, is_spread = "add" if way == "sum" else "add_item", take.method == "extend"
         read = self._reads.get(taken)
         if way == "list" and read is not None and read.kind is ReadKind.COPY:
-            kind, given = copied(self.code, taken)
+            kind, given, tensor = copied(
+                self.code, self._copies.get(taken, taken), self.code.text(taken) * (taken in self._copies)
+            )
+            if taken in self._copies:
+                self._replace(self._copies[taken], tensor)
             if is_spread and kind == "copy":
                 raise CannotRewrite("its rows are tensors")
             return f"{'extend' if is_spread else 'add'}_{kind}", given

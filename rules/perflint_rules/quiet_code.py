@@ -81,7 +81,7 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             return _is_entry(code, node)
         case ast.AugAssign(target=ast.Name() as target):
             return _begins_as_number(code, target)
-        case ast.Expr() | ast.Slice() | ast.JoinedStr():
+        case ast.Expr() | ast.Slice() | ast.JoinedStr() | ast.Pass():
             return True
         case ast.FormattedValue(value=shown):
             return code.value(shown).must_be(*_NUMBERS)
@@ -91,6 +91,8 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             return without_effect(code.facts, code.scope, node) is None
         case ast.Call(func=ast.Attribute(value=held, attr="append"), args=[_], keywords=[]):
             return code.value(held).must_be(Sequence, Elements)
+        case ast.Call(func=ast.Name(id="print"), args=shown, keywords=[]):
+            return code.means_builtin("print") and all(code.value(part).must_be(*_NUMBERS) for part in shown)
         case ast.BinOp() | ast.UnaryOp() | ast.Compare() if code.value(node).must_be(*_NUMBERS):
             return True
         case ast.Call(func=func, keywords=keywords):

@@ -56,12 +56,12 @@ def inspects_itself(flow: Flow) -> bool:
 
 
 def _is_given_text(call: ast.Call, name: str) -> bool:
-    """Whether a call's first argument may be a text: `frame.query("loss < @best")`, but neither `model.eval()` nor
-    `trainer.evaluate(model)`.
+    """Whether a call's first argument may be a text: `frame.query("loss < @best")`, but neither `model.eval()`,
+    `metric.eval({"found": found})` nor `trainer.evaluate(model)`.
     """
     first = next(iter((*call.args, *(keyword.value for keyword in call.keywords))), None)
     if name in ("query", "eval"):
-        return first is not None
+        return first is not None and not isinstance(first, (ast.Dict, ast.List, ast.Set, ast.Tuple))
     return isinstance(first, (ast.JoinedStr, ast.BinOp)) or (isinstance(first, ast.Constant) and isinstance(first.value, str))
 
 
