@@ -52,10 +52,11 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
     return total.value() / len(loader)
 ```
 A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `classes.extend_list(guess)`,
-`losses.values()` where somebody looks), and a name that is looked at under guards, or added up, a `LateItem`: also in scripts,
-for what only the code under `if __name__ == "__main__"` can see. A meter counts when somebody looks at it: `losses =
-LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. What is computed from reads is one `LateItem`, too:
-`accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`: `scalars.set_item(loss, at="loss")`.
+`losses.values()` where somebody looks), also where a copy has a name until then, and a name that is looked at under guards, or
+added up, a `LateItem`: also in scripts, for what only code under `if __name__ == "__main__"` can see. A meter counts when
+somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. What is computed
+from reads is one `LateItem`, too: `accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`:
+`scalars.set_item(loss, at="loss")`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, an action, a size), under a guard (`step % 100 == 0`), once per epoch, and
@@ -82,7 +83,7 @@ numbers at most, and copies of larger tensors on the host; it must not be handed
 
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter; that
 an error of it comes later is assumed (`errors-are-bugs`). Several reads of a step without such a fix are made with one wait, by
-`items_together`. Everything else is advice: log less often, or one step late.
+`items_together`, and serve later reads of the step, too. Everything else is advice: log less often, or one step late.
 """
 
 import ast
