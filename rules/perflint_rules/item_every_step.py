@@ -54,9 +54,8 @@ runs, and does what `.item()` does wherever a sum on the device would not be the
 A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(output.detach())`, `classes.extend_list(guess)`,
 `losses.values()` where somebody looks), also where a copy has a name until then, and a name that is looked at under guards, or
 added up, a `LateItem`: also in scripts, for what only code under `if __name__ == "__main__"` can see. A meter counts when
-somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), len(x))`. What is computed
-from reads is one `LateItem`, too: `accuracy = LateItem(hits, mask.sum(), of=lambda a, b: a / b)`. A dict is a `HostDict`:
-`scalars.set_item(loss, at="loss")`.
+somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), n)`. What is computed from
+reads is a `LateItem`: `accuracy = LateItem(hits, seen, of=lambda a, b: a / b)`. A dict is a `HostDict`.
 
 ## When it stays silent
 When the value decides what happens next (early stop, an action, a size), under a guard (`step % 100 == 0`), once per epoch, and
@@ -81,9 +80,9 @@ numbers are the same, but each step's scalar stays in device memory (at least 51
 ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096
 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
 
-A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter; that
-an error of it comes later is assumed (`errors-are-bugs`). Several reads of a step without such a fix are made with one wait, by
-`items_together`, and serve later reads of the step, too. Everything else is advice: log less often, or one step late.
+A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
+that an error of it comes later is assumed (`errors-are-bugs`). Reads of a step without such a fix are made with one wait, by
+`items_together`, for later reads of the step, too. Everything else is advice: log less often, or one step late.
 """
 
 import ast
