@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from perflint.api import CannotRewrite, Code, HostRead, Kind, Obligation, ReadKind, Tensor
+from perflint.api import CannotRewrite, Code, Edit, HostRead, Kind, Obligation, ReadKind, Tensor, delete_statement, replace
 from perflint_rules.quiet_code import writes_between
 
 
@@ -37,6 +37,14 @@ def open_about_names(code: Code, reads: Mapping[ast.expr, HostRead], use: ast.ex
             yield Obligation(Kind.MUTATION, f"`{text}` may change before the list takes its copy")
         else:
             yield Obligation(Kind.PLAIN_OBJECTS, f"what is copied after `{text}` may be no tensor, and do more")
+
+
+def renamed(code: Code, copy: ast.expr, tensor: str) -> Edit:
+    """Give the name of a copy to its tensor instead, if that has another one."""
+    statement = code.flow.statement(copy)
+    if isinstance(statement, ast.Assign) and tensor == ast.unparse(statement.targets[0]):
+        return delete_statement(code.source, statement, code.flow.siblings(statement))
+    return replace(code.source, copy, tensor)
 
 
 def copied(code: Code, copy: ast.expr, name: str = "") -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from perflint.api import (
     replace,
     replace_statement,
 )
-from perflint_rules.late_copies import copied, named_copies, open_about_names
+from perflint_rules.late_copies import copied, named_copies, open_about_names, renamed
 from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_looks import is_set, require_own_lists
 from perflint_rules.late_meters import require_plain_look
@@ -153,7 +153,7 @@ class Late(LateLocals):
                 self.code, self._copies.get(taken, taken), self.code.text(taken) * (taken in self._copies)
             )
             if taken in self._copies:
-                self._replace(self._copies[taken], tensor)
+                self._edits[renamed(self.code, self._copies[taken], tensor)] = None
             if is_spread and kind == "copy":
                 raise CannotRewrite("its rows are tensors")
             return f"{'extend' if is_spread else 'add'}_{kind}", given
