@@ -367,6 +367,47 @@ TRAPS_WITH_RUNTIME = {
 }
 
 
+READ_AS_AN_ATTRIBUTE = """
+class Report:
+    def __init__(self, *given):
+        self.given = given
+
+    {decorator}
+    def {name}(self):
+        model, x = self.given
+        model.eval()
+        print(sum(model(part).sum().item() for part in x.split(1)))
+        return 1
+
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        {read}
+        print(loss.item())
+
+
+model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).to(device)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    train(model, DataLoader(TensorDataset(inputs, targets), batch_size=2), torch.optim.SGD(model.parameters(), lr=0.1))
+"""
+UNNAMED_RUNS = {
+    "a property": ("@property", "shown", "Report(model, x).shown"),
+    "a cached property": ("@functools.cached_property", "shown", "Report(model, x).shown"),
+    "a length": ("# rows", "__len__", "len(Report(model, x))"),
+    "an operator": ("# less", "__neg__", "-Report(model, x)"),
+}
+
+
+@pytest.mark.parametrize("name", UNNAMED_RUNS)
+def test_what_runs_a_method_without_its_name_is_a_caller_that_nobody_sees(name: str) -> None:
+    decorator, method, read = UNNAMED_RUNS[name]
+    program = HEAD + "import functools\n" + READ_AS_AN_ATTRIBUTE.format(decorator=decorator, name=method, read=read)
+    assert changes({"main.py": program})[0] == []
+
+
 @pytest.mark.parametrize("name", TRAPS)
 def test_trap(name: str) -> None:
     assert changes({"main.py": TRAPS[name]})[0] == []

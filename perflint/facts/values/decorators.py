@@ -37,6 +37,7 @@ _PASSING: Final = (
     """
     )
 )
+_ATTRIBUTES: Final = words("builtins.property abc.abstractproperty functools.cached_property")
 _OF_CLASSES: Final = words(
     """
     dataclasses.dataclass functools.total_ordering typing.final typing.runtime_checkable typing_extensions.final
@@ -73,6 +74,14 @@ def decorator_qualname(module_name: ModuleName, scope: Scope, decorator: ast.exp
 def hands_on(module_name: ModuleName, scope: Scope) -> bool:
     """Whether all decorators of a function leave to its callers what it takes and returns."""
     return all(decorator_qualname(module_name, scope, d) in _PASSING for d in scope.decorators)
+
+
+def runs_unnamed(module_name: ModuleName, scope: Scope) -> bool:
+    """Whether a method runs without a call of its name: a property, and what Python calls for an operator, `with` or `len`."""
+    if scope.owner is None:
+        return False
+    special = scope.name.startswith("__") and scope.name.endswith("__")
+    return special or any(decorator_qualname(module_name, scope, d) in _ATTRIBUTES for d in scope.decorators)
 
 
 def is_plain(module_name: ModuleName, scope: Scope) -> bool:
