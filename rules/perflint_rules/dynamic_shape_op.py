@@ -58,10 +58,9 @@ from perflint.api import (
     Severity,
     any_layout,
     is_counted_in_step,
-    is_left_to_evaluation,
     rule,
 )
-from perflint_rules.loader_use import passes_once
+from perflint_rules.loader_use import is_of_one_pass
 from perflint_rules.same_masks import by_mask, looked_for_once, missing
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
@@ -98,7 +97,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _worth(code: Code, node: ast.expr) -> Severity | None:
     """What a network found, of which the program wants to know how much, is worth little."""
-    return Severity.INFO if is_left_to_evaluation(code.flow, node) or passes_once(code, node) else None
+    return Severity.INFO if is_of_one_pass(code, node) else None
 
 
 def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obligation]) -> Finding:

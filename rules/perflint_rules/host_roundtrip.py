@@ -56,7 +56,7 @@ from perflint.api import (
     ways_back,
 )
 from perflint_rules.kept_reads import can_wait
-from perflint_rules.loader_use import passes_once, waits_anyhow
+from perflint_rules.loader_use import is_of_one_pass, waits_anyhow
 
 
 @rule(
@@ -78,7 +78,7 @@ def check(code: Code) -> Iterator[Finding]:
         upload = upload_behind(code.facts, code.scope, read.tensor)
         if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
             continue
-        severity = Severity.INFO if passes_once(code, read.node) else None
+        severity = Severity.INFO if is_of_one_pass(code, read.node) else None
         if upload is not None:
             severity = Severity.INFO if waits_anyhow(code, read.node) else severity
             yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)

@@ -19,6 +19,7 @@ from perflint.api import (
     Loop,
     Obligation,
     Output,
+    Severity,
     Tensor,
     free_name,
     insert_before,
@@ -35,6 +36,7 @@ from perflint.api import (
     untouched,
 )
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+from perflint_rules.loader_use import draws
 
 
 def indexed_reads(code: Code) -> Iterator[Finding]:
@@ -44,8 +46,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         item = read_name(call)
         if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name):
             continue
-        loop = _loop_over(code, item.slice)
-        path = path_of(item.value)
+        loop, path = _loop_over(code, item.slice), path_of(item.value)
         if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
             continue
         if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
@@ -58,15 +59,15 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
             looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
             fix, missing = looked_up or fix, left
         message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
-        yield code.finding(calls[0], message, fix, missing, waits=calls)
+        worth = Severity.INFO if draws(code, calls[0]) else None
+        yield code.finding(calls[0], message, fix, missing, waits=calls, severity=worth)
 
 
 def _loop_over(code: Code, index: ast.Name) -> Loop | None:
     """The loop statement over a `range` whose variable `index` is."""
-    definitions = code.flow.reaching.get(index, frozenset())
-    if len(definitions) != 1:
+    definition, *others = code.flow.reaching.get(index) or (None,)
+    if definition is None or others:
         return None
-    (definition,) = definitions
     loop = definition.block.loop
     if definition.kind != "for" or definition.index or loop is None or loop.statement is None:
         return None
@@ -98,8 +99,8 @@ def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
     for block in code.flow.block[call].ancestry():
         if block is loop.block:
             return not once_then_leaves(code.flow, call, loop)
-        if is_guard(code.flow, block) or block.kind == "handler":
-            return False
+        if is_guard(code.flow, block):
+            break
     return False
 
 
@@ -107,8 +108,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
     """The proofs that a safe fix needs and that do not hold."""
     flow = code.flow
     tensors = _tensors(calls)
-    value = code.value(tensors[0])
-    name = ast.unparse(tensors[0])
+    name, value = ast.unparse(tensors[0]), code.value(tensors[0])
     definition = single_definition(flow, *tensors)
     if not isinstance(tensors[0], ast.Name):
         yield Obligation(Kind.VALUE, f"`{name}` is an attribute or an item, which may be another object at each access")

@@ -111,7 +111,7 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
-from perflint_rules.loader_use import collects, passes_once, waits_anyhow
+from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
 from perflint_rules.reads_together import joined
 from perflint_rules.repeated_reads import groups
 
@@ -146,6 +146,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
         if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
             return
+    fixed = set[HostRead]()
     for read in code.reads():
         if not code.is_hot(read.node) or is_seldom(code.flow, read.node, code.facts.loops.outermost(code.scope, read.node)):
             continue
@@ -160,10 +161,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         fix, missing = None, list[Obligation | None]()
         cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
-        if kept_over_parameters(code, read) is not None:
-            continue
-        local = kept(code, read)
-        if local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
+        local, summed = kept(code, read), kept_over_parameters(code, read) is not None
+        if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
         if local is not None:
             missing = list(local.missing())
@@ -177,12 +176,13 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
                     cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
-        if seen and any(read in later for _, *later in groups(code)):
+        if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
             continue  # duplicate-item-read has a better cure
         only = f"in every step, and the value is only {_uses(sinks)}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
-        is_little = waits_anyhow(code, read.node) or passes_once(code, read.node) or (fix is None and collects(code, read))
+        is_little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         rank = Severity.INFO if is_little else None
+        fixed |= {read} if fix is not None else set()
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
 
 

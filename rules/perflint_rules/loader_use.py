@@ -12,6 +12,7 @@ from perflint.api import (
     ReadKind,
     Severity,
     Sink,
+    is_guard,
     is_left_to_evaluation,
     is_seldom,
     loop_writes_text,
@@ -21,6 +22,7 @@ from perflint.api import (
 
 _NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
+_DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
 _SPARES_MEMORY = re.compile(r"(?:^|[._])(?:cpu|offload|low_?mem|save_?mem)", re.I)
 _TRAINS = re.compile(rb"backward|optimi[sz]er|(?i:epoch|(?<!pre)train)")
@@ -44,9 +46,33 @@ def passes_once(code: Code, node: ast.AST) -> bool:
     return loop is not None and _is_one_pass(code, loop)
 
 
-def hardly_counts(code: Code, node: ast.expr) -> bool:
-    """Whether a wait stands in an evaluation that waits anyhow, that is made once, or that a network makes itself."""
-    return waits_anyhow(code, node) or passes_once(code, node) or is_left_to_evaluation(code.flow, node)
+def hardly_counts(code: Code, copy: ast.expr) -> bool:
+    """Whether a copy waits in an evaluation that waits anyhow, or that is made once, or for nothing: a read did before."""
+    return waits_anyhow(code, copy) or is_of_one_pass(code, copy) or _is_of_what_is_read(code, copy)
+
+
+def is_of_one_pass(code: Code, node: ast.expr) -> bool:
+    """Whether a wait is part of an evaluation that is made once, that draws, or that a network makes itself."""
+    return passes_once(code, node) or is_left_to_evaluation(code.flow, node) or draws(code, node)
+
+
+def draws(code: Code, node: ast.AST) -> bool:
+    """Whether a loop around a node draws or writes a picture in each round, and trains nothing: that takes the time."""
+    loop = code.flow.loop(node)
+    if loop is None or code.facts.loops.is_of_training(code.scope, node):
+        return False
+    *_, outermost = loop.ancestry()
+    drawn = (call for name in _DRAWING for call in code.flow.calls_named.get(name, ()))
+    return any(
+        code.flow.within(call, outermost.block) and not any(is_guard(code.flow, b) for b in code.flow.block[call].ancestry())
+        for call in drawn
+    )
+
+
+def _is_of_what_is_read(code: Code, copy: ast.expr) -> bool:
+    """`torch.from_numpy(match(boxes.cpu().numpy())).to(device)`: the device has nothing left to do that one could wait for."""
+    parts = set(ast.walk(copy))
+    return any(read.node in parts for read in code.reads())
 
 
 def waits_anyhow(code: Code, node: ast.expr) -> bool:

@@ -20,6 +20,7 @@ _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+_TRAINING = frozenset(("training", "is_training", "is_train"))
 _RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
 _USUAL_CALLS = frozenset(("isfinite",))
 
@@ -88,12 +89,13 @@ def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
 
 
 def _asks_for_training(test: ast.expr) -> bool | None:
-    """True for `self.training`, False for `not self.training`, None for anything else."""
+    """True for `self.training` and `is_training`, False for `not self.training`, None for anything else."""
     match test:
-        case ast.Attribute(value=ast.Name(id="self"), attr="training"):
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            asks = _asks_for_training(operand)
+            return None if asks is None else not asks
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) | ast.Name(id=name) if name in _TRAINING:
             return True
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute(value=ast.Name(id="self"), attr="training")):
-            return False
     return None
 
 
@@ -111,7 +113,7 @@ def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
 
 
 def _fills_cache(flow: Flow, block: Block) -> bool:
-    """`if self.mask is None or ...: self.mask = ...`: what runs here is kept for the next time."""
+    """`if self.mask is None or ...: self.mask = ...`, `if key not in TABLES: TABLES[key] = ...`: kept for the next time."""
     assert isinstance(block.node, (ast.If, ast.IfExp))
     if not isinstance(block.node, ast.If):
         return False
@@ -121,12 +123,25 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
         if isinstance(n, ast.Compare) and isinstance(n.comparators[0], ast.Constant)
         if isinstance(n.ops[0], ast.Is) or (isinstance(n.ops[0], ast.Eq) and n.comparators[0].value is None)
     }
-    if not tested:
+    looked_up = {
+        path_of(n.comparators[0])
+        for n in walk(block.node.test)
+        if isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.NotIn)
+    }
+    if not tested and not looked_up:
         return False
-    assigned = {path_of(t) for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets}
-    if block.loop is None:  # a local variable is kept for no other time
-        return any(path is not None and (not path.isidentifier() or path in flow.outer_names) for path in tested & assigned)
-    return bool((tested & assigned) - {None})
+    targets = [t for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets]
+    assigned = {path_of(t) for t in targets} & tested
+    if block.loop is None:
+        assigned |= {path_of(t.value) for t in targets if isinstance(t, ast.Subscript)} & looked_up
+        # a local variable is kept for no other time
+        return any(path is not None and (not path.isidentifier() or _is_outer(flow, path)) for path in assigned)
+    return bool(assigned - {None})
+
+
+def _is_outer(flow: Flow, name: str) -> bool:
+    """Whether a name is none of the function's own variables."""
+    return name in flow.outer_names or not flow.definitions_of(name)
 
 
 def _moves_on(guard: ast.If | ast.IfExp) -> bool:

@@ -12,6 +12,7 @@ from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.device.uploads import is_left_on_host
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road
 from perflint.facts.training.loops import Loops
@@ -227,6 +228,8 @@ def _nothing_else(inference: Inference, scope: Scope, node: ast.expr, *silent: t
         return False
     root: ast.expr = node
     while isinstance(root, (ast.Subscript, ast.Attribute)):
+        if isinstance(root, ast.Subscript) and is_left_on_host(inference, scope, root.slice):
+            return False
         root = root.value
     flow = flow_of(scope)
     definitions = flow.reaching.get(root, frozenset())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -17,7 +18,7 @@ from perflint.facts.values.runtime_calls import COPIES
 from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
-from perflint.source.words import made, words
+from perflint.source.words import any_layout, made, words
 
 
 def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
@@ -105,6 +106,19 @@ def is_set_once(scope: Scope, node: ast.expr) -> bool:
     others = [m for m in owner.methods.values() if m.name != "__init__" and node.attr.encode() in m.text]
     written = (path_of(s.value) for m in others for s in flow_of(m).stores if isinstance(s, ast.Subscript))
     return bool(makers) and all(m.name == "__init__" for m in makers) and path_of(node) not in written
+
+
+def is_left_on_host(inference: Inference, scope: Scope, key: ast.expr) -> bool:
+    """Whether the program moves a batch's items, but for that: `if name != "meta": batch[name] = batch[name].to(device)`."""
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return False
+    return inference.project.program_holds(scope.module.source.path, _moves_all_but(key.value))
+
+
+@cache
+def _moves_all_but(key: str) -> re.Pattern[bytes]:
+    named = rb"(?:!= |not in [(\[{] (?:['\"]\w+['\"] , )*)['\"]" + re.escape(key.encode()) + rb"['\"]"
+    return any_layout(rb"if (\w+) " + named + rb"[^:\n]*: (\w+) \[ \1 \] = \2 \[ \1 \] \. (?:to|cuda) \(")
 
 
 def comes_from_host(inference: Inference, loops: Loops, scope: Scope, node: ast.expr) -> bool:
