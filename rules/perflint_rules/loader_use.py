@@ -123,11 +123,11 @@ def _is_one_pass(code: Code, loop: Loop) -> bool:
 
 
 def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
-    """Whether a loader's batches are for one pass of an evaluation: what takes them are such loops, or `trainer.predict`."""
+    """Whether a loader is for one batch, or one pass of an evaluation: what takes it are such loops, or `trainer.predict`."""
     bound = code.flow.statement(loader.call)
     if code.flow.loop(loader.call) is None and isinstance(bound, ast.Assign) and runs_once(code.facts, code.scope):
         uses = [use for d in code.flow.definitions_at(bound.targets[0]) for use in code.flow.uses[d]]
-        if uses and all(_tests_by_trainer(code, use) for use in uses):
+        if uses and all(_tests_by_trainer(code, use) or _is_for_one_batch(code, use) for use in uses):
             return True
     takers = loader.takers()
     return bool(takers) and all(
@@ -147,6 +147,15 @@ def _tests_by_trainer(code: Code, use: ast.expr) -> bool:
         and parent.func.attr in ("predict", "test")
         and code.flow.loop(use) is None
     )
+
+
+def _is_for_one_batch(code: Code, use: ast.expr) -> bool:
+    """`shown = next(iter(loader))`, outside of loops."""
+    taken = code.flow.parent[use]
+    match code.flow.parent[taken]:
+        case ast.Call(func=ast.Name(id="next"), args=[ast.Call(func=ast.Name(id="iter")), *_]):
+            return code.flow.loop(use) is None
+    return False
 
 
 def evaluates_alone(code: Code, loader: LoaderCall) -> bool:

@@ -260,7 +260,7 @@ def _read_call(inference: Inference, scope: Scope, flow: Flow, call: ast.Call) -
             if device_value(inference, scope, tensor) and device_value(inference, scope, func.value) | _copied(func.value):
                 return HostRead(call, tensor, ReadKind.ITEM)
             return HostRead(call, tensor, ReadKind.ITEM) if _nothing_else(inference, scope, tensor, Literal, Number) else None
-        if func.attr in _COPIES and not call.args:
+        if func.attr in _COPIES and not call.args and (func.attr != "numpy" or call.keywords):  # a device's has none
             tensor = _source(func.value)
             known = device_value(inference, scope, tensor)
             if known or (func.attr == "cpu" and _nothing_else(inference, scope, tensor, Literal, Number, Batch)):

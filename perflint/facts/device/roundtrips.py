@@ -9,7 +9,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.device.reads import device_value
 from perflint.facts.facts import Facts
-from perflint.facts.values.values import Alternative, External, Object
+from perflint.facts.values.values import Alternative, External, Object, Tensor
 from perflint.source.records import dataclass
 from perflint.source.syntax import Scope
 from perflint.source.words import words
@@ -81,7 +81,8 @@ class _Back(Walk[WayBack]):
                 return
         callee = self.facts.inference.value(self.scope, call.func)
         if callee.must(lambda a: isinstance(a, External) and a.qualname in _MAKES_TENSORS):
-            if self._is_on_device(call):
+            tensor = self.facts.inference.value(self.scope, call)
+            if tensor.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device):  # only if told to
                 yield WayBack(call, True)
             else:
                 yield call

@@ -27,6 +27,7 @@ from perflint.facts.values.values import (
     Text,
     Value,
 )
+from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
 from perflint.source.words import made, words
 
@@ -182,6 +183,20 @@ class _Fate(Walk[Sink]):
                     asked.discard(call)
         return False
 
+    def _leads_on(self, call: ast.Call) -> bool:
+        """`grid.update(values); points = grid.query()` in a `while len(points)`: what is no meter says what comes next."""
+        loop = self.flow.loop(call)
+        if not isinstance(call.func, ast.Attribute) or loop is None or not isinstance(loop.node, ast.While):
+            return False
+        tested = {node.id for node in walk(loop.node.test) if isinstance(node, ast.Name)}
+        return any(
+            definition.name in tested
+            and isinstance(definition.value, ast.Call)
+            and (path_of(definition.value.func) or "").rpartition(".")[0] == path_of(call.func.value)
+            for definition in self.flow.definitions
+            if definition.block is loop.block
+        )
+
     def _is_needed_at_once(self, filled: ast.expr) -> bool:
         """Whether the function goes on with what an attribute has collected: `self.seen.append(x); quantile(self.seen)`."""
         name = path_of(filled.value if isinstance(filled, ast.Subscript) else filled) or ""
@@ -216,7 +231,7 @@ class _Fate(Walk[Sink]):
         if name == "write" and not self._value(node).may_be(Text):
             return Sink.NEEDED
         if name in _METER_CALLS:
-            return Sink.METER
+            return Sink.CONTROL if self._leads_on(call) else Sink.METER
         if name in _ARITHMETIC_CALLS and self._value(call.func).may(_is_in_a_library_of_numbers):
             return None
         if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
