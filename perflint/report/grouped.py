@@ -23,6 +23,9 @@ NONE = _LEVELS[None]
 _OWN_WORDS = re.compile(r"`[^`]*`|(?<=\bline )\d+")
 """What a message says of one place only: its names and rows."""
 
+LONGEST_NAME = 64
+"""Characters of a piece of code that a line shows; the place says where all of it stands."""
+
 MOST_NAMED, MOST_ROWS = 3, 6
 """So many of several names, and of several rows, are printed."""
 
@@ -158,8 +161,12 @@ def _cost(flaw: Flaw) -> float:
 def _joined(texts: Sequence[str]) -> str:
     """One text for several that differ in their names only."""
     names = zip(*(_OWN_WORDS.findall(text) for text in texts), strict=True)
-    each = (_some(list(dict.fromkeys(variants)), MOST_NAMED) for variants in names)
+    each = (_some(list(dict.fromkeys(map(_short, variants))), MOST_NAMED) for variants in names)
     return _OWN_WORDS.sub(lambda found: next(each), texts[0])
+
+
+def _short(name: str) -> str:
+    return f"{name[: LONGEST_NAME - 4]}...`" if len(name) > LONGEST_NAME else name
 
 
 def _some(names: Sequence[str], most: int) -> str:

@@ -114,7 +114,8 @@ def _branches(code: Code) -> Iterator[Finding]:
         checked = _is_check(code, read)
         counts = read.kind in _NUMBERS or (checked and read.kind is ReadKind.COPY)  # `np.isnan(loss.cpu().numpy())`
         if read.kind is ReadKind.TRUTH or (counts and Sink.CONTROL in code.sinks(read.node)):
-            waited = f"the CPU waits in every step to learn whether `{ast.unparse(read.tensor)}` holds"
+            learnt = "to learn whether `{}` holds" if read.kind is ReadKind.TRUTH else "for `{}` to decide"
+            waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
             writes = _guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
             avoidable = (writes or checked) and code.facts.loops.is_of_training(code.scope, read.node)
@@ -125,8 +126,7 @@ def _guards_writes(code: Code, read: HostRead) -> bool:
     """Whether a condition asks no more than whether a mask selects anything to write to: `if mask.any(): x[mask] = y[mask]`."""
     statement = code.flow.statement(read.node)
     mask = _asked_for_any(read.tensor) if read.kind is ReadKind.TRUTH else None
-    negated = isinstance(code.flow.parent.get(read.node), ast.UnaryOp)
-    if mask is None or negated or not _only_writes(statement):
+    if mask is None or isinstance(code.flow.parent.get(read.node), ast.UnaryOp) or not _only_writes(statement):
         return False
     chosen = _written_items(statement.body)
     return all(
