@@ -70,7 +70,7 @@ def test_the_same_flaw_in_several_places_is_one_line_with_all_their_rows_and_nam
 
 def test_long_code_is_shortened(project: Project) -> None:
     read, more = "first.append(a.index_select(0, x.cuda()).softmax(1).sum(1).mean().item())", "softmax(1).clamp(min=0)"
-    for text, short in (read, "sum(1).mean()"), (read.replace("softmax(1)", more), "clamp(min=0).sum(1).m..."):
+    for text, short in (read, "sum(1).mean()"), (read.replace("softmax(1)", more), "clamp(min=0).sum(1)...."):
         loop = TRAIN[: TRAIN.index("log.append(f")] + text + "\n"
         (line,) = [
             line for line in shown(project.write({"train.py": loop}), "--select", "item-every-step") if "softmax" in line
