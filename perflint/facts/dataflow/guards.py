@@ -49,7 +49,7 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return True
     if is_periodic(flow, block.node.test, negated=block.kind == "else") or (block.kind == "then" and _moves_on(block.node)):
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
-    return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block))
+    return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block))
 
 
 def _fills_up(block: Block) -> bool:
@@ -65,6 +65,26 @@ def _fills_up(block: Block) -> bool:
             grown = {path_of(f.value) for f in calls if isinstance(f, ast.Attribute) and f.attr in ("append", "extend")}
             return path_of(held) in grown - {None}
     return False
+
+
+def _follows_size(flow: Flow, block: Block) -> bool:
+    """`if size != self.size: self.make_grid(size)`, which sets `self.size`: what runs here is kept while sizes stay."""
+    match block.node:
+        case ast.If(test=ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]), body=body):
+            kept = next((path for path in (path_of(left), path_of(right)) if path and path.startswith("self.")), None)
+            if kept is None or flow.scope.owner is None or not (_tells_size(flow, left) or _tells_size(flow, right)):
+                return False
+            nodes = [node for statement in body for node in walk(statement)]
+            setters = {f"self.{method.name}" for method in flow.scope.owner.methods_assigning(kept.removeprefix("self."))}
+            called = {path_of(node.func) for node in nodes if isinstance(node, ast.Call)}
+            return bool(called & setters) or any(isinstance(n, ast.Assign) and kept in map(path_of, n.targets) for n in nodes)
+    return False
+
+
+def _tells_size(flow: Flow, node: ast.expr) -> bool:
+    """Whether a value is a size, or one of several that a tensor has."""
+    values = [d.value for d in flow.reaching.get(node, frozenset()) if d.value is not None] or [node]
+    return any(isinstance(n, ast.Attribute) and n.attr in ("size", "shape") for value in values for n in walk(value))
 
 
 def _gives_up(body: list[ast.stmt]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.values import classes
 from perflint.facts.values.inference import Inference
 from perflint.source.syntax import Scope
@@ -29,6 +31,15 @@ def in_forward(inference: Inference, scope: Scope, depth: int = 2) -> bool:
     if not users:
         users = [method for method in methods if _may_pick(method, scope.name)]
     return any(in_forward(inference, user, depth - 1) for user in users)
+
+
+def runs_now_and_then(scope: Scope) -> bool:
+    """Whether each call of a method by its class stands under a guard: `if self.mask is None: self.make_mask()`."""
+    if scope.owner is None or scope.name in ("forward", "__call__"):
+        return False
+    users = [m for m in scope.owner.methods.values() if m is not scope and scope.name.encode() in m.called_members]
+    calls = [(flow, call) for flow in map(flow_of, users) for call in flow.calls_named.get(scope.name, ())]
+    return bool(calls) and all(any(is_guard(flow, b) for b in flow.block[call].ancestry()) for flow, call in calls)
 
 
 def _runs(method: Scope, name: str) -> bool:

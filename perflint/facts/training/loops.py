@@ -17,7 +17,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import BACKWARD_CALLS, is_guard, is_left_to_evaluation, once_then_leaves, skipped_by_guard
 from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.training.feeders import belongs_to_loader, gives_batch
-from perflint.facts.training.forward_parts import in_forward
+from perflint.facts.training.forward_parts import in_forward, runs_now_and_then
 from perflint.facts.training.loop_looks import (
     counts_rounds,
     goes_over_chunks,
@@ -349,7 +349,7 @@ class Loops:
     def _find_heat(self, scope: Scope) -> Heat | None:
         if is_step_hook(scope):
             return Heat.STEP
-        if self.is_part_of_forward(scope):
+        if self.is_part_of_forward(scope) and not runs_now_and_then(scope):
             return Heat.FORWARD
         if self.hot_calls(scope) or self.is_training_step(scope) or gives_batch(scope) or self._is_trainers_loss(scope):
             return Heat.STEP
