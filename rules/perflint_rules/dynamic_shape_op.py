@@ -28,8 +28,8 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
-What a network picks out of its results when it does not train, and what a program evaluates once, is reported only if the rule
-is selected.
+What a network picks out of its results when it does not train, and what a program evaluates once or draws, is reported only
+if the rule is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
