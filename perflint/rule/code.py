@@ -16,6 +16,7 @@ from perflint.facts.compiled.graph_breaks import GraphBreak
 from perflint.facts.dataflow.definitions import Definition, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard
+from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
 from perflint.facts.device.waiting_places import places
@@ -25,6 +26,7 @@ from perflint.facts.operations.operations import Road
 from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.factories import changes_factories
 from perflint.facts.proofs.fears import Fear, feared
+from perflint.facts.proofs.listed_names import lists_names
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
 from perflint.facts.training.generation import writes_text
@@ -36,13 +38,15 @@ from perflint.facts.values.values import External, Value
 from perflint.facts.values.variables import free_name
 from perflint.fix.rewrite import CannotRewrite
 from perflint.project.config import Options
+from perflint.project.project import MAX_IMPORTERS
 from perflint.rule.assumptions import ASSUMPTIONS
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
 from perflint.rule.obligations import Kind, Obligation
 from perflint.rule.option import Option, Setting
+from perflint.source.identifiers import is_named
 from perflint.source.renaming import renamed
 from perflint.source.source import Source
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Module, Scope
 
 
 class Heading(Protocol):
@@ -365,15 +369,30 @@ class Code:
         return module, (Import(module),)
 
     def _may_import(self, wanted: Import) -> bool:
-        """Whether the name that an import binds means nothing else in the file, where the fix uses it."""
+        """Whether the name that an import binds means nothing else: in the file, and in those that may get it from there."""
         name = wanted.name
         if name is None:
             return True  # `name_for` has looked
         if not self._is_global(name):
             return False
-        module = self.scope.module
+        module, project = self.scope.module, self.facts.project
+        if name in module.bindings:
+            return self._is_imported(module, wanted)
+        seen = name in flow_of(module.top).mentions or functions_see(module, name)
+        if seen and is_named(name, self.source.body):
+            return False  # it comes from elsewhere: by `from lists import *`, or from a function that says `global`
+        importers = project.importers(self.source.path)
+        named = (file for file in importers if is_named(name, project.read(file) or b""))
+        known = len(importers) <= MAX_IMPORTERS and all(self._is_imported(project.module(file), wanted) for file in named)
+        return known and not lists_names(self.facts, self.source.path)
+
+    def _is_imported(self, module: Module | None, wanted: Import) -> bool:
+        """Whether a file gets a name by the import that a fix would write, and by nothing else."""
+        name = wanted.name or ""
+        if module is None or name not in module.bindings:
+            return False
         bound = self.facts.inference.module_name(module, name, 1)
-        return name not in module.bindings or bound.must(lambda a: a == External(f"{wanted.module}.{name}"))
+        return bound.must(lambda a: a == External(f"{wanted.module}.{name}"))
 
     def _stays_bound(self, definition: Definition) -> bool:
         """Whether an import stands above the function that is looked at, and its name is never deleted."""

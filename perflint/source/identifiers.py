@@ -55,6 +55,13 @@ def stands_in_code(name: str, text: bytes) -> bool:
     return bool(places)
 
 
+def is_named(name: str, text: bytes) -> bool:
+    """Whether a text uses an identifier, or has it as a text of its own: `getattr(engine, "run")`."""
+    word = name.encode()
+    ends = (slice(at + len(word), at + len(word) + 1) for at in occurrences(word, text) if text[at - 1 : at] in (b"'", b'"'))
+    return any(text[end] in (b"'", b'"') for end in ends) or stands_in_code(name, text)
+
+
 def stands_in(word: bytes, text: bytes) -> bool:
     """Whether an identifier stands in a text."""
     return next(occurrences(word, text), None) is not None

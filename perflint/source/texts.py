@@ -19,6 +19,8 @@ _IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module",
 _IMPORTER_WORDS = tuple(name.encode() for name in sorted(_IMPORTERS))
 _CHANGED_PATH = any_layout(rb"sys \. path\b|from sys import path\b|" + whole("addsitedir"))
 _PLACE = made(r"[\w./\\-]+")
+_RUN = made(rb"%run[ \t]+(?:-\w[ \t]+)*['\"]?([\w./\\-]+)")
+_EXECUTES = any_layout(rb"\b(?:exec|execfile) \(")
 
 
 @dataclass(slots=True)
@@ -71,10 +73,10 @@ def _named_in(text: bytes) -> frozenset[str]:
     Those that it names in a call such as `import_module("engine")`; all that it has in quotes where a call gets a variable.
     A name with a dot behind it is that of a folder.
     """
+    found = {place for path in _run_in(text) for place in _places_in(path)}
     if not any(name in text for name in _IMPORTER_WORDS) or _BY_NAME.search(text) is None:
-        return frozenset()
+        return frozenset(found)
     nodes = _nodes_of(text)
-    found: set[str] = set()
     for call in (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) in _IMPORTERS):
         named = {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}
         lists = [n.iter for n in nodes if isinstance(n, ast.For) and isinstance(n.target, ast.Name) and n.target.id in named]
@@ -84,6 +86,14 @@ def _named_in(text: bytes) -> frozenset[str]:
             if not by_path or "/" in quoted or quoted.endswith(".py"):
                 found |= set(_places_in(quoted))
     return frozenset(found)
+
+
+def _run_in(text: bytes) -> list[str]:
+    """The files that a text runs among its own names: `%run train.py`, `exec(open("train.py").read())`."""
+    if b".py" not in text:
+        return []
+    executed = _texts_in(_nodes_of(text)) if _EXECUTES.search(text) is not None else ()
+    return [match[1].decode() for match in _RUN.finditer(text)] + [quoted for quoted in executed if quoted.endswith(".py")]
 
 
 def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:

@@ -105,12 +105,12 @@ BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
     any_layout(
         NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"
-        rb"|import __main__\b"
+        rb"|import __main__\b|%run\b"
     ),
     "the program runs code, or finds functions, by their names",
     any_layout(
         rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
-        rb"|runpy|sys \. modules\b|import __main__\b"
+        rb"|runpy|sys \. modules\b|import __main__\b|%run\b"
     ),
 )
 SIDE_STREAM: Final = Fear(

@@ -1,0 +1,133 @@
+"""Programs of several files whose meaning a fix once changed: they see which names a file has, or run it among their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+
+from fuzz import meaning
+from fuzz.meaning import changes, safely_fixed
+from tests.test_meaning_traps import HEAD
+
+ENGINE = (
+    HEAD
+    + """
+def run():
+    model, losses = nn.Linear(3, 2).to(device), []
+    for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+        loss = F.mse_loss(model(x.to(device)), y.to(device))
+        loss.backward()
+        losses.append(loss.item())
+    return losses
+"""
+)
+LISTS = """class HostList:
+    def __init__(self, *values):
+        self.kept = values
+"""
+USE = "print(run(), HostList(1, 2).kept)\n"
+SCRIPT = (
+    HEAD
+    + """
+if __name__ == "__main__":
+    model, total = nn.Linear(3, 2).to(device), 0.0
+    for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+        loss = F.mse_loss(model(x.to(device)), y.to(device))
+        loss.backward()
+        weight = float(y.mean())
+        total += loss.item() * weight
+    print("trained")
+"""
+)
+NAMED = {
+    "the file's own name comes from another file": {"main.py": f"from lists import *\n{ENGINE}{USE}", "lists.py": LISTS},
+    "a function makes the name": {
+        "main.py": f"{ENGINE}\ndef start():\n    global HostList\n    HostList = list\n\n\nstart()\nprint(run(), HostList())\n"
+    },
+    "two files hand on all names": {
+        "main.py": f"from lists import *\nfrom engine import *\n{USE}",
+        "lists.py": LISTS,
+        "engine.py": ENGINE,
+    },
+    "by way of a third file": {
+        "main.py": f"from both import *\n{USE}",
+        "both.py": "from lists import *\nfrom engine import *\n",
+        "lists.py": LISTS,
+        "engine.py": ENGINE,
+    },
+    "the name is asked for": {
+        "main.py": "import engine\n\nprint(engine.run(), hasattr(engine, 'HostList'))\n",
+        "engine.py": ENGINE,
+    },
+    **{
+        f"all names are shown by {shown}": {
+            "main.py": f"import inspect\nimport engine\n\nprint(engine.run(), sorted(n for n in {shown} if n[0] != '_'))\n",
+            "engine.py": ENGINE,
+        }
+        for shown in ("dir(engine)", "vars(engine)", "engine.__dict__", "dict(inspect.getmembers(engine, inspect.isclass))")
+    },
+    "all names are shown after an import of all": {
+        "main.py": "from engine import *\n\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n",
+        "engine.py": ENGINE,
+    },
+    "a file shows its own names": {"main.py": f"{ENGINE}\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n"},
+}
+RUN = {
+    "exec": "names = {'__name__': '__main__'}\nexec(open('train.py').read(), names)\n",
+    "a compiled text": (
+        "names = {'__name__': '__main__'}\n"
+        "with open('train.py') as f:\n    exec(compile(f.read(), 'train.py', 'exec'), names)\n"
+    ),
+    "runpy": "import runpy\n\nnames = runpy.run_path('train.py', run_name='__main__')\n",
+}
+HARMLESS = {
+    "nothing sees it": {"main.py": f"{ENGINE}\nprint(run())\n"},
+    "one name of another file is looked up": {
+        "main.py": "import engine\n\nprint(engine.run(), engine.__dict__['run'] is vars(engine)['run'])\n",
+        "engine.py": ENGINE,
+    },
+    "the names of an object are shown": {
+        "main.py": "import argparse\nfrom engine import run\n\nargs = argparse.Namespace(a=1)\nprint(run(), vars(args))\n",
+        "engine.py": ENGINE,
+    },
+    "the other file has the same name from the runtime": {
+        "main.py": "from perflint_runtime import HostList\nfrom engine import *\n\nprint(run(), HostList().values())\n",
+        "engine.py": ENGINE,
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _with_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_names_of_a_file_stay_what_they_are(name: str) -> None:
+    assert changes(NAMED[name])[0] == []
+
+
+@pytest.mark.parametrize("how", RUN)
+def test_what_another_file_runs_keeps_its_variables(how: str) -> None:
+    files = {"main.py": f"{RUN[how]}print(names['total'])\n", "train.py": SCRIPT}
+    assert "ItemSum" not in safely_fixed(files).files["train.py"]
+
+
+@pytest.mark.parametrize("magic", ["%run train.py", "%run -i './train.py' --epochs 3"])
+def test_what_a_notebook_runs_keeps_its_variables(magic: str) -> None:
+    notebook = (
+        f'{{"cells": [{{"cell_type": "code", "metadata": {{}}, "source": ["{magic}"]}}], "metadata": {{}}, "nbformat": 4}}'
+    )
+    assert "ItemSum" in safely_fixed({"train.py": SCRIPT}).files["train.py"]
+    assert "ItemSum" not in safely_fixed({"train.py": SCRIPT, "look.ipynb": notebook}).files["train.py"]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_fixes_import_what_nobody_sees(name: str) -> None:
+    fixed = safely_fixed(HARMLESS[name]).files
+    assert any("HostList()" in text and "import HostList" in text for text in fixed.values())
+    assert changes(HARMLESS[name])[0] == []
