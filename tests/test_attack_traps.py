@@ -131,3 +131,44 @@ def test_fixes_import_what_nobody_sees(name: str) -> None:
     fixed = safely_fixed(HARMLESS[name]).files
     assert any("HostList()" in text and "import HostList" in text for text in fixed.values())
     assert changes(HARMLESS[name])[0] == []
+
+
+AVERAGED = """
+from torch.optim.swa_utils import AveragedModel
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+KEPT = {{}}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    with torch.no_grad():
+        for x, y in batches:
+            right += (model(x) > y).sum().item()
+            {kept}
+    return right
+
+
+model = Net()
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+KEPT["average"](inputs).sum().backward()
+print([p.grad is None for p in KEPT["average"].parameters()])
+"""
+
+
+@pytest.mark.parametrize(
+    "kept", ["KEPT.setdefault('average', AveragedModel(model))", "KEPT.update(average=AveragedModel(model))"]
+)
+def test_a_copy_that_an_evaluation_makes_can_be_trained(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": HEAD + AVERAGED.format(kept=kept)})[0] == []

@@ -13,7 +13,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer
-from perflint.facts.values.values import External
+from perflint.facts.values.values import External, Object
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import words
@@ -29,9 +29,19 @@ def makes_lasting(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obliga
     yield from changes_lasting(facts, scope, call)
     if not _switches_training(call) and facts.inference.value(scope, call).may(partial(is_neural_module, facts.inference)):
         yield _IS_MADE
+    if _may_copy_network(facts, scope, call):
+        yield Obligation(Kind.RETENTION, f"`{ast.unparse(call.func)}` may keep a copy of a network, made of inference tensors")
     callee = facts.inference.value(scope, call.func)
     if callee.may(lambda a: isinstance(a, External) and a.qualname in ("torch.enable_grad", "torch.set_grad_enabled")):
         yield Obligation(Kind.GRADIENT, "autograd is switched on again inside, which inference_mode ignores")
+
+
+def _may_copy_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a network is given to a class that nobody sees: its objects may average copies of the weights."""
+    given = (facts.inference.value(scope, argument) for argument in [*call.args, *(k.value for k in call.keywords)])
+    return facts.inference.value(scope, call).may_be(Object) and any(
+        value.may(partial(is_neural_module, facts.inference)) for value in given
+    )
 
 
 def changes_lasting(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
