@@ -38,12 +38,12 @@ For states that are carried from batch to batch, learnable, random or otherwise 
 elsewhere too (see rnn-zero-state-on-cpu).
 
 ## Fix safety
-Safe when the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing writes to them,
-and nothing else uses them. The outputs are bit-identical (checked for LSTM, GRU, RNN and cells, also bidirectional, with
-several layers and `proj_size`). A state of a wrong shape or type raises; without it, nothing does: where the state is not seen
-to fit the layer, or no size of it comes from a tensor (the last batch may be smaller), the fix assumes `errors-are-bugs`, and
-in a program with autocast `no-autocast`. It is unsafe for a state of another type than float32 that is written out (a cell
-hands it on, a layer raises), and in a program that registers hooks or puts other layers in the place of its own.
+Assumes `errors-are-bugs` where the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing
+writes to them, and nothing else uses them. The outputs are bit-identical (checked for LSTM, GRU, RNN and cells, also
+bidirectional, with several layers and `proj_size`). A state of another shape or type than the layer takes raises (a smaller
+last batch, an input without a batch, weights in float64); without it, nothing does. In a program with autocast it assumes
+`no-autocast`, too. It is unsafe for a state of another type than float32 that is written out (a cell hands it on, a layer
+raises), and in a program that registers hooks or puts other layers in the place of its own.
 """
 
 import ast
@@ -68,16 +68,12 @@ from perflint.api import (
     Obligation,
     RnnCall,
     Severity,
-    any_layout,
     asks_for_gradient,
     built_for,
     change_call,
     delete_statement,
-    fits_layer,
-    has_form_for_layer,
     has_type_of_its_own,
     inspects_itself,
-    is_sized_by_tensor,
     is_zero_state,
     rnn_calls,
     rule,
@@ -85,12 +81,6 @@ from perflint.api import (
     untouched,
     without_effect,
 )
-
-_OTHER_TYPE = any_layout(
-    rb"\. (?:half|double|bfloat16|type) \(|default_(?:dtype|tensor_type)|\. to \([^()]*(?:half|double|float16|float64|dtype)"
-    rb"|\bdtype = [\w.]*(?:half|double|float16|float64)"
-)
-"""What may give the layer or its input another type than the state has, which raises."""
 
 
 @rule(
@@ -132,9 +122,6 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
             yield reason
     if any(code.value(part).may(asks_for_gradient) for part in parts):
         yield Obligation(Kind.GRADIENT, "the state asks for a gradient")
-    sources = [call.state, *parts, *(d.value for d in made if d.value is not None)]
-    if not any(is_sized_by_tensor(code.scope, source) for source in sources):
-        yield Obligation(Kind.ERRORS_ARE_BUGS, "a batch of another size raises, which it would not do without the state")
     if any(code.value(part).may(has_type_of_its_own) for part in parts):
         yield Obligation(
             Kind.VALUE, "the state has a type of its own: a cell hands it on, a layer raises if its input has another one"
@@ -144,14 +131,11 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
     yield from code.feared(HOOKS, PATCHED, SET_BY_NAME, BUILT_FROM_TEXT)
     yield from code.replaced(*(f"torch.nn.{kind}{cell}" for kind in ("LSTM", "GRU", "RNN") for cell in ("", "Cell")))
     yield from code.changes_factories(made[0].node if made else call.node, "torch.zeros")
-    other_type = code.facts.project.program_may_hold(code.source.path, _OTHER_TYPE)
-    fits = has_form_for_layer(code.facts, code.scope, call)
-    if other_type or not (fits and all(fits_layer(code.facts, code.scope, call, source) for source in sources)):
-        yield Obligation(Kind.ERRORS_ARE_BUGS, "a state of another type or size raises, and the call without it does not")
+    yield Obligation(
+        Kind.ERRORS_ARE_BUGS, "a state of another shape or type than the layer takes raises, and the call without it does not"
+    )
     if inspects_itself(code.flow):
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
-    if any(block.kind == "try" for block in code.flow.block[call.node].ancestry()):
-        yield Obligation(Kind.ERRORS_ARE_BUGS, "a state of a wrong shape raises, which is caught here")
 
 
 def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:

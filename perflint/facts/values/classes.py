@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -77,17 +79,48 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     path = cls.module.source.path
     if len(project.importers(path)) > MAX_IMPORTERS:
         return None
-    name = cls.name.encode()
-    derives = any_layout(rb"class[\s\\]+\w+[^(:]*\([^)]*\b" + name + rb"\b")
+    name, derives, made = cls.name.encode(), _derives_from(cls.name), _made_from(cls.name)
     found = []
     for file in sorted({path, *project.importers(path)}):
         data = cls.module.source.body if file == path else project.read(file)
-        if data is None or name not in data or derives.search(data) is None:
+        if data is None or name not in data:
             continue
-        module = cls.module if file == path else project.module(file)
-        others = module.classes.values() if module is not None else ()
-        found += [other for other in others if other is not cls and cls in ancestors(inference, other)]
+        if made.search(data):
+            return None
+        if derives.search(data):
+            module = cls.module if file == path else project.module(file)
+            others = [other for other in module.classes.values() if other is not cls] if module is not None else []
+            if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
+                return None
+            found += [other for other in others if cls in ancestors(inference, other)]
     return found
+
+
+@cache
+def _derives_from(name: str) -> re.Pattern[bytes]:
+    """What a file may hold that has heirs of a class: its name among the bases, another name for it, or a base that is made."""
+    word = rb"\b" + name.encode() + rb"\b"
+    return any_layout(
+        rb"class[\s\\]+\w+[^(:]*\([^)]*" + word + rb"|" + word + rb" as \w|= " + word + rb"(?! [.(])"
+        rb"|class[\s\\]+\w+ \( (?:[^()]*,)? [\w.]+ \("
+    )
+
+
+@cache
+def _made_from(name: str) -> re.Pattern[bytes]:
+    """What makes an heir of a class without a class statement: `type("Heir", (Class,), {})`."""
+    return any_layout(rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*\b" + name.encode() + rb"\b|\b__bases__\b")
+
+
+def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
+    """Whether a base of a class is what a function of the project gives, or what any makes of the class of some name."""
+    frame = inference.frame(cls.module.top, (), 3)
+    made = [base for base in cls.node.bases if isinstance(base, ast.Call)]
+    return any(
+        not inference.infer(base.func, frame).must(lambda a: isinstance(a, External))
+        or any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(base))
+        for base in made
+    )
 
 
 def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
