@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
+from fuzz import meaning
 from fuzz.meaning import changes, safely_fixed
 
 EVALUATED = """
@@ -228,16 +233,23 @@ class Net(nn.Module):
 model = Net()
 {setup}
 for x, in DataLoader(TensorDataset(torch.randn(8, 5, 4)), batch_size=4):
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled={mixed}):
+    {region}
         loss = model(x)
     loss.backward()
     print(loss.item())
 """
+MIXED_REGION = 'with torch.autocast("cpu", dtype=torch.bfloat16):'
 STATES = {
     "of another batch": {"dim": "1"},
+    "for an input without batch": {"before": "x = x[0]"},
+    "in a list": {"layer": "GRU", "state": "[h]"},
+    "of another type than weights that follow a tensor": {
+        "before": "x = x.to(self.rnn.weight_ih_l0)",
+        "setup": "model.to(torch.from_numpy(torch.ones(1).numpy().astype('f8')))",
+    },
     "of two parts": {"layer": "GRU"},
     "of another type": {"setup": "torch.set_default_dtype(torch.float64)"},
-    "under autocast": {"before": "x = self.first(x)", "mixed": "True"},
+    "under autocast": {"before": "x = self.first(x)", "region": MIXED_REGION},
     "seen by a hook": {
         "setup": "model.rnn._forward_pre_hooks[0] = lambda rnn, given: (given[0] * 2,) if len(given) == 1 else None"
     },
@@ -245,13 +257,63 @@ STATES = {
 
 
 def recurrent(**parts: str) -> str:
-    plain = {"layer": "LSTM", "before": "pass", "dim": "0", "state": "(h, c)", "setup": "pass", "mixed": "False"}
+    plain = {"layer": "LSTM", "before": "pass", "dim": "0", "state": "(h, c)", "setup": "pass", "region": "if True:"}
     return RECURRENT.format(**{**plain, **parts})
 
 
 @pytest.mark.parametrize("name", STATES)
 def test_state(name: str) -> None:
     assert changes({"main.py": recurrent(**STATES[name])})[0] == []
+
+
+HEIR = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(4, 8, batch_first=True)
+
+    def init_hidden(self, x):
+        return torch.zeros(1, x.size(0), 8)
+
+    def forward(self, x):
+        h = self.init_hidden(x)
+        out, _ = self.rnn(x, h)
+        return out.sum()
+
+
+def base():
+    return Net
+
+
+{heir}
+    def init_hidden(self, x):
+        return torch.ones(1, x.size(0), 8)
+
+
+model = {model}
+for x in torch.ones(2, 4, 5, 4):
+    loss = model(x)
+    loss.backward()
+    print(loss.item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("heir", "model"),
+    [
+        ("Other = Net\n\n\nclass Heir(Other):", "Heir()"),
+        ("class Heir(base()):", "Heir()"),
+        ("class Start:", "type('Heir', (Start, Net), {})()"),
+        ("class Start:", "types.new_class('Heir', (Start, Net))()"),
+    ],
+)
+def test_heirs_that_no_class_statement_shows(monkeypatch: pytest.MonkeyPatch, heir: str, model: str) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": "import types\n" + HEIR.format(heir=heir, model=model)})[0] == []
 
 
 MIXED = """
@@ -271,3 +333,92 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
 def test_a_region_keeps_its_type_within_another() -> None:
     assert changes({"main.py": MIXED})[0] == []
     assert safely_fixed({"main.py": MIXED})[1]["deprecated-cuda-amp"]
+
+
+REPLACED = """
+import types
+
+import torch
+from torch import nn
+
+FREED = []
+cuda = types.ModuleType("torch.cuda")
+cuda.empty_cache = lambda: FREED.append(1)
+{replace}
+model = nn.Linear(2, 2)
+for x in torch.ones(3, 1, 2):
+    model.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    torch.cuda.empty_cache()
+print(len(FREED))
+"""
+
+
+@pytest.mark.parametrize("how", ["torch.cuda = cuda", "setattr(torch, 'cuda', cuda)"])
+def test_a_package_of_torch_that_is_replaced(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    monkeypatch.setattr(torch, "cuda", torch.cuda)
+    assert changes({"main.py": REPLACED.format(replace=how)})[0] == []
+    assert safely_fixed({"main.py": REPLACED.format(replace="pass")})[1]["empty-cache-in-loop"]
+
+
+CAUGHT = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(4, 8, batch_first=True)
+
+    def forward(self, x):
+        h = torch.zeros(1, x.size(1), 8)
+        out, _ = self.rnn(x, h)
+        return out.sum()
+
+
+def train(model):
+    for x in torch.ones(2, 4, 5, 4):
+        loss = model(x)
+        loss.backward()
+        print(loss.item())
+
+
+model = Net()
+try:
+    train(model)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_an_error_of_a_forward_pass_that_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": CAUGHT})[0] == []
+
+
+TEACHER = """
+import torch
+from torch import nn
+
+
+class Teacher(nn.Linear):
+    def forward(self, x):
+        with getattr(torch, "enable" + "_grad")():
+            return super().forward(x)
+
+
+teacher, student = Teacher(4, 3), nn.Linear(4, 3)
+for x in torch.ones(2, 2, 4):
+    with torch.inference_mode():
+        target = teacher(x)
+    loss = ((student(x) - target) ** 2).mean()
+    loss.backward()
+print(teacher.weight.grad)
+"""
+
+
+def test_autograd_that_a_computed_name_switches_on() -> None:
+    assert changes({"main.py": TEACHER})[0] == []

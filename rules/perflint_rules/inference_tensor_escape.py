@@ -54,6 +54,7 @@ from perflint.api import (
     Obligation,
     Region,
     Severity,
+    any_layout,
     creates_module,
     inference_escapes,
     path_of,
@@ -82,7 +83,8 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(manager, f"{escape.words}; use `torch.no_grad()` here", fix, missing, severity=severity)
 
 
-_SWITCH = re.compile(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b")
+_SWITCH = any_layout(rb"enable_grad|set_grad_enabled|is_inference|\b_version\b|getattr \( torch , (?!['\"]\w+['\"] [,)])")
+"""What switches autograd on again, or looks at the mode: also what finds a function of torch by a name that it computes."""
 _CATCHES = re.compile(rb"\bexcept\b|\bfinally\b|suppress|\braises\b|assertRaises|\bExitStack\b")
 
 
@@ -93,6 +95,7 @@ def _missing(code: Code, statement: ast.stmt, inside: Region) -> Iterator[Obliga
         )
     if any(creates_module(code.facts, code.scope, c) or (path_of(c.func) or "").endswith("Parameter") for c in inside.calls):
         yield Obligation(Kind.GRADIENT, "the fixed program trains what is created inside, the original does not")
+    yield from code.replaced("torch.inference_mode", "torch.no_grad")
     callers = [site.scope for site in code.facts.inference.callers.sites(code.scope).sites]
     if any(_CATCHES.search(scope.text) for scope in (code.scope, *callers)):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught")

@@ -47,7 +47,8 @@ def relied_on(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obli
         managers = getattr(block.node, "items", []) if block.kind == "with" else []
         if any(_is_named_for_errors(item.context_expr) for item in managers):
             return Obligation(Kind.CONTROL_FLOW, "a `with` around it goes on after an error")
-    sites = facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ()
+    callers = facts.inference.callers
+    sites = (*callers.sites(scope).sites, *callers.forward_sites(scope)) if depth and not scope.is_module else ()
     return next(filter(None, (relied_on(facts, site.scope, site.node, depth - 1) for site in sites)), None)
 
 

@@ -28,8 +28,9 @@ _PACKAGES: Final = words(
 
 
 def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
-    """What puts something else in the place of functions or classes of torch, or of their methods, in the program of a file."""
+    """What puts something else in the place of functions or classes of torch, of their methods or packages, in a program."""
     names = frozenset(qualname.rpartition(".")[2] for qualname in qualnames)
+    names |= {f"torch.{part}" for qualname in qualnames for part in qualname.split(".")[1:-1]}
     if not facts.project.program_may_hold(path, _may_replace(names)):
         return
     members = facts.project.members(path)
@@ -42,10 +43,12 @@ def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
 
 @cache
 def _may_replace(names: frozenset[str]) -> re.Pattern[bytes]:
-    one_of = "|".join(sorted(names)).encode()
+    one_of = "|".join(sorted(name for name in names if "." not in name)).encode()
+    packages = "|".join(sorted(name.rpartition(".")[2] for name in names if "." in name)).encode() or b"(?!)"
     return any_layout(
         rb"\. (?:%b) (?::[^=\n]+)?[,=](?!=)|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(|__(?:set|del)attr__"
-        rb"|\b__dict__\b|\bvars \([^)]|[(,] torch [,)]" % ((one_of,) * 3)
+        rb"|\b__dict__\b|\bvars \([^)]|[(,] torch [,)]|\b(?:torch|cuda|nn|utils) \. (?:%b) =(?!=)"
+        % (one_of, one_of, one_of, packages)
     )
 
 
@@ -88,7 +91,10 @@ def _owner_replaced(store: ast.expr, names: frozenset[str]) -> ast.expr | None:
     """Whose attribute of one of these names is set by a statement; the statement itself where the name alone says that."""
     match store:
         case ast.Attribute(value=owner, attr=attribute):
-            return owner if attribute in names or (path_of(owner) or "").rpartition(".")[2] in names else None
+            around = path_of(owner) or ""
+            if f"torch.{attribute}" in names and around.partition(".")[0] == "torch":
+                return owner
+            return owner if attribute in names or around.rpartition(".")[2] in names else None
         case ast.Subscript(slice=ast.Constant(value=str(name))):
             return store if name in names and any(h in ast.unparse(store.value) for h in ("__dict__", "vars(")) else None
     return None
@@ -104,7 +110,7 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
     elif last in _SETTERS and call.args:
         texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         owner, _, name = texts[0].rpartition(".") if texts else ("", "", "")
-        if not texts or name in names:
+        if not texts or name in names or f"torch.{name}" in names:
             yield call if owner.startswith("torch") else call.args[0]
     elif last not in _LOOKS and not facts.loops.targets(scope, call):
         yield from (part for part in given if facts.inference.value(scope, part).must(_is_package))
