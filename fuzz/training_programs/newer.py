@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuzz.training_programs.loops import Loops
 from fuzz.training_programs.places import AROUND, AWAY, IN_PLACE
+from fuzz.training_programs.reports import Reports
 from fuzz.training_programs.words import Env
 from perflint.rule.obligations import Kind
 
@@ -57,7 +57,7 @@ _PYTHON = [
 ]
 
 
-class Newer(Loops):
+class Newer(Reports):
     """Patterns of rules that the other scenes do not write, and the surroundings in which code may stand."""
 
     def newer_scene(self) -> None:
@@ -171,6 +171,7 @@ class Newer(Loops):
         return [
             *newer,
             *newer,
+            *self.reported(),
             self.read_twice,
             self.masked,
             self.masked,

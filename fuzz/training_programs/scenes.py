@@ -372,6 +372,7 @@ class Scenes(Newer):
                 ("gc", "gc."),
                 ("io", "io."),
                 ("itertools", "itertools."),
+                ("math", "math."),
                 ("operator", "operator."),
                 ("threading", "threading."),
                 ("time", "time."),
