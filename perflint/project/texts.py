@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from perflint.source.syntax import Module
 from perflint.project.files import read_file, text_digest
 
-MAX_BLOCKS_HELD = 1_900_000
+MAX_BLOCKS_HELD = 1_500_000
 """Pieces of memory (`sys.getallocatedblocks`, some 105 bytes each) that a project takes before it forgets all that it holds.
 
 Lines do not tell how much is held: the facts about one line take 1 to 6 kB. While 30,000 parsed lines were the measure, a file
 of a project like ultralytics or kornia brought in so many that nearly each file began anew, with two to four times the work.
-With 1.5 million, a third of the time over 330,000 lines of packages went to what had been known; with no limit 28 % are saved.
+A third of the time over 330,000 lines of packages goes to what had been known; with no limit 28 % are saved.
 """
 
 MAX_FILES_HELD = 2_000
