@@ -307,6 +307,7 @@ for x in torch.ones(2, 4, 5, 4):
     [
         ("Other = Net\n\n\nclass Heir(Other):", "Heir()"),
         ("class Heir(base()):", "Heir()"),
+        ("KINDS = {'net': Net}\n\n\nclass Heir(KINDS['net']):", "Heir()"),
         ("class Start:", "type('Heir', (Start, Net), {})()"),
         ("class Start:", "types.new_class('Heir', (Start, Net))()"),
     ],

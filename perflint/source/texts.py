@@ -22,7 +22,6 @@ _CHANGED_PATH = any_layout(rb"sys \. path\b|from sys import path\b|" + whole("ad
 _PLACE = made(r"[\w./\\-]+")
 _RUN = made(rb"(?:(?m:^)|%b)[ \t]*%%run[ \t]+(?:-\w[ \t]+)*['\"]?([\w./\\-]+)" % HIDDEN.encode())
 """A magic at the beginning of a line, or behind what runs in the place of the line."""
-_EXECUTING = ("exec", "execfile")
 _EXECUTES = any_layout(rb"\b(?:exec|execfile) \(")
 
 
@@ -92,53 +91,11 @@ def _named_in(text: bytes) -> frozenset[str]:
 
 
 def _run_in(text: bytes) -> list[str]:
-    """The files that a text runs among its own names: `%run train.py`, `exec(open("train.py").read())`."""
+    """The files that a text may run among its own names: `%run train.py`, and all in quotes where there is an `exec(...)`."""
     if b".py" not in text:
         return []
-    executed = _executed_in(_nodes_of(text)) if _EXECUTES.search(text) is not None else ()
+    executed = _texts_in(_nodes_of(text)) if _EXECUTES.search(text) is not None else ()
     return [match[1].decode() for match in _RUN.finditer(text)] + [quoted for quoted in executed if quoted.endswith(".py")]
-
-
-def _executed_in(nodes: list[ast.AST]) -> list[str]:
-    """The strings of what is executed: in the call, behind the names in it, and given to the function around it."""
-    made: dict[str, list[ast.expr]] = {}
-    parameters: dict[str, list[str]] = {}
-    for node in nodes:
-        for target, value in _bound_by(node):
-            for name in (n.id for n in ast.walk(target) if isinstance(n, ast.Name)):
-                made.setdefault(name, []).append(value)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-                parameters.setdefault(parameter.arg, []).append(node.name)
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    left: list[ast.AST] = [call for call in calls if last_name(call.func) in _EXECUTING]
-    found: list[str] = []
-    seen: set[str] = set()
-    while left:
-        parts = list(ast.walk(left.pop()))
-        found += _texts_in(parts)
-        for name in {n.id for n in parts if isinstance(n, ast.Name)} - seen:
-            seen.add(name)
-            left += made.get(name, ())
-            takers = parameters.get(name, ())
-            left += (given for call in calls if last_name(call.func) in takers for given in _given(call))
-    return found
-
-
-def _bound_by(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    match node:
-        case ast.Assign(targets=targets, value=value):
-            yield from ((target, value) for target in targets)
-        case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
-            yield target, value
-        case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
-            yield target, value
-        case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
-            yield target, value
-
-
-def _given(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:

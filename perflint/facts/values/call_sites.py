@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.values.values import FunctionRef
 from perflint.source.records import dataclass
-from perflint.source.syntax import Scope
+from perflint.source.syntax import Module, Scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,12 @@ class CallSites:
 
     sites: tuple[CallSite, ...]
     complete: bool
+
+
+def may_have_another_name(name: str, module: Module) -> bool:
+    """Whether a file may give a function a second name, by its text: `run = name`, `run = name if fast else other`."""
+    body = module.source.body
+    return any(body[max(at - 80, 0) : at].rstrip(b" \t\r\n\\(").endswith((b"=", b"else")) for at in module.occurrences(name))
 
 
 def calls_by_another_name(caller: Scope, scope: Scope) -> Iterator[CallSite]:

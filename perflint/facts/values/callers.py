@@ -19,7 +19,7 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.bound_arguments import bound_arguments, may_bind
-from perflint.facts.values.call_sites import CallSite, CallSites, calls_by_another_name
+from perflint.facts.values.call_sites import CallSite, CallSites, calls_by_another_name, may_have_another_name
 from perflint.facts.values.decorators import hands_on, runs_unnamed
 from perflint.facts.values.forward_sites import forward_sites, is_forward, passed
 from perflint.facts.values.frames import Inferring
@@ -102,7 +102,12 @@ class Callers:
         return dict(bound or ()).get(name, UNKNOWN)
 
     def _passed_on(self, scope: Scope, name: str, depth: int, declared: Value) -> Value:
-        """What a forward pass is given, by `__call__` of its module, which torch has."""
+        """What a forward pass is given, by `__call__` of its module, which torch has.
+
+        What a package offers runs in programs elsewhere; to look for its calls takes a fifth of the time over packages.
+        """
+        if self._is_offered(scope):
+            return declared
         sites = self.forward_sites(scope)
         if not sites or len(sites) > MAX_SITES:
             return declared
@@ -115,8 +120,8 @@ class Callers:
             if not is_forward(self._inference, scope):
                 return ()
             importers = self._inference.project.importers(scope.module.source.path)
-            if len(importers) > MAX_IMPORTERS or self._is_offered(scope):
-                return ()  # what a package offers runs in programs elsewhere: it takes a fifth of the time over packages
+            if len(importers) > MAX_IMPORTERS:
+                return ()
             return forward_sites(self._inference, scope, importers | self.handed_objects_of(importers))
 
         return self._inference.solver.solve(("forward sites", scope), found, ())
@@ -178,13 +183,12 @@ class Callers:
             complete = complete and not _stands_outside(caller, name)
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
-        if scope.owner is None and scope.parent is None and _is_assigned(name, scope.module):
+        if scope.owner is None and scope.parent is None and may_have_another_name(name, scope.module):
             users = (user for outer in _scopes_with(scope.module, name) for user in _nested(outer, name))
             by_name = (site for user in users if not user.is_module for site in calls_by_another_name(user, scope))
             sites += islice(by_name, MAX_SITES - len(sites))
-        if not hands_on(self._inference.module_name, scope) or (
-            not constructed and runs_unnamed(self._inference.module_name, scope)
-        ):
+        unnamed = not constructed and (runs_unnamed(self._inference.module_name, scope) or is_forward(self._inference, scope))
+        if unnamed or not hands_on(self._inference.module_name, scope):
             complete = False
         if complete and (self._is_offered(scope) or self._is_found_by_name(scope, name)):
             complete = False
@@ -424,12 +428,6 @@ def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
     for scope in module.scopes_with(name):
         if scope.name != name or scope.text.count(word) > 1:
             yield scope
-
-
-def _is_assigned(name: str, module: Module) -> bool:
-    """Whether a file may give a function a second name, by its text: `run = name`, `run = name if fast else other`."""
-    body = module.source.body
-    return any(body[max(at - 80, 0) : at].rstrip(b" \t\r\n\\(").endswith((b"=", b"else")) for at in module.occurrences(name))
 
 
 def _nested(scope: Scope, name: str) -> Iterator[Scope]:

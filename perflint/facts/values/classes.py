@@ -102,7 +102,7 @@ def _derives_from(name: str) -> re.Pattern[bytes]:
     word = rb"\b" + name.encode() + rb"\b"
     return any_layout(
         rb"class[\s\\]+\w+[^(:]*\([^)]*" + word + rb"|" + word + rb" as \w|= " + word + rb"(?! [.(])"
-        rb"|class[\s\\]+\w+ \( (?:[^()]*,)? [\w.]+ \("
+        rb"|class[\s\\]+\w+ \( (?:[^()]*,)? (?:[\w.]+ [(\[]|[\w.]+ (?:if|or|and)\b|\()"
     )
 
 
@@ -113,14 +113,24 @@ def _made_from(name: str) -> re.Pattern[bytes]:
 
 
 def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
-    """Whether a base of a class is what a function of the project gives, or what any makes of the class of some name."""
+    """Whether a base of a class is made: of a class by its name, or by a function or a table that may be the project's."""
     frame = inference.frame(cls.module.top, (), 3)
-    made = [base for base in cls.node.bases if isinstance(base, ast.Call)]
-    return any(
-        not inference.infer(base.func, frame).must(lambda a: isinstance(a, External))
-        or any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(base))
-        for base in made
-    )
+    return any(_is_made(inference, base, name, frame) for base in cls.node.bases)
+
+
+def _is_made(inference: Inferring, base: ast.expr, name: str, frame: Frame) -> bool:
+    root = base
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    match root:
+        case ast.Name():
+            return False
+        case ast.Subscript(value=generic):
+            return not inference.infer(generic, frame).must_be(External, ClassRef)
+        case ast.Call(func=maker):
+            named = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
+            return named or not inference.infer(maker, frame).must_be(External)
+    return True
 
 
 def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
