@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition
@@ -15,7 +15,7 @@ from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road, Wait
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout, made
+from perflint.source.words import any_layout, made, words
 
 _TERM = rb"-? [\w.]+(?: (?:[-+*%]|//?) [\w.]+)*"
 _PLAIN_KEY = (
@@ -25,6 +25,7 @@ _PLAIN_KEY = (
 )
 _TYPES = "Optional Union List Tuple Dict Set Type Callable Literal Unpack Iterable Iterator Sequence Generator Mapping Final"
 _BUILTIN_TYPES = "list tuple dict set type frozenset"
+_TYPE_NAMES = frozenset((*_TYPES.split(), *_BUILTIN_TYPES.split()))
 MASKED: Final = any_layout(
     rb"\[(?<![=(,:{|+`]\[)(?<![=(,:{|+]\x20\[)(?<!\bin\x20\[)(?<!return\x20\[)"
     + b"".join(rb"(?<!" + name.encode() + rb"\[)" for name in _TYPES.split())
@@ -56,28 +57,119 @@ _MODULE_ROADS = frozenset((Road.NUMBER, Road.COPY))
 def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
     match node:
         case ast.Call(func=func, keywords=keywords):
-            roads = _roads_of_call(node)
-            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-                roads |= _MODULE_ROADS
+            roads = _roads_of_call(flow, node)
+            if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and _may_be_module(flow, func.value.id):
+                roads |= _NO_ROAD if _takes_host_scalars(flow, node) else _MODULE_ROADS
             return roads | {Road.NUMBER} if any(k.arg == "alpha" for k in keywords) else roads
+        case ast.Subscript(value=ast.Name(id=name)) if name in _TYPE_NAMES and not flow.definitions_of(name):
+            return _NO_ROAD
         case ast.Subscript(value=base, slice=index):
             roads = _NO_ROAD.union(*(_roads_of_key(flow, key) for key in keys_of(index)))
             if roads and not _may_be_tensor(flow, base):  # of a list, only an index may wait
                 return roads & {Road.NUMBER} if not isinstance(index, ast.Slice) else _NO_ROAD
             return roads
-        case ast.Compare(ops=[ast.In() | ast.NotIn()]):
-            return frozenset((Road.TRUTH,))
+        case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[held]):
+            plain = _is_text(held) or (isinstance(held, (ast.List, ast.Tuple, ast.Set)) and all(map(_is_text, held.elts)))
+            return _NO_ROAD if plain or is_host_scalar(flow, left) else frozenset((Road.TRUTH,))
     return _NO_ROAD
 
 
-def _roads_of_call(call: ast.Call) -> frozenset[Road]:
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _may_be_module(flow: Flow, name: str) -> bool:
+    """Whether a name may be that of `math` or `numpy`, or of a module of numpy, as far as the text of the file tells."""
+    if flow.definitions_of(name):
+        return False
+    return name in _USUAL_NAMES or name.encode() in _named_modules(flow.scope.module.source.body)
+
+
+@lru_cache(maxsize=4)
+def _named_modules(text: bytes) -> frozenset[bytes]:
+    return frozenset(_NAMED_MODULE.findall(text))
+
+
+_USUAL_NAMES = frozenset(("math", "np", "numpy", "random", "linalg"))
+_NAMED_MODULE = any_layout(rb"(?:numpy|math|numpy \. [\w.]+|numpy import \w+) as (?<=\sas)(?=\s) ([\w\x80-\xff]+)")
+"""How an import gives another name to one of them."""
+
+
+def _roads_of_call(flow: Flow, call: ast.Call) -> frozenset[Road]:
     roads = _NO_ROAD
-    for wait in _waits_named(last_name(call.func)):
+    waits = _waits_named(last_name(call.func))
+    if not waits:
+        return roads
+    of_numbers = _takes_host_scalars(flow, call)
+    for wait in waits:
         others = len(call.args) + len(call.keywords) > 1
         if (wait.unless == "others" and others) or any(k.arg == wait.unless for k in call.keywords):
             continue
+        if of_numbers and wait.of in _OF_ARGUMENTS:
+            continue
         roads |= _COPIES if wait.road in (Road.UPLOAD, Road.TRANSFER) else {wait.road}
     return roads
+
+
+_OF_ARGUMENTS = frozenset(("arguments", "each", "pairs"))
+
+
+def _takes_host_scalars(flow: Flow, call: ast.Call) -> bool:
+    given = (*call.args, *(k.value for k in call.keywords if k.arg not in _NO_NUMBERS))
+    return all(_holds_host_scalars(flow, argument) for argument in given)
+
+
+_NO_NUMBERS = words("dtype device requires_grad layout pin_memory memory_format generator key")
+"""Arguments for which nobody gives a number."""
+
+
+def _holds_host_scalars(flow: Flow, argument: ast.expr) -> bool:
+    """Whether it is seen that an argument is a number or a text of Python, or a display of them."""
+    if isinstance(argument, (ast.List, ast.Tuple)):
+        return all(_holds_host_scalars(flow, part) for part in argument.elts)
+    return is_host_scalar(flow, argument)
+
+
+def is_host_scalar(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
+    """Whether it is seen that an expression is a number or a text of Python, whichever way the program came there."""
+    if depth == 0:
+        return False
+    match node:
+        case ast.Constant() | ast.JoinedStr():
+            return True
+        case ast.UnaryOp(operand=operand):
+            return is_host_scalar(flow, operand, depth - 1)
+        case ast.BinOp(left=left, right=right):
+            return is_host_scalar(flow, left, depth - 1) and is_host_scalar(flow, right, depth - 1)
+        case ast.IfExp(body=body, orelse=orelse):
+            return is_host_scalar(flow, body, depth - 1) and is_host_scalar(flow, orelse, depth - 1)
+        case ast.Attribute(attr="ndim" | "dtype" | "device") | ast.Attribute(value=ast.Name(id="torch" | "math")):
+            return True
+        case ast.Subscript(value=held, slice=key):
+            return isinstance(held, ast.Attribute) and held.attr == "shape" and not isinstance(key, ast.Slice)
+        case ast.Call(func=ast.Name(id="len" | "int" | "float" | "str" | "ord" as name)):
+            return not flow.definitions_of(name)
+        case ast.Call(func=ast.Attribute(attr="size"), args=[_]) | ast.Call(func=ast.Attribute(attr="dim"), args=[]):
+            return True
+        case ast.Name():
+            bound = flow.reaching.get(node, frozenset())
+            return bool(bound) and all(_binds_host_scalar(flow, d, depth - 1) for d in bound)
+    return False
+
+
+def _binds_host_scalar(flow: Flow, definition: Definition, depth: int) -> bool:
+    match definition.kind, definition.value:
+        case "assign" | "walrus", ast.Attribute(attr="shape"):
+            return len(definition.index) == 1 and definition.index[0] is not None
+        case "assign" | "walrus", ast.Call(func=ast.Attribute(attr="size"), args=[]):
+            return len(definition.index) == 1 and definition.index[0] is not None
+        case "assign" | "walrus", ast.expr() as value:
+            return not definition.index and is_host_scalar(flow, value, depth)
+        case "for", ast.Call(func=ast.Name(id="range")):
+            return not definition.index
+        case "for", ast.Call(func=ast.Name(id="enumerate")):
+            return definition.index == (0,)
+    return False
 
 
 @cache
@@ -90,8 +182,9 @@ def _roads_of_key(flow: Flow, key: ast.expr) -> frozenset[Road]:
         case ast.Constant() | ast.UnaryOp(operand=ast.Constant()):
             return _NO_ROAD
         case ast.Slice():
-            bounds = map(_without_sign, bounds_of(key))
-            return _NO_ROAD if all(isinstance(b, ast.Constant) for b in bounds) else frozenset((Road.NUMBER,))
+            return _NO_ROAD if all(is_host_scalar(flow, bound) for bound in bounds_of(key)) else frozenset((Road.NUMBER,))
+    if is_host_scalar(flow, key):
+        return _NO_ROAD
     return frozenset((Road.NUMBER, Road.UPLOAD, Road.SHAPE) if _may_be_mask(flow, key) else (Road.NUMBER, Road.UPLOAD))
 
 
@@ -158,10 +251,6 @@ def _binds_container(definition: Definition) -> bool:
 
 
 _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.SetComp, ast.JoinedStr, ast.Constant)
-
-
-def _without_sign(node: ast.expr) -> ast.expr:
-    return node.operand if isinstance(node, ast.UnaryOp) else node
 
 
 def keys_of(index: ast.expr) -> list[ast.expr]:
