@@ -45,7 +45,13 @@ def may_hold(words: bytes, pattern: re.Pattern[bytes]) -> bool:
 
 
 def _are_met(needs: Needs, words: bytes) -> bool:
-    return any(all(n in words if isinstance(n, bytes) else _are_met(n, words) for n in branch) for branch in needs)
+    for branch in needs:
+        for need in branch:
+            if not (need in words if isinstance(need, bytes) else _are_met(need, words)):
+                break
+        else:
+            return True
+    return False
 
 
 def holds(text: bytes, words: bytes, pattern: re.Pattern[bytes]) -> bool:

@@ -350,7 +350,7 @@ class Callers:
     def _users_of_factories(self, importers: frozenset[str]) -> set[str]:
         """The files that may get an object from a function such as `define_model`, in a file that imports its class."""
         project = self._inference.project
-        makers = [file for file in importers if _MAKES_MODELS.search(project.read(file) or b"") is not None]
+        makers = [file for file in importers if project.holds(file, _MAKES_MODELS)]
         users = set[str]().union(*map(project.importers, makers))
         return users if len(users) <= MAX_IMPORTERS else set()
 

@@ -30,7 +30,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, made
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -79,15 +79,15 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     path = cls.module.source.path
     if len(project.importers(path)) > MAX_IMPORTERS:
         return None
-    name, derives, made = cls.name.encode(), _derives_from(cls.name), _made_from(cls.name)
+    name = cls.name.encode()
     found = []
     for file in sorted({path, *project.importers(path)}):
         data = cls.module.source.body if file == path else project.read(file)
         if data is None or name not in data:
             continue
-        if made.search(data):
+        if _makes_heir(inference, file, data, cls.name):
             return None
-        if derives.search(data):
+        if _may_derive(inference, file, data, cls.name):
             module = cls.module if file == path else project.module(file)
             others = [other for other in module.classes.values() if other is not cls] if module is not None else []
             if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
@@ -96,19 +96,42 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     return found
 
 
+def _may_derive(inference: Inferring, file: str, data: bytes, name: str) -> bool:
+    """Whether a file may have heirs of a class: its name among the bases, another name for it, or a base that is made."""
+    nothing: frozenset[bytes] = frozenset()
+    named = inference.solver.solve(("words of bases", file), lambda: _words_of_bases(data), nothing)
+    if not name.isascii() or name.encode() in named or inference.project.holds(file, _MADE_BASE):
+        return True
+    return _another_name(name).search(data) is not None
+
+
+def _words_of_bases(data: bytes) -> frozenset[bytes]:
+    return frozenset(word for bases in _BASES.findall(data) for word in _WORD.findall(bases))
+
+
+_BASES = any_layout(rb"class(?<!\wclass)[\s\\]+\w+[^(:]*\(([^)]*)")
+_WORD = made(rb"\w+")
+_MADE_BASE = any_layout(rb"class(?<!\wclass)[\s\\]+\w+ \( (?:[^()]*,)? (?:[\w.]+ [(\[]|[\w.]+ (?:if|or|and)\b|\()")
+
+
 @cache
-def _derives_from(name: str) -> re.Pattern[bytes]:
-    """What a file may hold that has heirs of a class: its name among the bases, another name for it, or a base that is made."""
-    word = rb"\b" + name.encode() + rb"\b"
-    return any_layout(
-        rb"class[\s\\]+\w+[^(:]*\([^)]*" + word + rb"|" + word + rb" as \w|= " + word + rb"(?! [.(])"
-        rb"|class[\s\\]+\w+ \( (?:[^()]*,)? (?:[\w.]+ [(\[]|[\w.]+ (?:if|or|and)\b|\()"
-    )
+def _another_name(name: str) -> re.Pattern[bytes]:
+    """What gives a class another name, in an import or by an assignment."""
+    word = name.encode()
+    return any_layout(word + rb"(?<!\w" + word + rb")\b as \w|= " + word + rb"\b(?! [.(])")
+
+
+def _makes_heir(inference: Inferring, file: str, data: bytes, name: str) -> bool:
+    """Whether a file may make an heir of a class without a class statement: `type("Heir", (Class,), {})`."""
+    return inference.project.holds(file, _MAKES_CLASS) and _made_from(name).search(data) is not None
+
+
+_MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__")
+"""What `_made_from` finds holds this, of whatever class."""
 
 
 @cache
 def _made_from(name: str) -> re.Pattern[bytes]:
-    """What makes an heir of a class without a class statement: `type("Heir", (Class,), {})`."""
     return any_layout(rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*\b" + name.encode() + rb"\b|\b__bases__\b")
 
 
