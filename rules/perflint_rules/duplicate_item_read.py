@@ -43,12 +43,9 @@ attributes and items are reported without these proofs, so their fix is unsafe: 
 """
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from perflint.api import (
-    BUILT_FROM_TEXT,
-    OWN_TENSORS,
-    PATCHED,
     CannotRewrite,
     Code,
     Cost,
@@ -56,25 +53,16 @@ from perflint.api import (
     Finding,
     HostRead,
     Import,
-    Kind,
-    Obligation,
     ReadKind,
     Severity,
     Tensor,
     free_name,
     insert_before,
     is_seldom,
-    no_copy_in_flight,
-    path_of,
     replace,
     rule,
-    step_definitions,
-    suspends,
-    unshared,
-    untimed,
-    untouched,
 )
-from perflint_rules.quiet_code import writes_between
+from perflint_rules.read_once import open_about, wanted
 from perflint_rules.repeated_reads import common_place, groups
 
 
@@ -91,7 +79,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""
     for reads in groups(code):
         first, *later = reads
-        missing = list(_missing(code, reads))
+        missing = list(open_about(code, reads))
         fix = code.fix("read the value once", _merged(code, reads), unless=missing)
         message = f"`{ast.unparse(first.tensor)}` {_times(reads)}; read it once and keep the number"
         seldom = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
@@ -109,63 +97,10 @@ def _times(reads: list[HostRead]) -> str:
     return f"was read from the device on line {first}, and is read again here{also}"
 
 
-def _missing(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
-    """The proofs that a safe merge needs and that do not hold."""
-    tensor = reads[0].tensor
-    flow = code.flow
-    if not isinstance(tensor, ast.Name):
-        yield Obligation(
-            Kind.VALUE, f"`{ast.unparse(tensor)}` is an attribute or an item, which may be another object at each access"
-        )
-    else:
-        definitions = step_definitions(flow, *(read.tensor for read in reads))
-        if not definitions:
-            yield Obligation(Kind.VALUE, f"several definitions of `{tensor.id}` reach the reads")
-        place = common_place(code, reads) or reads[0].node  # there the one read is made, before all else of that statement
-        items = [read for read in code.reads() if read.kind is ReadKind.ITEM]
-        if not writes_between(code, place, reads[-1].node, [*reads, *items]):
-            words = "what is read in between may be no tensor, and `item` may write to one"
-            yield Obligation(Kind.PLAIN_OBJECTS, words) if writes_between(code, place, reads[-1].node, reads) else None
-        else:
-            for definition in definitions:
-                yield untouched(code.facts, code.scope, definition, reads[-1].node, first=place)
-            yield unshared(code.facts, code.scope, tensor)
-        above = [[flow.parent.get(use) for use in flow.uses[definition]] for definition in definitions]
-        backwarded = all(any(isinstance(p, ast.Attribute) and p.attr == "backward" for p in parents) for parents in above)
-        if not backwarded and not code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
-            yield _no_number(code, reads)
-    if suspends(flow):
-        yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
-    if common_place(code, reads) is None:
-        yield Obligation(
-            Kind.CONTROL_FLOW, "no read runs on every path, so reading once would add a wait to the steps that read nothing"
-        )
-    between = list(flow.calls_between(reads[0].node, reads[-1].node))
-    yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT, PATCHED)
-    yield untimed(between)
-    yield no_copy_in_flight(code.facts, code.scope, between)
-    if free_name(code.scope, _wanted(tensor)) is None:
-        yield Obligation(Kind.NAMES, "a new variable would be a global, or is visible to `locals()`")
-
-
-def _no_number(code: Code, reads: list[HostRead]) -> Obligation:
-    """What stands against one read of what may be no single number: `x.item()` of a tensor raises an error then."""
-    text = ast.unparse(reads[0].tensor)
-    if any(read.kind is not ReadKind.ITEM for read in reads):
-        return Obligation(Kind.VALUE, f"`{text}` may be no single number")
-    if code.value(reads[0].tensor).must_be(Tensor):
-        return Obligation(Kind.ERRORS_ARE_BUGS, f"`{text}` may be no single number, and the error would be raised earlier")
-    return Obligation(Kind.PLAIN_OBJECTS, f"`{text}` may be no tensor, and `item` may give something else each time")
-
-
-def _wanted(tensor: ast.expr) -> str:
-    return (path_of(tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "") + "_value"
-
-
 def _merged(code: Code, reads: list[HostRead]) -> Iterator[Edit | Import]:
     tensor = reads[0].tensor
     anchor = common_place(code, reads)
-    name = free_name(code.scope, _wanted(tensor))
+    name = free_name(code.scope, wanted(tensor))
     if anchor is None or name is None:
         raise CannotRewrite("there is no place for the one read")
     if anchor is code.flow.statement(reads[0].node) and _is_conditional(code, reads[0].node, anchor):

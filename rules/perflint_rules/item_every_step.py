@@ -112,6 +112,7 @@ from perflint.api import (
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
+from perflint_rules.read_once import is_read_anyhow
 from perflint_rules.reads_together import joined
 from perflint_rules.repeated_reads import groups
 
@@ -161,6 +162,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         fix, missing = None, list[Obligation | None]()
         cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
+        if is_read_anyhow(code, read):
+            continue  # duplicate-item-read has a better cure
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure

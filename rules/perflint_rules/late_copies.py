@@ -62,12 +62,16 @@ def copied(code: Code, copy: ast.expr, name: str = "") -> tuple[str, str, str]:
     is_array = names[:1] == ["numpy()"]
     del names[:is_array]
     is_known = code.value(tensor).must(lambda a: isinstance(a, Tensor)) or not (is_explicit and names)
-    if not is_known or {"numpy()", "tolist()"} & {*names} or (not is_explicit and (is_array or not is_list)):
+    after = [] if is_known else names  # what the copy is asked for, by whatever object has made it
+    if not {*after} <= {"detach()"} or {"numpy()", "tolist()"} & {*names} or (not is_explicit and (is_array or not is_list)):
         raise CannotRewrite("the copy is made in another way")
+    names = names if is_known else []
     text = code.text(tensor)
     if names and not isinstance(tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
         text = f"({text})"
-    through = [f'"{name}"' for name, is_there in (("cpu", is_explicit), ("numpy", is_array)) if is_there] if is_list else []
+    through = [*(f'"{name[:-2]}"' for name in reversed(after))]
+    if is_list:
+        through = [*['"cpu"'][:is_explicit], *through, *['"numpy"'][:is_array]]
     tensor_text = ".".join((text, *reversed(names)))
     return "list" if is_list else "array" if is_array else "copy", ", ".join((name or tensor_text, *through)), tensor_text
 

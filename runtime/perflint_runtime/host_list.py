@@ -61,30 +61,30 @@ class HostList:
         """Append each of some values as it is."""
         self._values.extend(values)
 
-    def add_copy(self, value: Any) -> None:
-        """Do `append(value.cpu())`. As a rule, waits for nothing on CUDA."""
-        if torch.is_inference_mode_enabled() or not self._starts_copy(value, _itself, ()):
-            self._values.append(value.cpu())
+    def add_copy(self, value: Any, *through: str) -> None:
+        """Do `append(value.cpu())`, or `append(value.cpu().detach())` through "detach"."""
+        if torch.is_inference_mode_enabled() or not self._starts_copy(value, _itself, through):
+            self._values.append(_called(value, "cpu", *through))
 
-    def add_array(self, value: Any) -> None:
-        """Do `append(value.cpu().numpy())`. As a rule, waits for nothing on CUDA."""
-        if not self._starts_copy(value, Tensor.numpy):
-            self._values.append(value.cpu().numpy())
+    def add_array(self, value: Any, *through: str) -> None:
+        """Do `append(value.cpu().numpy())`, or `append(value.cpu().detach().numpy())` through "detach"."""
+        if not self._starts_copy(value, Tensor.numpy, (*through, "numpy")):
+            self._values.append(_called(value, "cpu", *through, "numpy"))
 
     def add_list(self, value: Any, *through: str) -> None:
         """Do `append(value.tolist())`, or `append(value.cpu().numpy().tolist())` through "cpu" and "numpy"."""
         if not self._starts_copy(value, Tensor.tolist, through):
-            self._values.append(_listed(value, through))
+            self._values.append(_called(value, *through, "tolist"))
 
-    def extend_array(self, value: Any) -> None:
-        """Do `extend(value.cpu().numpy())`. As a rule, waits for nothing on CUDA."""
-        if not self._starts_copy(value, Tensor.numpy, is_spread=True):
-            self._values.extend(value.cpu().numpy())
+    def extend_array(self, value: Any, *through: str) -> None:
+        """Do `extend(value.cpu().numpy())`, as `add_array` does."""
+        if not self._starts_copy(value, Tensor.numpy, (*through, "numpy"), is_spread=True):
+            self._values.extend(_called(value, "cpu", *through, "numpy"))
 
     def extend_list(self, value: Any, *through: str) -> None:
         """Do `extend(value.tolist())`, or `extend(value.cpu().numpy().tolist())`, as `add_list` does."""
         if not self._starts_copy(value, Tensor.tolist, through, is_spread=True):
-            self._values.extend(_listed(value, through))
+            self._values.extend(_called(value, *through, "tolist"))
 
     def values(self) -> list[Any]:
         """The list that the plain code would hold, the same one each time. Waits for the device."""
@@ -103,13 +103,15 @@ class HostList:
             self._values[position] = item.item()
 
     def _starts_copy(
-        self, value: Any, made: Callable[[Tensor], Any], through: tuple[str, ...] = ("numpy",), is_spread: bool = False
+        self, value: Any, made: Callable[[Tensor], Any], through: tuple[str, ...], is_spread: bool = False
     ) -> bool:
         """Begin a copy to the host that nobody waits for; do nothing where it might give something else.
 
         made: what is made of the copy. through: what the plain code makes of it before. is_spread: whether the list takes its
         elements.
         """
+        if "detach" in through and type(value) is Tensor:
+            value = value.detach()
         if not may_be_staged(value, "cuda") or (is_spread and value.dim() == 0):
             return False
         if "numpy" in through and value.dtype is torch.bfloat16:
@@ -154,7 +156,7 @@ def _itself(copy: Tensor) -> Tensor:
     return copy
 
 
-def _listed(value: Any, through: tuple[str, ...]) -> Any:
-    for name in through:
+def _called(value: Any, *methods: str) -> Any:
+    for name in methods:
         value = getattr(value, name)()
-    return value.tolist()
+    return value

@@ -63,7 +63,13 @@ def _shown(values: list[Any]) -> list[tuple[type, str]]:
 
 
 WAYS = ["item", "late", "copy", "array", "list", "elements of the array", "elements of the list", "as it is"]
-WAYS += ["list of the copy", "elements of the list of the array"]
+WAYS += [
+    "list of the copy",
+    "elements of the list of the array",
+    "array without a graph",
+    "elements of it",
+    "copy without a graph",
+]
 
 
 def _plainly(plain: list[Any], value: Any, way: str) -> None:
@@ -74,6 +80,12 @@ def _plainly(plain: list[Any], value: Any, way: str) -> None:
             plain.append(value.cpu())
         case "array":
             plain.append(value.cpu().numpy())
+        case "copy without a graph":
+            plain.append(value.cpu().detach())
+        case "array without a graph":
+            plain.append(value.cpu().detach().numpy())
+        case "elements of it":
+            plain.extend(value.cpu().detach().numpy())
         case "list":
             plain.append(value.tolist())
         case "list of the copy":
@@ -98,6 +110,12 @@ def _lately(late: HostList, value: Any, way: str) -> None:
             late.add_copy(value)
         case "array":
             late.add_array(value)
+        case "copy without a graph":
+            late.add_copy(value, "detach")
+        case "array without a graph":
+            late.add_array(value, "detach")
+        case "elements of it":
+            late.extend_array(value, "detach")
         case "list":
             late.add_list(value)
         case "list of the copy":
