@@ -99,7 +99,7 @@ from perflint.facts.proofs.fears import (
     feared,
 )
 from perflint.facts.proofs.hidden import hidden_runs
-from perflint.facts.proofs.meters import may_run_later
+from perflint.facts.proofs.meters import keeps_to_itself, may_be_replaced, may_run_later, methods_of
 from perflint.facts.proofs.proofs import (
     free_name,
     inspects_itself,
@@ -133,8 +133,9 @@ from perflint.facts.training.recurrent import (
 from perflint.facts.training.training_loops import TrainingLoop, training_loop
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
+from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.call_sites import CallSite
-from perflint.facts.values.classes import derives_from, find_method
+from perflint.facts.values.classes import ancestors, derives_from, find_method
 from perflint.facts.values.contents import items_of
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.names import NETWORK_CALL
@@ -280,6 +281,7 @@ __all__ = [
     "WayBack",
     "acts",
     "add_keyword",
+    "ancestors",
     "any_layout",
     "are_differentiated",
     "argument",
@@ -358,6 +360,7 @@ __all__ = [
     "is_where",
     "is_zero_state",
     "items_of",
+    "keeps_to_itself",
     "keyword",
     "last_name",
     "leading_moves",
@@ -365,11 +368,13 @@ __all__ = [
     "looks_at_numbers",
     "loop_without_effect",
     "loop_writes_text",
+    "may_be_replaced",
     "may_read_truth",
     "may_record",
     "may_run_later",
     "may_run_module",
     "measures",
+    "methods_of",
     "modules",
     "move_before",
     "moved_to",
@@ -381,6 +386,7 @@ __all__ = [
     "only_evaluates",
     "operations",
     "origins",
+    "parameter_of",
     "path_of",
     "place_of",
     "rate_of",

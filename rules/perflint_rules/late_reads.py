@@ -19,10 +19,10 @@ from perflint.api import (
 from perflint_rules.late_copies import copied, named_copies, open_about_names, renamed
 from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_looks import is_set, require_own_lists
-from perflint_rules.late_meters import require_plain_look
 from perflint_rules.late_numbers import as_arguments, is_late_number
 from perflint_rules.late_proofs import open_about_takes
 from perflint_rules.late_takes import Take, Way, take_of, taken_with, unchained
+from perflint_rules.meter_holders import looks_at_meter
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
 _OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem", "dict": "HostDict"}
@@ -104,6 +104,10 @@ class Late(LateLocals):
                 self._rewrite_named(other.taken)
         require_own_lists(self.code, takes, starts, uses)
         looked_at = [use for use in uses if not self._is_taken(use)]
+        if take.way == "meter":
+            for look in (look for use in looked_at for look in looks_at_meter(self.code, use)):
+                self._require_seldom(look, takes)
+            return
         for use in looked_at:
             self._require_seldom(use, takes)
             if take.way in ("list", "dict"):
@@ -171,8 +175,6 @@ class Late(LateLocals):
         """Read where somebody looks."""
         flow, source = self.flow, self.code.source
         parent = flow.parent.get(use)
-        if way == "meter":
-            return require_plain_look(self.code, use)
         if isinstance(parent, ast.Delete) or (way == "dict" and is_set(flow, use)):
             return
         if way == "list" and isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend"):

@@ -38,12 +38,12 @@ def may_run_later(facts: Facts, made: Value, method: str) -> bool:
     """Whether a method of an object may run later, when it is given nothing but numbers and text."""
     return bool(made.alternatives) and all(
         (isinstance(a, Object) and f"{a.qualname}.{method}" in _KNOWN)
-        or (isinstance(a, Instance) and _keeps_to_itself(facts, a.cls) and _only_computes(facts, a.cls, method))
+        or (isinstance(a, Instance) and keeps_to_itself(facts, a.cls) and _only_computes(facts, a.cls, method))
         for a in made.alternatives
     )
 
 
-def _keeps_to_itself(facts: Facts, cls: Class) -> bool:
+def keeps_to_itself(facts: Facts, cls: Class) -> bool:
     """Whether nobody but its holder gets hold of an object, and no code of its class runs but its methods, when called."""
     for ancestor in ancestors(facts.inference, cls):
         if ancestor in ("object", "builtins.object"):
@@ -89,14 +89,24 @@ def _only_computes(facts: Facts, cls: Class, name: str, depth: int = 2) -> bool:
     scope = find_method(facts.inference, cls, name)
     if scope is None or scope.decorators or scope.function is None or not depth:
         return False
-    if facts.project.program_may_hold(scope.module.source.path, _replaces(name)) or not _is_defined_once(scope):
-        return False  # another function may be in its place
+    if may_be_replaced(facts, scope):
+        return False
     arguments = scope.function.args
     defaults = [default for default in (*arguments.defaults, *arguments.kw_defaults) if default is not None]
     if arguments.vararg or arguments.kwarg or not all(isinstance(default, ast.Constant) for default in defaults):
         return False
     asked = {part for node in _parts(scope.body) for part in _asked_for(facts, scope, node)}
     return all(node in asked or _computes(facts, cls, scope, node, depth) for node in _parts(scope.body))
+
+
+def may_be_replaced(facts: Facts, scope: Scope) -> bool:
+    """Whether another function may be in the place of a method."""
+    return facts.project.program_may_hold(scope.module.source.path, _replaces(scope.name)) or not _is_defined_once(scope)
+
+
+def methods_of(cls: Class | str) -> list[Scope]:
+    """The methods of a class of the project; none of what is no such class."""
+    return [*cls.methods.values()] if isinstance(cls, Class) else []
 
 
 @cache
