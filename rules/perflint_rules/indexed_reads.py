@@ -37,6 +37,7 @@ from perflint.api import (
 )
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
 from perflint_rules.loader_use import draws
+from perflint_rules.own_dicts import is_bound, own_dict
 
 
 def indexed_reads(code: Code) -> Iterator[Finding]:
@@ -46,7 +47,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         item = read_name(call)
         if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name):
             continue
-        loop, path = _loop_over(code, item.slice), path_of(item.value)
+        loop, path = loop_over(code, item.slice), path_of(item.value)
         if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
             continue
         if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
@@ -63,7 +64,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         yield code.finding(calls[0], message, fix, missing, waits=calls, severity=worth)
 
 
-def _loop_over(code: Code, index: ast.Name) -> Loop | None:
+def loop_over(code: Code, index: ast.Name) -> Loop | None:
     """The loop statement over a `range` whose variable `index` is."""
     definition, *others = code.flow.reaching.get(index) or (None,)
     if definition is None or others:
@@ -132,17 +133,15 @@ def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator
     tensors = _tensors(calls)
     if not all(isinstance(call.func, ast.Attribute) for call in calls):
         yield Obligation(Kind.NUMBERS, "`float` and `int` read other objects than tensors, too")
-    if not all(isinstance(tensor, ast.Name) for tensor in tensors):
+    root = own_dict(code, tensors[0])
+    if root is not None and is_bound(code, loop, root):
+        words = f"that `{ast.unparse(tensors[0])}` is missing would be noticed before the loop"
+        yield Obligation(Kind.ERRORS_ARE_BUGS, words)
+    elif not all(isinstance(tensor, ast.Name) for tensor in tensors):
         yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
-    elif not _is_bound(code, loop, tensors[0]):
+    elif not is_bound(code, loop, tensors[0]):
         yield Obligation(Kind.NAMES, f"`{ast.unparse(tensors[0])}` may not be bound where the loop begins")
     yield from filter(None, (_writes_in(code, loop, calls), *_unproven_of_loop(code, loop)))
-
-
-def _is_bound(code: Code, loop: Loop, tensor: ast.expr) -> bool:
-    """Whether a name is bound where a loop begins, which may not look at it once."""
-    before, found = loop.statement, code.flow.reaching.get(tensor, ())
-    return before is not None and any(d.kind == "parameter" or code.flow.dominates(d.node, before) for d in found)
 
 
 def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | None:

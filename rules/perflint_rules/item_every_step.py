@@ -70,10 +70,8 @@ read, no asynchronous copy in the loop relies on the wait, and the program neith
 `inference_mode` on and off but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64 bits.
 Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device, divides, and takes any
 weight; where the total is looked at in each step there is none.
-
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
 the device, and under the guard the number; not where each step looks at it, or code behind the loop.
-
 The fix for a list that is filled in the loop and read behind it rests on memory to spare:
 `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
 numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
@@ -81,7 +79,8 @@ ends. `clone` because the loss may be a buffer that the next step writes to, as 
 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
 
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
-that an error of it comes later is assumed (`errors-are-bugs`). Reads of a step without such a fix are made with one wait, by
+that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
+shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix are made with one wait, by
 `items_together`, for later reads of the step, too. Everything else is advice: log less often, or one step late.
 """
 
@@ -113,7 +112,7 @@ from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
 from perflint_rules.read_once import is_read_anyhow
-from perflint_rules.reads_together import joined
+from perflint_rules.reads_together import is_read_with_others, joined
 from perflint_rules.repeated_reads import groups
 
 _CURES = {
@@ -162,11 +161,11 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         fix, missing = None, list[Obligation | None]()
         cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
-        if is_read_anyhow(code, read):
-            continue  # duplicate-item-read has a better cure
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
+        if is_read_anyhow(code, read) or is_read_with_others(code, read.node):
+            continue  # so have duplicate-item-read and item-in-python-loop
         if local is not None:
             missing = list(local.missing())
             cure = local.cure or cure
@@ -181,11 +180,12 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
             continue  # duplicate-item-read has a better cure
-        only = f"in every step, and the value is only {_uses(sinks)}{seen}"
+        uses = " and ".join(sink.value for sink in Sink if sink in sinks)
+        only = f"in every step, and the value is only {uses}{seen}"
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
         is_little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
-        rank = Severity.INFO if is_little else None
         fixed |= {read} if fix is not None else set()
+        rank = Severity.INFO if is_little else None
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
 
 
@@ -197,7 +197,3 @@ def _is_returned(code: Code, read: HostRead) -> bool:
 def _may_wait(sinks: frozenset[Sink]) -> bool:
     """Whether nothing that becomes of a value needs it within the step."""
     return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN}
-
-
-def _uses(sinks: frozenset[Sink]) -> str:
-    return " and ".join(sink.value for sink in Sink if sink in sinks)

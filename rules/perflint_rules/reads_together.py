@@ -30,6 +30,8 @@ from perflint.api import (
     untimed,
 )
 from perflint_rules.early_reads import made_earlier
+from perflint_rules.element_reads import read_name
+from perflint_rules.indexed_reads import indexed_reads, loop_over
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,15 @@ def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
             fix = code.fix("read them with one wait, by `items_together` of the runtime", _made(code, group), unless=missing)
             if fix is not None:
                 yield Together(group, missing, fix)
+
+
+def is_read_with_others(code: Code, read: ast.expr) -> bool:
+    """Whether a read of an element is one of those that item-in-python-loop makes together with all others of its tensor."""
+    item = read_name(read)
+    if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name) or loop_over(code, item.slice) is None:
+        return False
+    fixed = [finding for finding in indexed_reads(code) if _is_taken(finding)]
+    return any(code.span(read)[0] in finding.waits for finding in fixed)
 
 
 def _line(code: Code, read: HostRead) -> ast.stmt:

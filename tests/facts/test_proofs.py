@@ -259,6 +259,15 @@ LOOPS = {
     "y = torch.ones(2).sum() * 2": True,
     "y = double(i)": True,
     "y = store(i)": False,
+    "y = scan(i)": True,
+    "y = scan_and_store(i)": False,
+    "y = scan_buffer(buffer)": False,
+    "y = counted(i)": False,
+    "import random; y = random.randint(0, i)": False,
+    "y = draws.randint(0, i)": True,
+    "draws.shuffle(buffer)": False,
+    "y = np.random.randint(0, i)": True,
+    "np.random.shuffle(buffer)": False,
     "x.mul_(2)": False,
     "torch.relu_(x)": False,
     "torch.nn.functional.relu(x, inplace=True)": False,
@@ -293,9 +302,14 @@ LOOPS = {
 @pytest.mark.parametrize("text", LOOPS)
 def test_what_runs_in_a_loop_writes_to_no_tensor(text: str) -> None:
     program = Program(
+        "import random as draws\nimport numpy as np\n"
         "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\nseen = torch.ones(3)\n"
         "def double(i):\n    return i * 2\n"
         "def store(i):\n    seen[0] = i\n"
+        "def scan(i):\n    best = []\n    for j in range(i):\n        best.append(double(j))\n    return best\n"
+        "def scan_and_store(i):\n    for j in range(i):\n        store(j)\n"
+        "def scan_buffer(b):\n    for j in range(3):\n        b += j\n"
+        "def counted(i):\n    global seen\n    for j in range(i):\n        seen = j\n"
         "class Own:\n    def __add__(self, other):\n        seen.add_(1)\n"
         "    def __getattr__(self, name):\n        seen.add_(1)\n"
         "def f(x, buffer):\n    found = []\n    table = {}\n    own = Own()\n"

@@ -81,6 +81,16 @@ def without_effect(facts: Facts, scope: Scope, node: ast.expr, depth: int = 2) -
 _COMPUTING_PACKAGES = frozenset(("builtins", "math", "torch", "torch.linalg", "torch.special"))
 """Whose functions in the table write to no argument, unless by `out=` or their names; numpy's take `out` by position, too, and
 `batch_norm` and `embedding` of `torch.nn.functional` may write to theirs."""
+_DRAWS = words(
+    """
+    random.random random.randint random.randrange random.uniform random.gauss random.choice random.sample
+    numpy.random.rand numpy.random.randn numpy.random.randint numpy.random.random numpy.random.uniform numpy.random.normal
+    numpy.random.choice numpy.random.permutation
+    """
+)
+"""What draws random numbers and gives new objects, or one of those that it was given."""
+_READS_TOGETHER = words("perflint_runtime.TensorItems perflint_runtime.item_list perflint_runtime.items_together")
+"""What fixes put in the place of reads, and which does what these do."""
 _LOOPED = (*_EXECUTED, ast.AugAssign, ast.For, ast.Continue, ast.Break)
 """What a loop may be made of that writes to no memory but its own names, lists and dicts."""
 
@@ -91,8 +101,13 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For, reads: Iterab
     reads: calls `t[i].item()` whose tensor somebody else vouches for.
     """
     vouched = {part for read in reads for part in (read, read.func, *ast.iter_child_nodes(read.func))}
+    return _writes(facts, scope, loop, vouched, depth=2)
+
+
+def _writes(facts: Facts, scope: Scope, code: ast.stmt, vouched: set[ast.AST], depth: int) -> Obligation | None:
+    """What may write to a tensor or an array where a statement runs, and the functions of the project that it calls."""
     unknown = None
-    for part in ast.walk(loop):
+    for part in ast.walk(code):
         if part in vouched:
             continue
         match part:
@@ -106,13 +121,42 @@ def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For, reads: Iterab
             case ast.expr() if not isinstance(part, _EVALUATED):
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may do more than give a value")
             case ast.Call() if not _keeps_or_computes(facts, scope, part):
-                return Obligation(Kind.MUTATION, f"`{ast.unparse(part.func)}` may write to a tensor")
+                written = _writes_within(facts, scope, part, depth)
+                if written is not None and not written.kind.is_declarable:
+                    return written
+                unknown = unknown or written
         asked = _asked(part)
         if asked is not None and _holds_objects(facts.inference.value(scope, asked), depth=0):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(asked)}` may run code of the project")
         if isinstance(part, ast.expr) and _runs_operator(facts, scope, part):
             return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may run code of the project")
         unknown = unknown or runs_unknown_objects(facts, scope, part, vouched)
+    return unknown
+
+
+def _writes_within(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> Obligation | None:
+    """What may write to a tensor or an array where a call reads a number, or in the functions of the project that it runs."""
+    hard = Obligation(Kind.MUTATION, f"`{ast.unparse(call.func)}` may write to a tensor")
+    targets = facts.loops.targets(scope, call)
+    match call:
+        case ast.Call(func=ast.Attribute(value=read, attr="item"), args=[], keywords=[]) if not targets:
+            if not _holds_objects(facts.inference.value(scope, read)):
+                return Obligation(Kind.PLAIN_OBJECTS, f"`{ast.unparse(read)}` may be no tensor, and `item` may do more")
+    if not targets or not depth or facts.loops.may_run_others(scope, call):
+        return hard
+    unknown = None
+    for target in targets:
+        try:
+            flow = flow_of(target)
+        except SyntaxProblem:
+            return hard
+        if not isinstance(target.node, ast.FunctionDef) or target.decorators or flow.outer_names or flow.yields:
+            return hard
+        for statement in target.node.body:
+            written = _writes(facts, target, statement, set(), depth - 1)
+            if written is not None and not written.kind.is_declarable:
+                return hard
+            unknown = unknown or written
     return unknown
 
 
@@ -138,6 +182,8 @@ def _keeps_or_computes(facts: Facts, scope: Scope, call: ast.Call) -> bool:
         return False
     function = facts.inference.value(scope, call.func).single
     if isinstance(function, External):
+        if function.qualname in _DRAWS | _READS_TOGETHER:
+            return True
         package, _, last = function.qualname.rpartition(".")
         row = operations.function(function.qualname) if package in _COMPUTING_PACKAGES else None
         return row is not None and not row.writes and not last.endswith("_")
