@@ -80,8 +80,8 @@ numbers at most, and copies of larger tensors on the host; it must not be handed
 
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
 that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
-shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix are made with one wait, by
-`items_together`, for later reads of the step, too. Everything else is advice: log less often, or one step late.
+shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix
+are made with one wait, by `items_together`, for later reads of the step, too. All else is advice: log less often, or later.
 """
 
 import ast
@@ -165,7 +165,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
         if is_read_anyhow(code, read) or is_read_with_others(code, read.node):
-            continue  # so have duplicate-item-read and item-in-python-loop
+            fixed.add(read)  # by duplicate-item-read or item-in-python-loop
+            continue
         if local is not None:
             missing = list(local.missing())
             cure = local.cure or cure
