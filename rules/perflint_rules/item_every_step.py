@@ -164,7 +164,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
-        if is_read_anyhow(code, read) or is_read_with_others(code, read.node):
+        if (first is Sink.COLLECT and is_read_anyhow(code, read)) or is_read_with_others(code, read.node):
             fixed.add(read)  # by duplicate-item-read or item-in-python-loop
             continue
         if local is not None:
