@@ -74,7 +74,7 @@ _MOVED_FACTORY = any_layout(
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 _FACTORY = any_layout(
     rb"\b(?:torch|np|numpy) \. (?:zeros|ones|empty|eye|identity|full|arange|array) \("
-    rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero|fill)_"
+    rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero_|fill_|to \(|cuda \()"
 )
 
 

@@ -53,14 +53,18 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
     return [moved] if is_factory(code, moved, RANDOM) else []
 
 
-def _bound_before(code: Code, name: ast.Name, inside: ast.expr) -> ast.expr | None:
-    """What a name is bound to in the same round, if nothing outside of an expression looks at it before, and may fill it."""
+def _bound_before(code: Code, name: ast.Name, inside: ast.expr, constants: bool = False) -> ast.expr | None:
+    """What a name is bound to in the same round, if nothing outside of an expression looks at it before, and may fill it.
+
+    constants: it may be filled with numbers that are written out, `mask[:, 0] = 1`.
+    """
     bound = code.flow.reaching.get(name, frozenset())
     only = next(iter(bound)) if len(bound) == 1 else None
     if only is None or only.kind != "assign" or only.index or only.value is None:
         return None
     order, within = code.flow.order, set(ast.walk(inside))
-    if any(order[use] < order[name] and use not in within for use in code.flow.uses[only]):
+    before = (use for use in code.flow.uses[only] if order[use] < order[name] and use not in within)
+    if not all(constants and _sets_constant(code, use) for use in before):
         return None
     return only.value if code.flow.loop(only.value) is code.flow.loop(name) else None
 
@@ -87,7 +91,7 @@ def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     keywords = {part for call in found for keyword in call.keywords for part in ast.walk(keyword)}
     for name in [part for part in ast.walk(node) if isinstance(part, ast.Name) and part not in given | keywords]:
         if isinstance(name.ctx, ast.Load) and not _is_number(code, name):
-            made = _bound_before(code, name, node) if depth else None
+            made = _bound_before(code, name, node, constants=True) if depth else None
             behind = _factories(code, made, depth - 1) if made is not None else []
             if not behind:
                 return []
@@ -95,9 +99,26 @@ def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     return found
 
 
+def _sets_constant(code: Code, use: ast.AST) -> bool:
+    """Whether a use is `x[:, 0] = 1`: in no round of a loop of its own, and no tensor says where."""
+    item = code.flow.parent.get(use)
+    match item, code.flow.parent.get(item) if item is not None else None:
+        case ast.Subscript(value=filled, slice=where), ast.Assign(targets=[target], value=ast.Constant()):
+            places = (part for part in ast.walk(where) if isinstance(part, ast.Name))
+            return (
+                filled is use
+                and target is item
+                and all(code.value(place).must_be_if_known(Number, Literal) for place in places)
+            )
+    return False
+
+
 def _fills(code: Code, call: ast.Call) -> bool:
-    """Whether a call makes a tensor by its type and fills it at once: `torch.FloatTensor(3).zero_()`."""
+    """`torch.LongTensor(n, 3)`, `torch.FloatTensor(3).zero_()`: made by its type, of a size, and maybe filled at once."""
     match call:
+        case ast.Call(func=ast.Attribute(attr=name), args=[_, _, *_] as sizes, keywords=[]) if name.endswith("Tensor"):
+            of_host = code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
+            return of_host and all(code.value(size).must_be_if_known(Number, Literal) for size in sizes)
         case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
             of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
             return of_host and all(isinstance(number, ast.Constant) for number in given)
@@ -178,7 +199,9 @@ def is_used_on_host(code: Code, moved: ast.expr) -> bool:
     """Whether the host goes on with the numbers of a variable that is copied, too."""
     flow, made = code.flow, code.flow.reaching.get(moved, frozenset())
     return any(
-        isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension)) and flow.reaching[use] <= made
+        isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension))
+        and flow.reaching[use] <= made
+        and not _sets_constant(code, use)
         for definition in made
         for use in flow.uses[definition]
     )
