@@ -118,7 +118,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
-        pageable = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
+        batches = [a for a in receiver.alternatives if isinstance(a, Batch)]
+        pageable = bool(batches) and all(a.pinned is False for a in batches)
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`

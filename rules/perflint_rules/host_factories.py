@@ -17,13 +17,12 @@ from perflint.api import (
     operations,
     words,
 )
+from perflint_rules.host_fills import fills, sets_constant
 
 EXACT = words("zeros ones empty eye full arange")
 RANDOM = words("rand randn randint randperm normal")
 _ARRAYS = words("zeros ones eye identity full arange array")
 _PLACES = frozenset(("device", "pin_memory", "out"))
-_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
-"""Types of the host."""
 _COMPUTED = EXACT | {"linspace"}
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
@@ -64,7 +63,7 @@ def _bound_before(code: Code, name: ast.Name, inside: ast.expr, constants: bool 
         return None
     order, within = code.flow.order, set(ast.walk(inside))
     before = (use for use in code.flow.uses[only] if order[use] < order[name] and use not in within)
-    if not all(constants and _sets_constant(code, use) for use in before):
+    if not all(constants and sets_constant(code, use) for use in before):
         return None
     return only.value if code.flow.loop(only.value) is code.flow.loop(name) else None
 
@@ -75,14 +74,12 @@ def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
     if not value.must_be_if_known(Tensor) or value.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device):
         return []
     found = _factories(code, node)
-    return found if found != [node] or _fills(code, found[0]) else []
+    return found if found != [node] or fills(code, found[0]) else []
 
 
 def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-    found = [
-        call for call in calls if is_factory(code, call, _COMPUTED) or _fills(code, call) or _is_constant_array(code, call)
-    ]
+    found = [call for call in calls if is_factory(code, call, _COMPUTED) or fills(code, call) or _is_constant_array(code, call)]
     if any(last_name(call.func) in RANDOM for call in calls):
         return []
     filled = [part for call in found for part in ast.walk(call.func)]
@@ -97,32 +94,6 @@ def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
                 return []
             found += behind
     return found
-
-
-def _sets_constant(code: Code, use: ast.AST) -> bool:
-    """Whether a use is `x[:, 0] = 1`: in no round of a loop of its own, and no tensor says where."""
-    item = code.flow.parent.get(use)
-    match item, code.flow.parent.get(item) if item is not None else None:
-        case ast.Subscript(value=filled, slice=where), ast.Assign(targets=[target], value=ast.Constant()):
-            places = (part for part in ast.walk(where) if isinstance(part, ast.Name))
-            return (
-                filled is use
-                and target is item
-                and all(code.value(place).must_be_if_known(Number, Literal) for place in places)
-            )
-    return False
-
-
-def _fills(code: Code, call: ast.Call) -> bool:
-    """`torch.LongTensor(n, 3)`, `torch.FloatTensor(3).zero_()`: made by its type, of a size, and maybe filled at once."""
-    match call:
-        case ast.Call(func=ast.Attribute(attr=name), args=[_, _, *_] as sizes, keywords=[]) if name.endswith("Tensor"):
-            of_host = code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
-            return of_host and all(code.value(size).must_be_if_known(Number, Literal) for size in sizes)
-        case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
-            of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
-            return of_host and all(isinstance(number, ast.Constant) for number in given)
-    return False
 
 
 def _is_constant_array(code: Code, call: ast.Call) -> bool:
@@ -201,7 +172,7 @@ def is_used_on_host(code: Code, moved: ast.expr) -> bool:
     return any(
         isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension))
         and flow.reaching[use] <= made
-        and not _sets_constant(code, use)
+        and not sets_constant(code, use)
         for definition in made
         for use in flow.uses[definition]
     )
