@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import IDLE_SINKS, Code, Finding, HostRead, ReadKind, Sink
+from perflint.api import IDLE_SINKS, Code, Finding, HostRead, ReadKind, Sink, written_out
 
 _MAYBE = ("then", "else")
 _FATE = IDLE_SINKS | {Sink.RETURN, Sink.COMPUTED}
@@ -11,6 +11,8 @@ _FATE = IDLE_SINKS | {Sink.RETURN, Sink.COMPUTED}
 
 def computed_with(code: Code) -> Iterator[Finding]:
     """`alpha = log_alpha.exp().item(); loss = (alpha * entropy).mean()`: the tensor does as well."""
+    if not any(Sink.COMPUTED in code.sinks(call) for call, _ in written_out(code.flow)):
+        return
     for read in code.reads():
         if not _is_number(read) or Sink.COMPUTED not in code.sinks(read.node) or not code.is_hot(read.node):
             continue

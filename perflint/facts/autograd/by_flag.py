@@ -27,13 +27,13 @@ def evaluated_by_flag(facts: Facts, scope: Scope) -> tuple[ast.Call, CallSite] |
     if scope.is_module or not (_BACK.search(text) and _IF.search(text)) or _SWITCHES.search(text):
         return None
     flow = flow_of(scope)
-    backwards = [call for call in flow.calls if facts.loops.training_acts(scope, call, 1)[0]]
-    if not backwards:
-        return None
     names = {parameter.arg for parameter in scope.parameters}
-    guards = [[b for b in flow.block[call].ancestry() if b.kind in ("then", "else")] for call in backwards]
-    if not all(guards) or not any(_flags(block) & names for blocks in guards for block in blocks):
+    sides = {call: [b for b in flow.block[call].ancestry() if b.kind in ("then", "else")] for call in flow.calls}
+    told = [call for call, blocks in sides.items() if any(_flags(block) & names for block in blocks)]
+    if not any(facts.loops.training_acts(scope, call, 1)[0] for call in told):
         return None
+    backwards = [call for call in flow.calls if facts.loops.training_acts(scope, call, 1)[0]]
+    guards = [sides[call] for call in backwards]
     first = min(flow.order[call] for call in backwards)
     for site in facts.inference.callers.sites(scope).sites:
         ruled_out = all(any(_is_ruled_out(scope, site, block) for block in blocks) for blocks in guards)
