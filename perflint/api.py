@@ -1,5 +1,6 @@
 """The rule API: everything that a rule pack may import from perflint."""
 
+from perflint.facts.autograd.by_flag import evaluated_by_flag
 from perflint.facts.autograd.differentiated import calls_behind, is_differentiated
 from perflint.facts.autograd.escapes import stays_inside
 from perflint.facts.autograd.evaluations import (
@@ -307,6 +308,7 @@ __all__ = [
     "device_place",
     "dtype_of",
     "error_is_survived",
+    "evaluated_by_flag",
     "evaluates",
     "feared",
     "feeds_rnn",

@@ -100,6 +100,11 @@ class Code:
         """The loaders that the scope makes by torch's own class; a rule that asks has `calls=[DATA_LOADER]`."""
         return [LoaderCall(self.facts, self.scope, call) for call in self.calls_to(DATA_LOADER)]
 
+    def kindred_loaders(self) -> list[LoaderCall]:
+        """Those that it makes by classes of that name that take the same arguments: of other packages, or of the project."""
+        own = set(self.calls_to(DATA_LOADER))
+        return [*LoaderCall.kindred(self.facts, self.scope, (call for call in self.flow.calls if call not in own))]
+
     def at(self, scope: Scope) -> Code:
         """The same for another scope: a function that this one calls, say."""
         return Code(self.rule, scope, self.facts, self.options, shows_info=self.shows_info)

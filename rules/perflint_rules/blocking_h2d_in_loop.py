@@ -84,7 +84,9 @@ from perflint_rules.pageable import hint_at_memory
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
 _HELPS = any_layout(rb"\b(\w+) = \1 \. (?:to|cuda) \(|return \w+ \. (?:to|cuda) \(|return (?:\w+ \. )*Variable \(")
-_BUILDS_ON_HOST = any_layout(rb"from_numpy|ensor \(|as_tensor|[lL]oader")
+_BUILDS_ON_HOST = any_layout(
+    rb"from_numpy|ensor \(|as_tensor|[lL]oader|torch \. (?:zeros|ones|empty|full|eye|arange|linspace|rand\w*) \("
+)
 
 
 @rule(
@@ -118,7 +120,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
-        pageable = any(isinstance(a, Batch) and a.pinned is False for a in receiver.alternatives)
+        batches = [a for a in receiver.alternatives if isinstance(a, Batch)]
+        pageable = bool(batches) and all(a.pinned is False for a in batches)
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`

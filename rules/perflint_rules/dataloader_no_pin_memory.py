@@ -76,6 +76,7 @@ _PINNABLE = (
     Obligation(Kind.MEMORY_TO_SPARE, "pinned memory is taken from RAM"),
     Obligation(Kind.PLAIN_BATCHES, "a batch type of one's own needs a method `pin_memory`"),
 )
+_OF_ANOTHER_CLASS = Obligation(Kind.UNKNOWN_CODE, "the loader's class may do something else with the argument")
 
 
 @rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, calls=[DATA_LOADER], fixes=True)
@@ -83,7 +84,8 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
     if is_test(code.scope):
         return
-    for loader in code.loaders():
+    kindred = code.kindred_loaders()
+    for loader in (*code.loaders(), *kindred):
         call = loader.call
         refused = next((k.value for k in call.keywords if k.arg == "pin_memory" and _is_false(k.value)), None)
         if (refused is None and loader.gives("pin_memory") is not False) or not code.facts.project.uses_accelerator(
@@ -94,7 +96,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         alone = loader.workers == 0 and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
-        missing = [*_PINNABLE, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
+        own = [_OF_ANOTHER_CLASS] if loader in kindred else []
+        missing = [*_PINNABLE, *own, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         pinned = _pinned(code, call, refused)
         fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
         little = Severity.INFO if refused is not None or alone or evaluates_alone(code, loader) else None

@@ -90,7 +90,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each loader without workers whose samples take work."""
     if is_test(code.scope):
         return
-    for loader in code.loaders():
+    for loader in (*code.loaders(), *code.kindred_loaders()):
         if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets):
             continue
         work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), _images(loader.dataset))

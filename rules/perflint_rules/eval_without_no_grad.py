@@ -35,9 +35,10 @@ def evaluate(model, loader):
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
 known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
-what a program runs once; in functions with a backward pass or `autograd.grad`; in hooks that a framework runs without autograd;
-in test suites (`test_...` in `test_*.py` or `*_test.py`, and files that import pytest or unittest); when a caller
-back-propagates the result; when a function that neither measures, by its name, nor calls `eval()` returns a given network's.
+what a program runs once; in functions with `autograd.grad` or a backward pass, unless a caller's flag rules that out; in hooks
+that a framework runs without autograd; in test suites (`test_...` in `test_*.py` or `*_test.py`, and files that import pytest
+or unittest); when a caller back-propagates the result, and when a function that neither measures, by its name, nor calls
+`eval()` returns a given network's.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
@@ -45,19 +46,16 @@ function calls, names, hands on or iterates over asks for gradients itself or ke
 operators, datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it
 has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks and puts no
 method in the place of another. Otherwise unsafe, so also where something unknown is given a tensor or a network.
-
 Each layer must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons,
 torch 2.13 on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else.
 A network that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are
 methods that a decorator or a metaclass may replace, and functions that a notebook or `getattr` may call with another network.
-
 Unsafe, too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`,
 products of matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for
 them without autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer
-by up to 7e-7, attention with a learned bias by 1e-6, a stack of matrices times a computed weight by 2e-4 of results around
-100; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December 2025)
-the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients.
-The fix never uses `inference_mode`.
+by up to 7e-7; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December
+2025) the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients. The
+fix never uses `inference_mode`, and for a function that trains, too, there is none.
 """
 
 import ast
@@ -101,6 +99,7 @@ from perflint.api import (
     wastes_no_graph,
     wrap_statement,
 )
+from perflint_rules.flagged_evaluations import flagged
 
 _EVALUATION = any_layout(
     rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w* [\[(]"
@@ -135,6 +134,7 @@ def check(code: Code) -> Iterator[Finding]:
     if unnamed and (scope.is_module or not (calls_eval(scope) or acts(scope) or called_in_evaluation(code.facts, scope))):
         return
     trains = backward_in(code.facts, scope)
+    yield from flagged(code) if trains else ()
     evaluation = not scope.is_module and not trains and (unnamed or evaluates(scope))
     if not (trains or scope.is_module) and (not evaluation or is_tried_out(code.facts, scope)):
         return

@@ -63,10 +63,9 @@ from perflint_rules.constant_arrays import arrays_of_constants
 from perflint_rules.guarded_copies import copied, folded, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
 from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
+from perflint_rules.host_fills import is_drawn_by_helper
 
 _RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
-
-
 _MOVED_FACTORY = any_layout(
     rb"\b(?:zeros|ones|empty|eye|full|arange|linspace|rand|randn|randint|randperm) \("
     rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^=]{0,60}? \. (?:to|cuda) \("
@@ -74,15 +73,16 @@ _MOVED_FACTORY = any_layout(
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
 _FACTORY = any_layout(
     rb"\b(?:torch|np|numpy) \. (?:zeros|ones|empty|eye|identity|full|arange|array) \("
-    rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero|fill)_"
+    rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero_|fill_|to \(|cuda \()"
 )
+_DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm)\w* \([^\n]{0,80}\) \. (?:to|cuda) \(")
 
 
 @rule(
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED)],
+    needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN)],
     fixes=True,
     guarded=True,
 )
@@ -142,6 +142,11 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
     assert isinstance(call.func, ast.Attribute)
     factories = factories_behind(code, call.func.value)
+    if not factories and is_drawn_by_helper(code, call.func.value) and code.is_hot(call):
+        message = (
+            f"`{ast.unparse(call.func.value)[:40]}` draws on the host, and its numbers are copied to the device in every step"
+        )
+        yield code.finding(call, f"{message}; let it draw them there", waits=[call])
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
     if is_used_on_host(code, call.func.value):

@@ -17,13 +17,12 @@ from perflint.api import (
     operations,
     words,
 )
+from perflint_rules.host_fills import fills, sets_constant
 
 EXACT = words("zeros ones empty eye full arange")
 RANDOM = words("rand randn randint randperm normal")
 _ARRAYS = words("zeros ones eye identity full arange array")
 _PLACES = frozenset(("device", "pin_memory", "out"))
-_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
-"""Types of the host."""
 _COMPUTED = EXACT | {"linspace"}
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
@@ -53,14 +52,18 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
     return [moved] if is_factory(code, moved, RANDOM) else []
 
 
-def _bound_before(code: Code, name: ast.Name, inside: ast.expr) -> ast.expr | None:
-    """What a name is bound to in the same round, if nothing outside of an expression looks at it before, and may fill it."""
+def _bound_before(code: Code, name: ast.Name, inside: ast.expr, constants: bool = False) -> ast.expr | None:
+    """What a name is bound to in the same round, if nothing outside of an expression looks at it before, and may fill it.
+
+    constants: it may be filled with numbers that are written out, `mask[:, 0] = 1`.
+    """
     bound = code.flow.reaching.get(name, frozenset())
     only = next(iter(bound)) if len(bound) == 1 else None
     if only is None or only.kind != "assign" or only.index or only.value is None:
         return None
     order, within = code.flow.order, set(ast.walk(inside))
-    if any(order[use] < order[name] and use not in within for use in code.flow.uses[only]):
+    before = (use for use in code.flow.uses[only] if order[use] < order[name] and use not in within)
+    if not all(constants and sets_constant(code, use) for use in before):
         return None
     return only.value if code.flow.loop(only.value) is code.flow.loop(name) else None
 
@@ -71,14 +74,12 @@ def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
     if not value.must_be_if_known(Tensor) or value.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device):
         return []
     found = _factories(code, node)
-    return found if found != [node] or _fills(code, found[0]) else []
+    return found if found != [node] or fills(code, found[0]) else []
 
 
 def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-    found = [
-        call for call in calls if is_factory(code, call, _COMPUTED) or _fills(code, call) or _is_constant_array(code, call)
-    ]
+    found = [call for call in calls if is_factory(code, call, _COMPUTED) or fills(code, call) or _is_constant_array(code, call)]
     if any(last_name(call.func) in RANDOM for call in calls):
         return []
     filled = [part for call in found for part in ast.walk(call.func)]
@@ -87,21 +88,12 @@ def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     keywords = {part for call in found for keyword in call.keywords for part in ast.walk(keyword)}
     for name in [part for part in ast.walk(node) if isinstance(part, ast.Name) and part not in given | keywords]:
         if isinstance(name.ctx, ast.Load) and not _is_number(code, name):
-            made = _bound_before(code, name, node) if depth else None
+            made = _bound_before(code, name, node, constants=True) if depth else None
             behind = _factories(code, made, depth - 1) if made is not None else []
             if not behind:
                 return []
             found += behind
     return found
-
-
-def _fills(code: Code, call: ast.Call) -> bool:
-    """Whether a call makes a tensor by its type and fills it at once: `torch.FloatTensor(3).zero_()`."""
-    match call:
-        case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
-            of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
-            return of_host and all(isinstance(number, ast.Constant) for number in given)
-    return False
 
 
 def _is_constant_array(code: Code, call: ast.Call) -> bool:
@@ -178,7 +170,9 @@ def is_used_on_host(code: Code, moved: ast.expr) -> bool:
     """Whether the host goes on with the numbers of a variable that is copied, too."""
     flow, made = code.flow, code.flow.reaching.get(moved, frozenset())
     return any(
-        isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension)) and flow.reaching[use] <= made
+        isinstance(flow.parent[use], (ast.Subscript, ast.Compare, ast.For, ast.comprehension))
+        and flow.reaching[use] <= made
+        and not sets_constant(code, use)
         for definition in made
         for use in flow.uses[definition]
     )

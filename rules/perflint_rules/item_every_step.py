@@ -58,16 +58,17 @@ somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.upda
 reads is a `LateItem`: `accuracy = LateItem(hits, seen, of=lambda a, b: a / b)`. A dict is a `HostDict`.
 
 ## When it stays silent
-When the value decides what happens next (early stop, an action, a size), under a guard (`step % 100 == 0`), once per epoch, and
-in programs that never name a device. In a test that runs once or draws, or where an evaluation needs another value in each
-round or collects whole tensors, it is reported only if the rule is selected. What is read again is duplicate-item-read's.
+When the value decides what happens next (an action, a size), under a guard (`step % 100 == 0`), once per epoch, and in programs
+that never name a device; a number that the device computes with again is reported. In a test that runs once or draws, or where
+an evaluation needs another value in each round or collects whole tensors, it is reported only if the rule is selected. What is
+read again is duplicate-item-read's.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
-looked at after the loop or under a guard in it, when the tensor is a single number of known type (`loss.backward()` proves it,
-too), the device is CUDA or the CPU (MPS has no float64), the loop reads no clock, no `try` in the loop handles an error of the
-read, no asynchronous copy in the loop relies on the wait, and the program neither has a tensor class of its own nor switches
-`inference_mode` on and off but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64 bits.
+looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the device
+is CUDA or the CPU (MPS has no float64), the loop reads no clock, no `try` in it handles an error of the read, no asynchronous
+copy in it relies on the wait, and the program neither has a tensor class of its own nor switches `inference_mode` on and off
+but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64 bits.
 Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device, divides, and takes any
 weight; where the total is looked at in each step there is none.
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
@@ -77,7 +78,6 @@ The fix for a list that is filled in the loop and read behind it rests on memory
 numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
 ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096
 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
-
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
 that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
 shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix
@@ -111,6 +111,7 @@ from perflint.api import (
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
+from perflint_rules.numbers_computed_with import computed_with
 from perflint_rules.read_once import is_read_anyhow
 from perflint_rules.reads_together import is_read_with_others, joined
 from perflint_rules.repeated_reads import groups
@@ -139,6 +140,7 @@ _CURES = {
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""
     yield from joined(code, list(_reads(code)))
+    yield from computed_with(code)
 
 
 def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
@@ -182,8 +184,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
             continue  # duplicate-item-read has a better cure
         uses = " and ".join(sink.value for sink in Sink if sink in sinks)
-        only = f"in every step, and the value is only {uses}{seen}"
-        message = f"the CPU waits for `{ast.unparse(read.tensor)}` {only}; {cure}"
+        message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}{seen}; {cure}"
         is_little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         fixed |= {read} if fix is not None else set()
         rank = Severity.INFO if is_little else None

@@ -57,7 +57,8 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
         if not _is_of_data(code, made):
             return " (it is not pinned, so the driver may still wait: make it there)"
     elif not any(isinstance(a, Tensor) and a.from_numpy for a in receiver):
-        unpinned = any(isinstance(a, Batch) and a.pinned is False for a in receiver)
+        batches = [a for a in receiver if isinstance(a, Batch)]
+        unpinned = bool(batches) and all(a.pinned is False for a in batches)
         return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
     return " (it is not pinned, so the driver may still wait)"
 

@@ -22,10 +22,13 @@ from perflint.facts.values.values import (
     External,
     FunctionRef,
     Number,
+    Output,
+    Place,
     Sequence,
     Tensor,
     Text,
     Value,
+    place_of,
 )
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
@@ -42,9 +45,14 @@ class Sink(Enum):
     METRIC = "given to a metric"
     STORE = "stored"
     RETURN = "returned"
+    COMPUTED = "computed with on the device"
     CONTROL = "needed to decide what happens next"
     NEEDED = "needed on the host"
 
+
+_SHAPES = frozenset(("view", "reshape"))
+_IN_PLACE = words("mul_ div_ add_ sub_ pow_")
+"""Methods that tensors alone have, and that take numbers and tensors alike."""
 
 IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
 """Uses that can wait: none of them decides what the next step does."""
@@ -154,7 +162,9 @@ class _Fate(Walk[Sink]):
 
     def _added(self, step: Step) -> Iterator[Sink | ast.AST]:
         target = _grown(self.flow, step)
-        if target is None:
+        if self._meets_tensor(step):
+            yield Sink.COMPUTED
+        elif target is None:
             yield from filter(None, [step.result])
         elif self._value(step.value).must_be(Elements, Sequence):
             yield Sink.NEEDED if self._is_needed_at_once(target) else Sink.COLLECT
@@ -162,6 +172,17 @@ class _Fate(Walk[Sink]):
             yield Sink.ACCUMULATE
             if isinstance(target, ast.Name):
                 yield from self._decides(target)
+
+    def _meets_tensor(self, step: Step) -> bool:
+        """Whether the other operand is a tensor that may be on the device: the result is one, too."""
+        match step.node:
+            case ast.BinOp(left=left, right=right):
+                others = [side for side in (left, right) if side is not step.value]
+            case ast.AugAssign(target=other) if other is not step.value and not isinstance(step.value, (ast.List, ast.Tuple)):
+                others = [other]
+            case _:
+                return False
+        return any(self._value(other).must_be_if_known(Tensor, Output) and _off_host(self._value(other)) for other in others)
 
     def _decides(self, target: ast.Name) -> Iterator[Sink]:
         """A running total that a condition inside the same step loop looks at."""
@@ -224,6 +245,8 @@ class _Fate(Walk[Sink]):
             name = call.func.attr
         if name in _JOINS and not self._grows(call):
             return None
+        if name in _IN_PLACE and node in call.args[:1]:
+            return Sink.COMPUTED
         if name in _COLLECT_CALLS:
             if isinstance(call.func, ast.Attribute) and self._is_needed_at_once(call.func.value):
                 return Sink.NEEDED
@@ -237,7 +260,7 @@ class _Fate(Walk[Sink]):
         if _LOG_CALLS.match(name) or (isinstance(call.func, ast.Attribute) and name == "format"):
             return Sink.LOG if name not in ("format", "str", "repr") else None
         if name in _ARITHMETIC_CALLS:
-            return None
+            return Sink.NEEDED if name in _SHAPES and isinstance(call.func, ast.Attribute) else None
         if name in _CONTAINERS:
             return None
         if name[:1].isupper():
@@ -304,6 +327,11 @@ class _Fate(Walk[Sink]):
         for call in calls if self._depth > 0 else ():
             fate = _Fate(self._sinks, call.scope, self._depth - 1, self.seen)
             yield from fate.ends(*_parts_taken(fate.flow, call.node, place))
+
+
+def _off_host(value: Value) -> bool:
+    """Whether something is known of a value, and not that it is on the host."""
+    return bool(value.alternatives) and not value.may(lambda a: place_of(a) is Place.HOST)
 
 
 def _is_counted(parent: ast.AST) -> bool:

@@ -221,7 +221,7 @@ def _may_be_mask(flow: Flow, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
-MASK: Final = made(r"mask", re.I)
+MASK: Final = made(r"mask(?!\w*(?:idx|ind(?:ex|ices|s)?(?:_|$)|_ids?$|pos))", re.I)
 """What a forward pass is given by such a name selects."""
 _TYPES_OF_MASKS = frozenset(("bool", "same", "widest", ""))
 

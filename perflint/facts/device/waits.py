@@ -390,9 +390,11 @@ class _Finder:
         if held.must_be(Tensor, Batch, Output):
             return value_on_device(self._inference, self._scope, held)
         known = [a for a in held.alternatives if not _is_guess(a)]
-        if not known or not all(isinstance(a, (Tensor, Batch, Output)) and place_of(a) is not Place.HOST for a in known):
+        if not known or not all(isinstance(a, (Tensor, Batch, Output)) for a in known):
             return False
-        return value_on_device(self._inference, self._scope, held)
+        moved = any(place_of(a).may_be_device for a in known)  # what `if use_cuda:` copies is on the host otherwise
+        elsewhere = moved or all(place_of(a) is not Place.HOST for a in known)
+        return elsewhere and value_on_device(self._inference, self._scope, held)
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
         return device_value(self._inference, self._scope, node)
@@ -418,8 +420,8 @@ class _Finder:
             return False
         held = self._value(bound)
         return self._is_number_on_device(bound) or (
-            held.may(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
-            and all(isinstance(a, (Tensor, Output)) for a in held.alternatives)
+            held.may(lambda a: isinstance(a, (Tensor, Batch)) and a.place.may_be_device)
+            and all(isinstance(a, (Tensor, Batch, Output)) for a in held.alternatives)
             and device_value(self._inference, self._scope, bound)
         )
 

@@ -64,6 +64,7 @@ MODULE_BASES: Final = frozenset(
         "transformers.modeling_utils.PreTrainedModel",
     )
 )
+AUTOGRAD_FUNCTIONS: Final = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
 LIGHTNING_STEP_HOOKS: Final = frozenset(("training_step", "validation_step", "test_step", "predict_step"))
 """Methods that a training framework calls once per batch."""
 

@@ -18,8 +18,10 @@ _PICKED = any_layout(rb"getattr \( self , f?['\"](\w+)(?:\{|%|['\"] [+%])")
 
 def in_forward(inference: Inference, scope: Scope, depth: int = 2) -> bool:
     """Whether a function is the forward pass of a module, or a method of it that runs in one."""
-    if scope.owner is None or not classes.is_module(inference, scope.owner):
+    if scope.owner is None:
         return False
+    if not classes.is_module(inference, scope.owner):
+        return scope.name in ("forward", "backward") and classes.is_function_of_autograd(inference, scope.owner)
     if scope.name in ("forward", "__call__"):
         return True
     if depth == 0 or (scope.name.startswith("__") and scope.name.endswith("__")):

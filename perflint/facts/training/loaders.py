@@ -19,6 +19,7 @@ from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import (
     UNKNOWN,
+    ClassRef,
     External,
     FunctionRef,
     Instance,
@@ -72,6 +73,14 @@ class LoaderCall:
         for call in calls:
             if facts.inference.value(scope, call).must(lambda a: isinstance(a, Loader) and a.site is not None):
                 yield cls(facts, scope, call)
+
+    @classmethod
+    def kindred(cls, facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Iterator[LoaderCall]:
+        """Those that make a loader of another package, or of a class of the project that hands its arguments on to torch's."""
+        for loader in cls.all_in(facts, scope, (call for call in calls if "DataLoader" in last_name(call.func))):
+            made = facts.inference.value(scope, loader.call.func)
+            if made.must(lambda a: isinstance(a, External) or (isinstance(a, ClassRef) and _hands_arguments_on(facts, a.cls))):
+                yield loader
 
     # -- arguments ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +283,16 @@ class LoaderCall:
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
+
+
+def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
+    """Whether a loader takes what it is given by name, and is not known, for the loader that it derives from."""
+    method = classes.find_method(facts.inference, cls, "__init__")
+    if method is None:
+        return True
+    rest = method.node.args.kwarg if isinstance(method.node, ast.FunctionDef) else None
+    calls = flow_of(method).calls_named["__init__"] if rest is not None else []
+    return any(k.arg is None and path_of(k.value) == rest.arg for call in calls for k in call.keywords if rest is not None)
 
 
 @cache

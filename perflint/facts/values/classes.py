@@ -9,7 +9,7 @@ from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.operations.api_tables import LOADER_CLASSES, MODULE_BASES
+from perflint.facts.operations.api_tables import AUTOGRAD_FUNCTIONS, LOADER_CLASSES, MODULE_BASES
 from perflint.facts.values import object_methods
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.frames import Frame, Inferring
@@ -31,6 +31,10 @@ from perflint.facts.values.values import (
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout, made
+
+_OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
+"""Where all classes that are inherited from are modules."""
+_MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -166,9 +170,14 @@ def is_module(inference: Inferring, cls: Class) -> bool:
     for ancestor in ancestors(inference, cls):
         if isinstance(ancestor, str):
             last = ancestor.rpartition(".")[2]
-            if ancestor in MODULE_BASES or ancestor.startswith("torch.nn.") or last.endswith(("Module", "PreTrainedModel")):
+            if ancestor in MODULE_BASES or ancestor.startswith(_OF_MODULES) or last.endswith(_MODULES_BY_NAME):
                 return True
     return False
+
+
+def is_function_of_autograd(inference: Inferring, cls: Class) -> bool:
+    """Whether a class is a `torch.autograd.Function`: `Cls.apply(x)` runs its `forward`, a backward pass its `backward`."""
+    return derives_from(inference, cls, AUTOGRAD_FUNCTIONS)
 
 
 def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:

@@ -1,0 +1,31 @@
+"""Numbers that are read from the device and computed with there again: no rule by itself."""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import IDLE_SINKS, Code, Finding, HostRead, ReadKind, Severity, Sink, written_out
+from perflint_rules.loader_use import is_of_one_pass, waits_anyhow
+
+_MAYBE = ("then", "else")
+_FATE = IDLE_SINKS | {Sink.RETURN, Sink.COMPUTED}
+
+
+def computed_with(code: Code) -> Iterator[Finding]:
+    """`alpha = log_alpha.exp().item(); loss = (alpha * entropy).mean()`: the tensor does as well."""
+    if not any(Sink.COMPUTED in code.sinks(call) for call, _ in written_out(code.flow)):
+        return
+    for read in code.reads():
+        if not _is_number(read) or Sink.COMPUTED not in code.sinks(read.node) or not code.is_hot(read.node):
+            continue
+        if code.sinks(read.node) <= _FATE and all(block.kind not in _MAYBE for block in code.flow.block[read.node].ancestry()):
+            message = (
+                f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the number goes back into what the device "
+                "computes; compute with the detached tensor"
+            )
+            evaluated = code.around(read.node) is None and not code.facts.loops.is_of_training(code.scope, read.node)
+            little = evaluated or waits_anyhow(code, read.node) or is_of_one_pass(code, read.node)
+            yield code.finding(read.node, message, waits=[read.node], severity=Severity.INFO if little else None)
+
+
+def _is_number(read: HostRead) -> bool:
+    return read.kind in (ReadKind.ITEM, ReadKind.CONVERSION)
