@@ -172,3 +172,98 @@ print([p.grad is None for p in KEPT["average"].parameters()])
 def test_a_copy_that_an_evaluation_makes_can_be_trained(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert changes({"main.py": HEAD + AVERAGED.format(kept=kept)})[0] == []
+
+
+HANDED_ON = """
+import numpy as np
+
+KEPT = []
+{made}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    {mode}:
+        for x, y in batches:
+            out = model(x)
+            {call}
+            right += (out > y).sum().item()
+    return right
+
+
+model = nn.Linear(3, 2)
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "mode", "call", "after"),
+    [
+        ("def named(out):\n    return '{out}'.format(**locals())\n", "if True", "print(named(out))", ""),
+        ("", "if True", "print(f'{[out]:}')", ""),
+        (
+            "def later(out):\n    yield out.add_(1).sum().item()\n",
+            "with torch.no_grad()",
+            "KEPT.append(later(out))",
+            "print(next(KEPT[0]))",
+        ),
+        (
+            "TABLE = np.empty(2, dtype=object)",
+            "with torch.no_grad()",
+            "TABLE[0] = out",
+            "(TABLE[0] * model.weight.sum()).sum().backward(); print(model.weight.grad)",
+        ),
+        (
+            "",
+            "with torch.no_grad()",
+            "row = np.empty(2, dtype=object); row[0] = out; KEPT.append(row)",
+            "(KEPT[0][0] * model.weight.sum()).sum().backward(); print(model.weight.grad)",
+        ),
+    ],
+    ids=["locals", "empty format", "generator", "table of objects", "row of objects"],
+)
+def test_what_an_evaluation_hands_on_is_seen(made: str, mode: str, call: str, after: str) -> None:
+    text = HANDED_ON.format(made=made, mode=mode, call=call, after=after)
+    assert changes({"main.py": HEAD + text})[0] == []
+
+
+@pytest.mark.parametrize("call", ["row = np.zeros((2, 2))", "row = np.empty((2, 2), dtype=np.float32)"])
+def test_an_array_of_numbers_keeps_no_tensor(call: str) -> None:
+    text = HANDED_ON.format(made="", mode="with torch.no_grad()", call=f"{call}; row[:] = out[0]; KEPT.append(row)", after="")
+    fixed = HANDED_ON.format(made="", mode="with torch.no_grad()", call=f"{call}; row[:] = out[0]", after="")
+    assert "inference_mode" in safely_fixed({"main.py": HEAD + fixed}).files["main.py"]
+    assert changes({"main.py": HEAD + text})[0] == []
+
+
+CONTRADICTED = """
+class Net(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        h = self.block(x)
+        try:
+            return h * float(h.numpy().max())
+        except RuntimeError:
+            return h * 2
+
+
+def evaluate(model, batches):
+    model.eval()
+    total = 0.0
+    for x, y in batches:
+        total += (model(x) > y).sum().item()
+    return total
+
+
+model = Net(getattr(nn, "Lin" + "ear")(3, 2))
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+"""
+
+
+def test_known_layers_say_nothing_of_the_file_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": HEAD + CONTRADICTED})[0] == []
