@@ -68,13 +68,24 @@ NAMED = {
             "main.py": f"import inspect\nimport engine\n\nprint(engine.run(), sorted(n for n in {shown} if n[0] != '_'))\n",
             "engine.py": ENGINE,
         }
-        for shown in ("dir(engine)", "vars(engine)", "engine.__dict__", "dict(inspect.getmembers(engine, inspect.isclass))")
+        for shown in (
+            "dir(engine)",
+            "vars(engine)",
+            "engine.__dict__",
+            "engine.__dir__()",
+            "dict(inspect.getmembers(engine, inspect.isclass))",
+        )
     },
     "all names are shown after an import of all": {
         "main.py": "from engine import *\n\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n",
         "engine.py": ENGINE,
     },
-    "a file shows its own names": {"main.py": f"{ENGINE}\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n"},
+    **{
+        f"a file shows its own names by {shown}": {
+            "main.py": f"{ENGINE}\nnamed = {shown}\nprint(run(), sorted(n for n in list(named) if n[0] != '_'))\n"
+        }
+        for shown in ("globals()", "locals()", "(lambda get: get())(globals)")
+    },
 }
 RUN = {
     "exec": "names = {'__name__': '__main__'}\nexec(open('train.py').read(), names)\n",
@@ -89,6 +100,9 @@ HARMLESS = {
     "one name of another file is looked up": {
         "main.py": "import engine\n\nprint(engine.run(), engine.__dict__['run'] is vars(engine)['run'])\n",
         "engine.py": ENGINE,
+    },
+    "a function shows its own names": {
+        "main.py": f"{ENGINE}\ndef show(a, b):\n    return sorted(locals())\n\n\nprint(run(), show(1, 2))\n"
     },
     "the names of an object are shown": {
         "main.py": "import argparse\nfrom engine import run\n\nargs = argparse.Namespace(a=1)\nprint(run(), vars(args))\n",
@@ -213,13 +227,13 @@ print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
             "TABLE = np.empty(2, dtype=object)",
             "with torch.no_grad()",
             "TABLE[0] = out",
-            "(TABLE[0] * model.weight.sum()).sum().backward(); print(model.weight.grad)",
+            "(TABLE[0] * model.weight.sum()).sum().backward(); print(model.weight.grad)\ndel TABLE",
         ),
         (
             "",
             "with torch.no_grad()",
             "row = np.empty(2, dtype=object); row[0] = out; KEPT.append(row)",
-            "(KEPT[0][0] * model.weight.sum()).sum().backward(); print(model.weight.grad)",
+            "(KEPT[0][0] * model.weight.sum()).sum().backward(); print(model.weight.grad)\nKEPT.clear()",
         ),
     ],
     ids=["locals", "empty format", "generator", "table of objects", "row of objects"],
