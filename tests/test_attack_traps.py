@@ -281,3 +281,47 @@ print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
 def test_known_layers_say_nothing_of_the_file_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert changes({"main.py": HEAD + CONTRADICTED})[0] == []
+
+
+PUT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x):
+        h, c = torch.zeros(1, x.size(0), 4), torch.zeros(1, x.size(0), 4)
+        return self.rnn(x, (h, c))[0]
+
+
+SEEN = []
+ZEROS = torch.zeros
+
+
+def noted(*size):
+    SEEN.append(size)
+    return ZEROS(*size)
+
+
+{put}
+model = Net()
+for x, y in DataLoader(TensorDataset(inputs.view(2, 3, 3), targets[:2]), batch_size=2):
+    model(x).sum().backward()
+print(SEEN)
+"""
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "torch.zeros = noted",
+        "for torch.zeros in (noted,):\n    pass",
+        "import contextlib\n\nwith contextlib.nullcontext(noted) as torch.zeros:\n    pass",
+        "(torch.ones2, torch.zeros) = 1, noted",
+        "[torch.zeros] = [noted]",
+        "*[torch.zeros], last = noted, 1",
+    ],
+)
+def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary", "errors-are-bugs")))
+    assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []

@@ -31,7 +31,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, made
+from perflint.source.words import any_layout
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -104,6 +104,9 @@ def _makes_heir(inference: Inferring, file: str, data: bytes, name: str) -> bool
 
 _MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__|type \([^()]*\) \(|Meta \(")
 """What `_made_from` finds holds this, of whatever class."""
+
+
+_STAR = any_layout(rb"\bimport \*")
 _HAS_HEIRS = any_layout(
     rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:torch \. )?(?:utils \. )?(?:data \. )?Dataset"
     rb"|object|Exception|ValueError|RuntimeError|NamedTuple|Enum|ABC) \))"
@@ -123,21 +126,29 @@ def _made_from(name: str) -> re.Pattern[bytes]:
 def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
     """Whether a base of a class is not known, or made of a class by its name, by a function or a table of the project's."""
     frame = inference.frame(cls.module.top, (), 3)
-    return any(_is_made(inference, base, name, frame) for base in cls.node.bases)
+    return any(_is_made(inference, cls, base, name, frame) for base in cls.node.bases)
 
 
-def _is_made(inference: Inferring, base: ast.expr, name: str, frame: Frame) -> bool:
+def _is_bound_plainly(cls: Class, name: str) -> bool:
+    """Whether a name is a class's by its statement, or nobody's in its file: Python refuses it there."""
+    module = cls.module
+    return name in module.classes or (name not in module.bindings and not _STAR.search(module.source.body))
+
+
+def _is_made(inference: Inferring, cls: Class, base: ast.expr, name: str, frame: Frame) -> bool:
     root = base
     while isinstance(root, ast.Attribute):
         root = root.value
     match root:
+        case ast.Name(id=named) if root is base and _is_bound_plainly(cls, named):
+            return False
         case ast.Name():
             return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
         case ast.Subscript(value=generic):
             return not inference.infer(generic, frame).must_be(External, ClassRef)
         case ast.Call(func=maker):
-            named = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
-            return named or not inference.infer(maker, frame).must_be(External)
+            by_name = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
+            return by_name or not inference.infer(maker, frame).must_be(External)
     return True
 
 
