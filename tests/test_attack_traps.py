@@ -68,13 +68,24 @@ NAMED = {
             "main.py": f"import inspect\nimport engine\n\nprint(engine.run(), sorted(n for n in {shown} if n[0] != '_'))\n",
             "engine.py": ENGINE,
         }
-        for shown in ("dir(engine)", "vars(engine)", "engine.__dict__", "dict(inspect.getmembers(engine, inspect.isclass))")
+        for shown in (
+            "dir(engine)",
+            "vars(engine)",
+            "engine.__dict__",
+            "engine.__dir__()",
+            "dict(inspect.getmembers(engine, inspect.isclass))",
+        )
     },
     "all names are shown after an import of all": {
         "main.py": "from engine import *\n\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n",
         "engine.py": ENGINE,
     },
-    "a file shows its own names": {"main.py": f"{ENGINE}\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n"},
+    **{
+        f"a file shows its own names by {shown}": {
+            "main.py": f"{ENGINE}\nnamed = {shown}\nprint(run(), sorted(n for n in list(named) if n[0] != '_'))\n"
+        }
+        for shown in ("globals()", "locals()", "(lambda get: get())(globals)")
+    },
 }
 RUN = {
     "exec": "names = {'__name__': '__main__'}\nexec(open('train.py').read(), names)\n",
@@ -89,6 +100,9 @@ HARMLESS = {
     "one name of another file is looked up": {
         "main.py": "import engine\n\nprint(engine.run(), engine.__dict__['run'] is vars(engine)['run'])\n",
         "engine.py": ENGINE,
+    },
+    "a function shows its own names": {
+        "main.py": f"{ENGINE}\ndef show(a, b):\n    return sorted(locals())\n\n\nprint(run(), show(1, 2))\n"
     },
     "the names of an object are shown": {
         "main.py": "import argparse\nfrom engine import run\n\nargs = argparse.Namespace(a=1)\nprint(run(), vars(args))\n",
@@ -172,3 +186,142 @@ print([p.grad is None for p in KEPT["average"].parameters()])
 def test_a_copy_that_an_evaluation_makes_can_be_trained(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert changes({"main.py": HEAD + AVERAGED.format(kept=kept)})[0] == []
+
+
+HANDED_ON = """
+import numpy as np
+
+KEPT = []
+{made}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    {mode}:
+        for x, y in batches:
+            out = model(x)
+            {call}
+            right += (out > y).sum().item()
+    return right
+
+
+model = nn.Linear(3, 2)
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "mode", "call", "after"),
+    [
+        ("def named(out):\n    return '{out}'.format(**locals())\n", "if True", "print(named(out))", ""),
+        ("", "if True", "print(f'{[out]:}')", ""),
+        (
+            "def later(out):\n    yield out.add_(1).sum().item()\n",
+            "with torch.no_grad()",
+            "KEPT.append(later(out))",
+            "print(next(KEPT[0]))",
+        ),
+        (
+            "TABLE = np.empty(2, dtype=object)",
+            "with torch.no_grad()",
+            "TABLE[0] = out",
+            "(TABLE[0] * model.weight.sum()).sum().backward(); print(model.weight.grad)\ndel TABLE",
+        ),
+        (
+            "",
+            "with torch.no_grad()",
+            "row = np.empty(2, dtype=object); row[0] = out; KEPT.append(row)",
+            "(KEPT[0][0] * model.weight.sum()).sum().backward(); print(model.weight.grad)\nKEPT.clear()",
+        ),
+    ],
+    ids=["locals", "empty format", "generator", "table of objects", "row of objects"],
+)
+def test_what_an_evaluation_hands_on_is_seen(made: str, mode: str, call: str, after: str) -> None:
+    text = HANDED_ON.format(made=made, mode=mode, call=call, after=after)
+    assert changes({"main.py": HEAD + text})[0] == []
+
+
+@pytest.mark.parametrize("call", ["row = np.zeros((2, 2))", "row = np.empty((2, 2), dtype=np.float32)"])
+def test_an_array_of_numbers_keeps_no_tensor(call: str) -> None:
+    text = HANDED_ON.format(made="", mode="with torch.no_grad()", call=f"{call}; row[:] = out[0]; KEPT.append(row)", after="")
+    fixed = HANDED_ON.format(made="", mode="with torch.no_grad()", call=f"{call}; row[:] = out[0]", after="")
+    assert "inference_mode" in safely_fixed({"main.py": HEAD + fixed}).files["main.py"]
+    assert changes({"main.py": HEAD + text})[0] == []
+
+
+CONTRADICTED = """
+class Net(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x):
+        h = self.block(x)
+        try:
+            return h * float(h.numpy().max())
+        except RuntimeError:
+            return h * 2
+
+
+def evaluate(model, batches):
+    model.eval()
+    total = 0.0
+    for x, y in batches:
+        total += (model(x) > y).sum().item()
+    return total
+
+
+model = Net(getattr(nn, "Lin" + "ear")(3, 2))
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+"""
+
+
+def test_known_layers_say_nothing_of_the_file_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": HEAD + CONTRADICTED})[0] == []
+
+
+PUT = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x):
+        h, c = torch.zeros(1, x.size(0), 4), torch.zeros(1, x.size(0), 4)
+        return self.rnn(x, (h, c))[0]
+
+
+SEEN = []
+ZEROS = torch.zeros
+
+
+def noted(*size):
+    SEEN.append(size)
+    return ZEROS(*size)
+
+
+{put}
+model = Net()
+for x, y in DataLoader(TensorDataset(inputs.view(2, 3, 3), targets[:2]), batch_size=2):
+    model(x).sum().backward()
+print(SEEN)
+"""
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        "torch.zeros = noted",
+        "for torch.zeros in (noted,):\n    pass",
+        "import contextlib\n\nwith contextlib.nullcontext(noted) as torch.zeros:\n    pass",
+        "(torch.ones2, torch.zeros) = 1, noted",
+        "[torch.zeros] = [noted]",
+        "*[torch.zeros], last = noted, 1",
+    ],
+)
+def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary", "errors-are-bugs")))
+    assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []

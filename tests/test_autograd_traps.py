@@ -308,6 +308,14 @@ for x in torch.ones(2, 4, 5, 4):
         ("Other = Net\n\n\nclass Heir(Other):", "Heir()"),
         ("class Heir(base()):", "Heir()"),
         ("KINDS = {'net': Net}\n\n\nclass Heir(KINDS['net']):", "Heir()"),
+        ("import sys\n\nBase = sys.modules[__name__].Net\n\n\nclass Heir(Base):", "Heir()"),
+        ("(Base,) = (Net,)\n\n\nclass Heir(Base):", "Heir()"),
+        ("for Base in (Net,):\n    pass\n\n\nclass Heir(Base):", "Heir()"),
+        ("Base: type = Net\n\n\nclass Heir(Base):", "Heir()"),
+        ("class Held:\n    Base = Net\n\n\nclass Heir(Held.Base):", "Heir()"),
+        ("NETS = [Net]\nBase = NETS[0]\n\n\nclass Heir(Base):", "Heir()"),
+        ("def base():\n    return Net\n\n\nBase = base()\n\n\nclass Heir(Base):", "Heir()"),
+        ("class Parts:", "type(Net)('Heir', (Parts, Net), {})()"),
         ("class Start:", "type('Heir', (Start, Net), {})()"),
         ("class Start:", "types.new_class('Heir', (Start, Net))()"),
     ],
@@ -315,6 +323,18 @@ for x in torch.ones(2, 4, 5, 4):
 def test_heirs_that_no_class_statement_shows(monkeypatch: pytest.MonkeyPatch, heir: str, model: str) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert changes({"main.py": "import types\n" + HEIR.format(heir=heir, model=model)})[0] == []
+
+
+@pytest.mark.parametrize(
+    "bases", ["from net import Net\n\nBase = Net\n", "from net import Net as Base\n", "import net\n\nBase = net.Net\n"]
+)
+def test_heirs_of_a_class_that_another_file_renames(monkeypatch: pytest.MonkeyPatch, bases: str) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    start, rest = HEIR.split("{heir}")
+    method, loop = rest.split("model = {model}")
+    heirs = "import torch\nfrom bases import Base\n\n\nclass Heir(Base):" + method
+    main = "import torch\nfrom heirs import Heir\n\nmodel = Heir()" + loop
+    assert changes({"main.py": main, "heirs.py": heirs, "bases.py": bases, "net.py": start})[0] == []
 
 
 MIXED = """

@@ -236,6 +236,9 @@ PINNED = {
     "buffer = torch.empty(\n            2,\n            3,\n            pin_memory=True,\n        )": "moved_copy(",
     "torch.arange(3, pin_memory=True)": "moved_copy(",
     "x.pin_memory()": "moved_copy(",
+    "[*map(torch.Tensor.pin_memory, [x])]": "moved_copy(",
+    "getattr(x, 'pin_memory')()": "moved_copy(",
+    "getattr(device, 'pin_memory', True)": "moved(",
     "DataLoader(x, pin_memory=True)": "moved(",
 }
 

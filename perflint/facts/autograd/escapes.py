@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradUse, backward_in, stored_for_training, tensor_ends
+from perflint.facts.autograd.keeps_nothing import holds_numbers
 from perflint.facts.autograd.lasting import makes_lasting
 from perflint.facts.autograd.meetings import meetings
 from perflint.facts.autograd.retention import kept_by
@@ -28,7 +29,6 @@ from perflint.facts.values.values import (
     Literal,
     Mapping,
     Number,
-    Object,
     Output,
     Sequence,
     Tensor,
@@ -204,8 +204,7 @@ def _stored(
         definitions = flow_of(scope).reaching.get(root, frozenset())
         if definitions and all(d.node in inside for d in definitions):
             return
-        value = facts.inference.value(scope, store.value)
-        if value.must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
+        if holds_numbers(facts.inference, scope, store.value):
             return
         if isinstance(store, ast.Subscript) and definitions and not trains:
             if all(d.kind != "parameter" for d in definitions):

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
+from perflint.facts.autograd.keeps_nothing import holds_numbers
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.uses import Step, Walk, Way
+from perflint.facts.dataflow.uses import Step, Walk, Way, is_shown_whole
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Result
@@ -104,7 +105,7 @@ class TensorWalk(Walk[GradEnd]):
             case Way.COMPARED | Way.INDEX if not self.detached:
                 return
             case Way.FORMATTED:
-                if not self.detached and _shown_whole(step.node) and not self._is_scalar(step.value):
+                if not self.detached and is_shown_whole(step.node) and not self._is_scalar(step):
                     yield GradEnd(GradUse.UNKNOWN, step.node, "it is printed")
             case Way.ATTRIBUTE:
                 yield from self._read(step)
@@ -203,7 +204,7 @@ class TensorWalk(Walk[GradEnd]):
         while isinstance(root, (ast.Attribute, ast.Subscript)):
             root = root.value
         if isinstance(root, ast.Name) and isinstance(target, ast.Subscript):
-            if self._value(target.value).must(lambda a: isinstance(a, Object) and a.qualname.startswith("numpy")):
+            if holds_numbers(self.facts.inference, self.scope, target.value):
                 return
             definitions = self.flow.reaching.get(root, frozenset())
             if definitions and all(self._is_made_here(d) for d in definitions):
@@ -278,9 +279,10 @@ class TensorWalk(Walk[GradEnd]):
                     return _SHOWS_GRAPH[known]
         return None
 
-    def _is_scalar(self, node: ast.AST) -> bool:
-        """Whether an f-string shows nothing but a number, and not `grad_fn=...`."""
-        return self._value(node).must(lambda a: not isinstance(a, Tensor) or a.ndim == 0)
+    def _is_scalar(self, step: Step) -> bool:
+        """Whether an f-string shows nothing but a number, and not `grad_fn=...`, as `!r` does."""
+        converted = isinstance(step.node, ast.FormattedValue) and step.node.conversion != -1
+        return not converted and self._value(step.value).must(lambda a: not isinstance(a, Tensor) or a.ndim == 0)
 
     def _collected(self, call: ast.Call, root: ast.expr) -> Iterator[GradEnd | ast.AST | Definition]:
         definitions = self.flow.reaching.get(root, frozenset()) if isinstance(root, ast.Name) else frozenset()
@@ -306,6 +308,8 @@ class TensorWalk(Walk[GradEnd]):
         """What functions of the project do with an argument: with the parameter that takes it, or, if not known, with all."""
         callee = ast.unparse(call.func)
         for target in targets:
+            if isinstance(target.node, ast.AsyncFunctionDef) or (can_be_parsed(target) and flow_of(target).yields):
+                yield call  # it holds what it is given until somebody lets it run
             try:
                 ends = self._of_parameters(target, self._taken_by(call, value, target))
             except SyntaxProblem:
@@ -336,10 +340,6 @@ class TensorWalk(Walk[GradEnd]):
 
         ends: list[GradEnd] = self.facts.parameter_ends.get((target, name, self.depth, self.detached), found)
         return ends
-
-
-def _shown_whole(node: ast.AST) -> bool:
-    return isinstance(node, ast.FormattedValue) and node.format_spec is None
 
 
 def _makes_containers(alternative: object) -> bool:

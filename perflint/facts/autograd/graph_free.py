@@ -21,8 +21,6 @@ from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
 
 _PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
-_RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
-_CATCHES = made(rb"\bexcept\b")
 _GRAD_SWITCH = made(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
 
@@ -101,9 +99,6 @@ def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[O
                 yield Obligation(Kind.GRADIENT, "a tensor of parameters may be printed with its graph")
     if _GRAD_SWITCH.search(scope.text):
         yield Obligation(Kind.GRADIENT, "the function looks at what requires gradients")
-    if (raises := _RAISES_FOR_GRAPHS.search(scope.text)) and _CATCHES.search(scope.text):
-        name = raises[0].decode().strip(". (")
-        yield Obligation(Kind.GRADIENT, f"`{name}` raises for a tensor of a graph, which may be caught here")
 
 
 def _is_handed_out(facts: Facts, scope: Scope, end: GradEnd) -> bool:

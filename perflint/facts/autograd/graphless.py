@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from perflint.facts.autograd.without_graph import MODULE_METHODS
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.uses import is_shown_whole
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Memory, Result
@@ -28,9 +29,11 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.source.syntax import Scope
-from perflint.source.words import made, words
+from perflint.source.words import any_layout, made, words
 
 _SHOWN_WHOLE = made(r"%[-#0 +\d.*]*[rsa]")
+_RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
+_CATCHES = made(rb"\bexcept\b")
 _SHOWS = words("print str repr ascii format")
 _ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
 _COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")
@@ -67,6 +70,9 @@ def differs_without_graph(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) 
     It shows a tensor, with its `grad_fn`; copies it or makes an array of it, which a graph forbids; or writes in place to
     what it has not made itself: a parameter, whose graph forbids it, or a buffer that would belong to the graph.
     """
+    if (raises := _RAISES_FOR_GRAPHS.search(scope.text)) and _CATCHES.search(scope.text):
+        name = raises[0].decode().strip(". (")
+        return f"calls `{name}`, which raises for a tensor of a graph, and may catch that"
     look = _Look(facts, scope)
     return next(filter(None, map(look.at, nodes)), None)
 
@@ -103,8 +109,8 @@ class _Look:
                 return isinstance(parent, ast.Call) and parent.func is not node and path_of(parent.func) != "isinstance"
             case ast.FormattedValue(value=value) if self.value(value).may(self.shows_parts):
                 return True
-            case ast.FormattedValue(value=value, conversion=conversion, format_spec=spec):
-                return (spec is None or conversion != -1) and may_record(self.value(value), scalars=conversion != -1)
+            case ast.FormattedValue(value=value, conversion=conversion):
+                return is_shown_whole(node) and may_record(self.value(value), scalars=conversion != -1)
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 text = self.value(left)
                 if not text.may(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):

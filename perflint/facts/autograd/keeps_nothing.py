@@ -12,7 +12,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.values.calls import iterating_runs
 from perflint.facts.values.decorators import decorator_name
-from perflint.facts.values.values import Alternative, Literal, Number, Object, Text
+from perflint.facts.values.frames import Inferring
+from perflint.facts.values.values import Alternative, External, Literal, Number, Object, Text
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
@@ -84,6 +85,28 @@ def is_made_here(flow: Flow, definition: Definition) -> bool:
     if isinstance(definition.value, ast.Call):
         return path_of(definition.value.func) in ("list", "dict", "set", "defaultdict", "collections.defaultdict")
     return isinstance(definition.value, made)
+
+
+_ARRAYS_OF_NUMBERS = words("numpy.zeros numpy.ones numpy.empty")
+_NUMBER_TYPES = words(
+    "float int bool double float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ single half"
+)
+
+
+def holds_numbers(inference: Inferring, scope: Scope, node: ast.expr) -> bool:
+    """Whether a name is bound to arrays of numpy that are made here of numbers: what is put there is copied."""
+    reaching = flow_of(scope).reaching.get(node, frozenset())
+    made = [d.value for d in reaching if d.kind == "assign" and not d.index]
+    return bool(made) and len(made) == len(reaching) and all(_makes_numbers(inference, scope, call) for call in made)
+
+
+def _makes_numbers(inference: Inferring, scope: Scope, call: ast.expr | None) -> bool:
+    if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):
+        return False
+    types = [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dtype")]
+    known = all((path_of(kind) or "").rpartition(".")[2] in _NUMBER_TYPES for kind in types)
+    function = inference.value(scope, call.func)
+    return known and function.must(lambda a: isinstance(a, External) and a.qualname in _ARRAYS_OF_NUMBERS)
 
 
 def keeps_nothing(name: str) -> bool:

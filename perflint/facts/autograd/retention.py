@@ -13,6 +13,7 @@ from perflint.facts.autograd.keeps_nothing import (
     COLLECTING,
     changes,
     given_again,
+    holds_numbers,
     is_abstract,
     is_distribution_of,
     is_made_here,
@@ -422,25 +423,10 @@ class _Proof:
         """An item of a local tensor or of a local container."""
         if isinstance(store, ast.Attribute):
             return False
-        if self._is_local(flow, store.value) or self._holds_numbers(scope, flow, store.value):
+        if self._is_local(flow, store.value) or holds_numbers(self.inference, scope, store.value):
             return True
         base: Value = self.inference.value(scope, store.value)
         return base.must(lambda a: isinstance(a, Tensor) and not a.guessed)
-
-    def _holds_numbers(self, scope: Scope, flow: Flow, node: ast.expr) -> bool:
-        """Whether a name is bound to arrays of numpy that are made here of numbers: what is put there is copied."""
-        made = [d.value for d in flow.reaching.get(node, ()) if d.kind == "assign" and not d.index]
-        return (
-            bool(made)
-            and len(made) == len(flow.reaching.get(node, ()))
-            and all(
-                isinstance(call, ast.Call)
-                and not any(k.arg in ("dtype", None) for k in call.keywords)
-                and len(call.args) == 1
-                and self.inference.value(scope, call.func).must(lambda a: isinstance(a, External) and a.qualname in _OF_NUMBERS)
-                for call in made
-            )
-        )
 
     def _extends_given(self, scope: Scope, flow: Flow, definition: Definition) -> bool:
         """Whether `+=` may put something into a container that the function has not made."""
@@ -459,7 +445,6 @@ class _Proof:
         return bool(definitions) and all(is_made_here(flow, d) for d in definitions)
 
 
-_OF_NUMBERS = frozenset(("numpy.zeros", "numpy.ones", "numpy.empty"))
 _MAKES_ITEMS = any_layout(rb"\bdef (?:__getitem__|__getitems__|__iter__|__next__|\w*collate\w*|__call__) \(")
 
 

@@ -313,10 +313,31 @@ def looks_at_numbers(flow: Flow, use: ast.expr) -> bool:
 def steps_of_name(flow: Flow, definition: Definition) -> Iterator[Step]:
     """What becomes of what a name is bound to without a use of the name in its own function: others see the name."""
     name = definition.name
+    if _hands_out_variables(flow):
+        yield Step(Way.CAPTURED, definition.node, definition.node, name=name)
     if name in flow.outer_names:
         yield Step(Way.STORED, definition.node, definition.node, name=name)
     if name in flow.inner_names or (flow.scope.is_module and functions_see(flow.scope.module, name)):
         yield Step(Way.CAPTURED, definition.node, definition.node, name=name)
+
+
+def _hands_out_variables(flow: Flow) -> bool:
+    """Whether a function hands on all its variables at once: `"{loss}".format(**locals())`, `eval(text)`."""
+    calls = flow.calls_named
+    return any(
+        isinstance(call.func, ast.Name) and not (name == "vars" and call.args)
+        for name in ("locals", "vars", "eval", "exec")
+        for call in calls.get(name, ())
+    )
+
+
+def is_shown_whole(node: ast.AST) -> bool:
+    """Whether a part of an f-string may show a value by its `str` or `repr`: no format says how a number is written."""
+    if not isinstance(node, ast.FormattedValue):
+        return False
+    spec = node.format_spec
+    texts = spec.values if isinstance(spec, ast.JoinedStr) else []
+    return node.conversion != -1 or not any(isinstance(part, ast.Constant) and part.value for part in texts)
 
 
 def functions_see(module: Module, name: str) -> bool:

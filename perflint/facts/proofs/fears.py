@@ -124,7 +124,9 @@ SIDE_STREAM: Final = Fear(
 PINS_BY_HAND: Final = Fear(
     Kind.MUTATION,
     any_layout(
-        rb"\bpin_memory \(|HostRegister|Host_?Alloc|alloc_pinned|pinned_\w* \(|page_?locked"
+        rb"\bpin_memory \(|Tensor \. pin_memory\b|['\"]pin_memory['\"] \) \(|methodcaller \( ['\"]pin_memory|HostRegister"
+        rb"|Host_?Alloc|alloc_pinned|pinned_\w* \(|page_?locked"
+        rb"|partial \( (?:torch \. )?(?:empty|zeros|ones|full|rand\w*|tensor)\w* ,[^()]*\bpin_memory = (?! False)"
         rb"|\b(?:torch \. \w+|new_\w+|(?:empty|zeros|ones|full|rand\w*|tensor)(?:_like|_strided)?)"
         rb" \((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\bpin_memory = (?! False)"
     ),

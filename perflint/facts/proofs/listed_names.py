@@ -12,13 +12,18 @@ from perflint.source.words import any_layout
 
 _ONE = rb"(?! (?:\[|\. (?:get|update|pop|setdefault)\b))"
 """One name is looked up."""
-_OWN: Final = any_layout(rb"\b(?:globals|dir|vars) \( \)" + _ONE + rb"|\b(?:dir|vars|getmembers\w*) \( sys \. modules\b")
+_OWN: Final = any_layout(
+    rb"\b(?:globals|dir|vars) \( \)" + _ONE + rb"|\b(?:dir|vars|getmembers\w*) \( sys \. modules\b|\. __dir__ \("
+    rb"|[=(,\[] (?:globals|locals)\b(?! [(=])"
+)
 """What goes through the names of the file that it stands in, or that this file has from another one."""
 _OTHERS: Final = any_layout(
     rb"\b(?:dir|getmembers\w*) \( (\w+)\b(?! \()|\bvars \( (\w+)(?: \. \w+)* \)%b|\b(\w+)(?: \. \w+)* \. __dict__\b%b"
     % (_ONE, _ONE)
 )
 """What goes through the names of something, which may be a module."""
+_LOCALS: Final = any_layout(rb"\blocals \( \)" + _ONE)
+"""What goes through the names of a file where it stands outside of functions."""
 _BY_TEXT: Final = any_layout(rb"import_module \(|__import__ \(")
 
 
@@ -26,9 +31,17 @@ def lists_names(facts: Facts, path: str) -> bool:
     """Whether a file, or one that imports it, goes through the names of a module, as registries do."""
     project = facts.project
     return any(
-        (text := project.read(file)) is not None and (_OWN.search(text) is not None or any(_modules(facts, file, text)))
+        (text := project.read(file)) is not None
+        and (_OWN.search(text) is not None or _shows_own(facts, file, text) or any(_modules(facts, file, text)))
         for file in (path, *sorted(project.importers(path)))
     )
+
+
+def _shows_own(facts: Facts, path: str, text: bytes) -> bool:
+    if _LOCALS.search(text) is None:
+        return False
+    module = facts.project.module(path)
+    return module is None or _LOCALS.search(module.top.text) is not None
 
 
 def _modules(facts: Facts, path: str, text: bytes) -> Iterator[bool]:

@@ -46,9 +46,10 @@ def _may_replace(names: frozenset[str]) -> re.Pattern[bytes]:
     one_of = "|".join(sorted(name for name in names if "." not in name)).encode()
     packages = "|".join(sorted(name.rpartition(".")[2] for name in names if "." in name)).encode() or b"(?!)"
     return any_layout(
-        rb"\. (?:%b) (?::[^=\n]+)?[,=](?!=)|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(|__(?:set|del)attr__"
+        rb"\. (?:%b)(?: [)\]]+| :[^=\n]+)? (?:[,=](?!=)|in\b)|\bas [\w.]+ \. (?:%b)\b"
+        rb"|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(|__(?:set|del)attr__"
         rb"|\b__dict__\b|\bvars \([^)]|[(,] torch [,)]|\b(?:torch|cuda|nn|utils) \. (?:%b) =(?!=)"
-        % (one_of, one_of, one_of, packages)
+        % (one_of, one_of, one_of, one_of, packages)
     )
 
 

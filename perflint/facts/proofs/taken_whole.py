@@ -17,8 +17,14 @@ _SCRIPTS: Final = any_layout(
     rb"\. jit \. (?!%b)\w|\bimport [^\n]*\bjit\b|\bjit import (?!%b)|\bScriptModule\b" % (_HARMLESS, _HARMLESS)
 )
 """What may script a function."""
-_WHOLE: Final = any_layout(rb"\bfullgraph\b(?! = False)")
+_OF_DYNAMO: Final = rb"(?:config|reset|disable|allow_in_graph|(?:maybe_)?mark_\w+|utils|is_compiling|list_backends)\b"
+_WHOLE: Final = any_layout(rb"\bfullgraph\b(?! = False)|\bcompile \([^()]*\*\*|partial \([^()]*\bcompile\b")
 """What may compile a function so that a graph break is an error."""
+_EXPORTS: Final = any_layout(
+    rb"\b_?dynamo \. (?!%b|export\b)\w+ \(|\b_?dynamo import (?!%b)|\bnopython\b|\b_?dynamo \. export\b"
+    rb"|\btorch \. export\b|\btorch import [^\n]*\bexport\b|\bdynamo = True\b" % (_OF_DYNAMO, _OF_DYNAMO)
+)
+"""What of torch takes functions in one graph without `compile`: all of its compiler but what is known not to."""
 _REFUSED: Final = (
     *(ast.Try, ast.Lambda, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.FunctionDef, ast.AsyncFunctionDef),
     *(ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Match, ast.AsyncFor, ast.AsyncWith),
@@ -33,6 +39,8 @@ def taken_whole(facts: Facts, scope: Scope) -> Obligation | None:
     path, project = scope.module.source.path, facts.project
     if facts.compiled.runs(scope) is not False and project.program_may_hold(path, _WHOLE):
         return Obligation(Kind.REWRITE, "the function may be compiled with `fullgraph=True`, which refuses the new line")
+    if project.program_may_hold(path, _EXPORTS):
+        return Obligation(Kind.REWRITE, "the program takes networks in one graph, which refuses the new line")
     if project.program_may_hold(path, _SCRIPTS) and _scripts(facts, path) and not _is_refused(scope):
         return Obligation(Kind.REWRITE, "TorchScript, which the program uses, does not take the new line")
     return None

@@ -22,6 +22,7 @@ from perflint.facts.values.values import (
     External,
     FunctionRef,
     Instance,
+    Literal,
     Loader,
     Place,
     Value,
@@ -30,7 +31,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, made
+from perflint.source.words import any_layout
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
@@ -91,7 +92,7 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
             continue
         if _makes_heir(inference, file, data, cls.name):
             return None
-        if _may_derive(inference, file, data, cls.name):
+        if project.holds(file, _HAS_HEIRS):
             module = cls.module if file == path else project.module(file)
             others = [other for other in module.classes.values() if other is not cls] if module is not None else []
             if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
@@ -100,63 +101,58 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     return found
 
 
-def _may_derive(inference: Inferring, file: str, data: bytes, name: str) -> bool:
-    """Whether a file may have heirs of a class: its name among the bases, another name for it, or a base that is made."""
-    nothing: frozenset[bytes] = frozenset()
-    named = inference.solver.solve(("words of bases", file), lambda: _words_of_bases(data), nothing)
-    if not name.isascii() or name.encode() in named or inference.project.holds(file, _MADE_BASE):
-        return True
-    return _another_name(name).search(data) is not None
-
-
-def _words_of_bases(data: bytes) -> frozenset[bytes]:
-    return frozenset(word for bases in _BASES.findall(data) for word in _WORD.findall(bases))
-
-
-_BASES = any_layout(rb"class(?<!\wclass)[\s\\]+\w+[^(:]*\(([^)]*)")
-_WORD = made(rb"\w+")
-_MADE_BASE = any_layout(rb"class(?<!\wclass)[\s\\]+\w+ \( (?:[^()]*,)? (?:[\w.]+ [(\[]|[\w.]+ (?:if|or|and)\b|\()")
-
-
-@cache
-def _another_name(name: str) -> re.Pattern[bytes]:
-    """What gives a class another name, in an import or by an assignment."""
-    word = name.encode()
-    return any_layout(word + rb"(?<!\w" + word + rb")\b as \w|= " + word + rb"\b(?! [.(])")
-
-
 def _makes_heir(inference: Inferring, file: str, data: bytes, name: str) -> bool:
-    """Whether a file may make an heir of a class without a class statement: `type("Heir", (Class,), {})`."""
+    """Whether a file may make an heir of a class without a class statement: `type("Heir", (Class,), {})`, a metaclass."""
     return inference.project.holds(file, _MAKES_CLASS) and _made_from(name).search(data) is not None
 
 
-_MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__")
+_MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__|type \([^()]*\) \(|Meta \(")
 """What `_made_from` finds holds this, of whatever class."""
+
+
+_STAR = any_layout(rb"\bimport \*")
+_HAS_HEIRS = any_layout(
+    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:torch \. )?(?:utils \. )?(?:data \. )?Dataset"
+    rb"|object|Exception|ValueError|RuntimeError|NamedTuple|Enum|ABC) \))"
+)
+"""A class with a base that is none of these, which are no class of a project under any name."""
 
 
 @cache
 def _made_from(name: str) -> re.Pattern[bytes]:
-    return any_layout(rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*\b" + name.encode() + rb"\b|\b__bases__\b")
+    word = rb"\b" + name.encode() + rb"\b"
+    return any_layout(
+        rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*" + word + rb"|\b__bases__\b"
+        rb"|(?:\btype \([^()]*\)|Meta) \([^()]*, \([^()]*" + word
+    )
 
 
 def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
-    """Whether a base of a class is made: of a class by its name, or by a function or a table that may be the project's."""
+    """Whether a base of a class is not known, or made of a class by its name, by a function or a table of the project's."""
     frame = inference.frame(cls.module.top, (), 3)
-    return any(_is_made(inference, base, name, frame) for base in cls.node.bases)
+    return any(_is_made(inference, cls, base, name, frame) for base in cls.node.bases)
 
 
-def _is_made(inference: Inferring, base: ast.expr, name: str, frame: Frame) -> bool:
+def _is_bound_plainly(cls: Class, name: str) -> bool:
+    """Whether a name is a class's by its statement, or nobody's in its file: Python refuses it there."""
+    module = cls.module
+    return name in module.classes or (name not in module.bindings and not _STAR.search(module.source.body))
+
+
+def _is_made(inference: Inferring, cls: Class, base: ast.expr, name: str, frame: Frame) -> bool:
     root = base
     while isinstance(root, ast.Attribute):
         root = root.value
     match root:
-        case ast.Name():
+        case ast.Name(id=named) if root is base and _is_bound_plainly(cls, named):
             return False
+        case ast.Name():
+            return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
         case ast.Subscript(value=generic):
             return not inference.infer(generic, frame).must_be(External, ClassRef)
         case ast.Call(func=maker):
-            named = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
-            return named or not inference.infer(maker, frame).must_be(External)
+            by_name = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
+            return by_name or not inference.infer(maker, frame).must_be(External)
     return True
 
 
