@@ -320,6 +320,7 @@ print(SEEN)
         "(torch.ones2, torch.zeros) = 1, noted",
         "[torch.zeros] = [noted]",
         "*[torch.zeros], last = noted, 1",
+        "list(map(setattr, [torch], ['zeros'], [noted]))",
     ],
 )
 def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,8 @@ def _may_replace(names: frozenset[str]) -> re.Pattern[bytes]:
     packages = "|".join(sorted(name.rpartition(".")[2] for name in names if "." in name)).encode() or b"(?!)"
     return any_layout(
         rb"\. (?:%b)(?: [)\]]+| :[^=\n]+)? (?:[,=](?!=)|in\b)|\bas [\w.]+ \. (?:%b)\b"
-        rb"|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|setattr \(|__(?:set|del)attr__"
-        rb"|\b__dict__\b|\bvars \([^)]|[(,] torch [,)]|\b(?:torch|cuda|nn|utils) \. (?:%b) =(?!=)"
+        rb"|['\"](?:[\w.]+\.)?(?:%b)['\"]|\b(?:%b) \. \w+ =(?!=)|\b(?:set|del)attr\b|__(?:set|del)attr__"
+        rb"|\b__dict__\b|\bvars \([^)]|[(,\[] torch [,)\]]|\b(?:torch|cuda|nn|utils) \. (?:%b) =(?!=)"
         % (one_of, one_of, one_of, one_of, packages)
     )
 
@@ -84,6 +84,11 @@ def _in_scope(facts: Facts, scope: Scope, names: frozenset[str], module: str, fi
             yield Obligation(Kind.NAMES, words, file)
         elif value.open:
             yield Obligation(Kind.PLAIN_MODULES, f"`{ast.unparse(node)}` in {module} may replace a function of torch", file)
+    for mention in (*flow.mentions.get("setattr", ()), *flow.mentions.get("delattr", ())):
+        around = flow.parent.get(mention)
+        if not (isinstance(around, ast.Call) and around.func is mention):
+            words = f"`{ast.unparse(mention)}` is handed on in {module}, and may replace a function of torch"
+            yield Obligation(Kind.PLAIN_MODULES, words, file)
     for inner in flow.inner:
         yield from _in_scope(facts, flow.inner_scope(inner), names, module, file)
 
@@ -114,7 +119,8 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
         if not texts or name in names or f"torch.{name}" in names:
             yield call if owner.startswith("torch") else call.args[0]
     elif last not in _LOOKS and not facts.loops.targets(scope, call):
-        yield from (part for part in given if facts.inference.value(scope, part).must(_is_package))
+        displayed = [part for a in given for part in (a.elts if isinstance(a, (ast.List, ast.Tuple, ast.Set)) else [a])]
+        yield from (part for part in displayed if facts.inference.value(scope, part).must(_is_package))
 
 
 def _owner_of_names(facts: Facts, scope: Scope, node: ast.expr) -> ast.expr | None:
