@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
 from fuzz import meaning
@@ -298,9 +298,9 @@ SEEN = []
 ZEROS = torch.zeros
 
 
-def noted(*size):
-    SEEN.append(size)
-    return ZEROS(*size)
+def noted(*size, **how):
+    SEEN.append((size, sorted(how)))
+    return ZEROS(*size, **how)
 
 
 {put}
@@ -325,5 +325,6 @@ print(SEEN)
 )
 def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary", "errors-are-bugs")))
+    torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch, "zeros", torch.zeros)  # the programs run in this process: their function is taken out again
     assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []
