@@ -9,8 +9,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("numpy")
 
-from fuzz import meaning
+from fuzz import meaning, outcomes
 from fuzz.meaning import changes, safely_fixed
+from fuzz.outcomes import Files, Outcome
 from tests.test_meaning_traps import HEAD
 
 ENGINE = (
@@ -325,6 +326,12 @@ print(SEEN)
 )
 def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary", "errors-are-bugs")))
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch, "zeros", torch.zeros)  # the programs run in this process: their function is taken out again
+    run, torch = outcomes.outcome, pytest.importorskip("torch")
+
+    def alone(files: Files) -> Outcome:
+        with monkeypatch.context() as around:  # programs run in this process: what they replace is put back
+            around.setattr(torch, "zeros", torch.zeros)
+            return run(files)
+
+    monkeypatch.setattr(meaning, "outcome", alone)
     assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []
