@@ -75,7 +75,7 @@ _FACTORY = any_layout(
     rb"\b(?:torch|np|numpy) \. (?:zeros|ones|empty|eye|identity|full|arange|array) \("
     rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero_|fill_|to \(|cuda \()"
 )
-_DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm)\w* \([^\n]{0,80}\) \. (?:to|cuda) \(")
+_DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
 
 
 @rule(
