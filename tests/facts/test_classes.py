@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ask import Program
 
 from perflint.facts.values import classes
@@ -64,3 +65,15 @@ def test_subclasses_across_files() -> None:
     program = Program(TEXT, FILES)
     found = classes.subclasses(program.facts.inference, program.cls("Base", "base.py"))
     assert [cls.name for cls in found] == ["A", "B", "Last", "Generic"]
+
+
+@pytest.mark.parametrize("name", ["Dataset", "ABC", "Module", "Net"])
+def test_a_class_of_the_project_may_have_the_name_of_a_well_known_one(name: str) -> None:
+    files = {
+        "base.py": f"class {name}:\n    def f(self): pass\n",
+        "more.py": f"from base import {name} as Dataset\nclass Second(Dataset): pass\n",
+    }
+    program = Program(f"from base import {name}\nclass First({name}): pass\n", files)
+    found = classes.subclasses(program.facts.inference, program.cls(name, "base.py"))
+    assert found is not None
+    assert sorted(cls.name for cls in found) == ["First", "Second"]

@@ -31,7 +31,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout
+from perflint.source.words import any_layout, words
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
@@ -92,7 +92,7 @@ def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
             continue
         if _makes_heir(inference, file, data, cls.name):
             return None
-        if project.holds(file, _HAS_HEIRS):
+        if cls.name in _FOREIGN or cls.name == "Module" or project.holds(file, _HAS_HEIRS):
             module = cls.module if file == path else project.module(file)
             others = [other for other in module.classes.values() if other is not cls] if module is not None else []
             if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
@@ -111,11 +111,14 @@ _MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases
 
 
 _STAR = any_layout(rb"\bimport \*")
+_FOREIGN = words("Dataset object Exception ValueError RuntimeError NamedTuple Enum ABC")
+"""Names of classes of others that many classes derive from, and of no class of the project that is not called so."""
+_ANY_FOREIGN = b"|".join(sorted(name.encode() for name in _FOREIGN))
 _HAS_HEIRS = any_layout(
-    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:torch \. )?(?:utils \. )?(?:data \. )?Dataset"
-    rb"|object|Exception|ValueError|RuntimeError|NamedTuple|Enum|ABC) \))"
+    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:(?:torch \. )?utils \. )?(?:data \. )?(?:%b)) \))"
+    rb"|\bas (?:%b)\b|\b(?:%b) =(?!=)" % ((_ANY_FOREIGN,) * 3)
 )
-"""A class with a base that is none of these, which are no class of a project under any name."""
+"""A class with another base than these, or another class by one of their names."""
 
 
 @cache
