@@ -27,6 +27,23 @@ FIXTURES = ROOT / "fixtures"
 BAD = "import torch\n\nx = torch.ones(2)\nwith torch.no_grad:\n    x += 1\n"
 """A file with one finding, on row 4, whose fix is safe: no-grad-without-call."""
 
+TRACE = """
+import torch
+
+
+def trace(loader):
+    model = torch.nn.Linear(4, 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+"""
+"""A list that a fix fills on the device, if there is memory to spare."""
 GOOD = BAD.replace("no_grad:", "no_grad():")
 """The same file after the fix."""
 

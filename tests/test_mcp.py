@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BAD, FIXTURES, GOOD, HANG_S, Project, in_process
+from conftest import BAD, FIXTURES, GOOD, HANG_S, TRACE, Project, in_process
 from mcp import Client, StdioServerParameters
 
 RULE = "no-grad-without-call"
@@ -161,24 +161,6 @@ def test_nothing_is_written_before_it_is_asked_for(project: Project) -> None:
 
     ask(project.root, scenario)
     assert texts(project.root) == before | {"a.py": GOOD.encode()}
-
-
-TRACE = """
-import torch
-
-
-def trace(loader):
-    model = torch.nn.Linear(4, 1).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-"""
 
 
 def test_only_what_is_asked_for_is_applied(project: Project) -> None:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import BAD, FIXTURES, GOOD, Project, in_process
+from conftest import BAD, FIXTURES, GOOD, TRACE, Project, in_process
 from editor import Editor, act, applied, editing
 from lsprotocol import types
 
@@ -203,24 +203,11 @@ def collects(model, optimizer, loader):
         model(x.cuda()).sum().backward()
         optimizer.step()
         gc.collect()
-
-
-def trace(loader):
-    model = torch.nn.Linear(4, 1).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x.cuda()), y.cuda())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 """
 
 
 def test_fixes_say_what_they_rest_on_and_which_is_preferred(tmp_path: Path) -> None:
-    source = (PROGRAM / "training.py").read_text() + COLLECTS
+    source = (PROGRAM / "training.py").read_text() + COLLECTS + TRACE
     (tmp_path / "perflint.toml").write_text("")
 
     async def offered(editor: Editor, uri: str) -> dict[str, types.CodeAction]:
