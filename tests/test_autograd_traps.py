@@ -12,6 +12,7 @@ import torch
 
 from fuzz import meaning
 from fuzz.meaning import changes, safely_fixed
+from tests.test_meaning_traps import HEAD
 
 EVALUATED = """
 import collections
@@ -443,3 +444,48 @@ print(teacher.weight.grad)
 
 def test_autograd_that_a_computed_name_switches_on() -> None:
     assert changes({"main.py": TEACHER})[0] == []
+
+
+TWICE = """
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(3))
+        self.begin()
+
+    def begin(self):
+        pass
+
+    def forward(self, x):
+        return self.head(x * (next(self.source) * self.scale))
+
+    def begin(self):
+        self.source = shifts()
+
+
+def shifts():
+    shift = torch.ones(3)
+    while True:
+        yield shift
+
+
+def evaluate(model):
+    model.eval()
+    with torch.no_grad():
+        for x in inputs.split(2):
+            print(model(x).argmax(1).tolist())
+
+
+model = Twice()
+evaluate(model)
+model.train()
+for x in inputs.split(2):
+    model(x).sum().backward()
+print(model.scale.grad)
+"""
+
+
+def test_the_last_definition_of_a_method_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    assert changes({"main.py": HEAD + TWICE})[0] == []

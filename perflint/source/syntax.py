@@ -462,12 +462,16 @@ class Module:
         yield from self.scopes.values()
 
 
+_COMPLETES = any_layout(rb"@ [\w.]+ \. (?:setter|deleter|getter|register|overload)\b|@ overload\b")
+"""The decorator of a definition that adds to an earlier one of its name, or announces another one."""
+
+
 def _add(into: _Structure, scope: Scope) -> None:
     twins = into.twins[scope.qualname]  # a property's setter, an overload, the same name in the other branch of an `if`
     into.twins[scope.qualname] += 1
     into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
-    if scope.owner is not None:
-        scope.owner.methods.setdefault(scope.name, scope)
+    if scope.owner is not None and not (twins and _COMPLETES.search(scope.text.partition(b"def ")[0])):
+        scope.owner.methods[scope.name] = scope  # the last definition is the one that Python keeps
 
 
 def _first_row(node: FunctionNode) -> int:
