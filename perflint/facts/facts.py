@@ -48,6 +48,8 @@ class Facts:
         """What each file puts into containers of layers that are made, as `fills` finds it."""
         self.replaced: Memo[tuple[str, frozenset[str]], list[Obligation]] = Memo(project.trace)
         """What each file puts in the place of functions of torch by some names."""
+        self.own_tensors: Memo[str, list[Obligation]] = Memo(project.trace)
+        """Why each file may make other tensors than torch's own."""
         self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)

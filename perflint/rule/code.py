@@ -25,8 +25,9 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
 from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.factories import changes_factories
-from perflint.facts.proofs.fears import Fear, feared
+from perflint.facts.proofs.fears import OWN_TENSORS, Fear, feared
 from perflint.facts.proofs.listed_names import lists_names
+from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
 from perflint.facts.training.generation import writes_text
@@ -238,7 +239,11 @@ class Code:
 
     def feared(self, *fears: Fear) -> Iterator[Obligation]:
         """What the program may hold of some program-wide fears: an obligation each."""
-        return feared(self.facts.project, self.source.path, *fears)
+        for fear in fears:
+            if fear is OWN_TENSORS:
+                yield from own_tensors(self.facts, self.source.path)
+            else:
+                yield from feared(self.facts.project, self.source.path, fear)
 
     def replaced(self, *qualnames: str) -> Iterator[Obligation]:
         """What the program puts in the place of functions or classes of torch: an obligation each."""

@@ -44,6 +44,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    OWN_TENSORS,
     SIDE_STREAM,
     Batch,
     Code,
@@ -135,7 +136,7 @@ def check(code: Code) -> Iterator[Finding]:
             fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing)
         cure = fix.message if fix is not None else cure
         if fix is None:
-            missing += filter(None, looked_at)
+            missing += [*filter(None, looked_at), *code.feared(OWN_TENSORS)]
             if not (spread or positional or network):
                 fix = code.fix(cure, _non_blocking(code, call), unless=missing)
         hint = hint_at_memory(code, call.func.value)

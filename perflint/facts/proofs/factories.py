@@ -10,7 +10,7 @@ from typing import Final
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import OWN_TENSORS, feared
+from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.values.values import ClassRef, Device, External, FunctionRef, Instance, Object
 from perflint.rule.obligations import Kind, Obligation
@@ -46,7 +46,7 @@ _CALLERS: Final = 3
 def changes_factories(facts: Facts, scope: Scope, node: ast.AST, *factories: str) -> Iterator[Obligation]:
     """What may make something else of calls of factories at `node`: of `torch.zeros`, by its name."""
     path = scope.module.source.path
-    yield from feared(facts.project, path, OWN_TENSORS)
+    yield from own_tensors(facts, path)
     yield from replaced(facts, path, *factories)
     if not facts.project.program_may_hold(path, _ENTERS):
         return
