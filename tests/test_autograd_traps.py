@@ -489,3 +489,65 @@ print(model.scale.grad)
 def test_the_last_definition_of_a_method_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
     assert changes({"main.py": HEAD + TWICE})[0] == []
+
+
+REBOUND = """
+import torch
+from torch import nn
+
+KEPT, inputs = [], torch.randn(6, 3)
+
+
+def kept(value):
+    KEPT.append(value)
+    return value
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(x)
+
+    inner = forward
+    {again}
+
+
+def evaluate(model):
+    model.eval()
+    with torch.no_grad():
+        for x in inputs.split(2):
+            print(model(x).argmax(1).tolist())
+
+
+model = Net()
+{hook}
+evaluate(model)
+for out in KEPT[:3]:
+    (out * model.head.bias).sum().backward()
+print(model.head.bias.grad)
+"""
+
+
+@pytest.mark.parametrize(
+    "rebound",
+    [
+        "forward = lambda self, x: kept(self.inner(x))",
+        "forward: object = lambda self, x: kept(self.inner(x))",
+        "for forward in [lambda self, x: kept(self.inner(x))]:\n        pass",
+        "(forward := lambda self, x: kept(self.inner(x)))",
+    ],
+)
+@pytest.mark.parametrize("assume", [(), ("ordinary",)])
+def test_a_method_may_be_bound_again_in_its_class(
+    rebound: str, assume: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=assume))
+    assert changes({"main.py": REBOUND.format(again=rebound, hook="")})[0] == []
+
+
+def test_a_hook_may_be_registered_by_a_name_that_is_made() -> None:
+    hook = "getattr(model.head, 'register_' + 'forward_hook')(lambda module, given, out: kept(out))"
+    assert changes({"main.py": REBOUND.format(again="", hook=hook)})[0] == []

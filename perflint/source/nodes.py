@@ -31,3 +31,19 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
 
 
 _FIELDS = _Fields()
+
+
+def bound_in(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that statements bind otherwise than by `def` and `class`, or delete; inner functions and classes left out."""
+    pending: list[ast.AST] = [*body]
+    for node in pending:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Lambda():
+                continue
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from ((alias.asname or alias.name.partition(".")[0]) for alias in names)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield name
+        pending += ast.iter_child_nodes(node)

@@ -20,6 +20,7 @@ from typing import Protocol
 from perflint.source.bindings import Binding, bindings
 from perflint.source.chunks import Chunk, split
 from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
+from perflint.source.nodes import bound_in
 from perflint.source.source import Source
 from perflint.source.words import any_layout, made
 
@@ -83,9 +84,8 @@ class Class:
 
     @cached_property
     def variables(self) -> set[str]:
-        """The names that the class's own statements assign."""
-        stores = (n for s in self.node.body if isinstance(s, (ast.Assign, ast.AnnAssign)) for n in ast.walk(s))
-        return {n.id for n in stores if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        """The names that the class's own statements bind otherwise than by `def` and `class`, or delete."""
+        return set(bound_in(self.node.body))
 
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""

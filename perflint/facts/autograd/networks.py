@@ -209,6 +209,8 @@ class Network:
                 yield from self.cls(ancestor)
         if not is_plain_class(self.inference.module_name, cls) or _has_twins(cls):
             yield Obligation(Kind.PLAIN_MODULES, f"the methods of `{cls.name}` may be others than its body shows")
+        if rebound := cls.methods.keys() & cls.variables:
+            yield Obligation(Kind.UNKNOWN_CODE, f"`{min(rebound)}` of `{cls.name}` is bound to something else, too")
         for method in cls.methods.values():
             if method.name.startswith("__") and method.name not in _SPECIAL:
                 yield Obligation(Kind.PLAIN_MODULES, f"`{cls.name}` has a method `{method.name}` of its own")

@@ -294,6 +294,10 @@ class _Proof:
                 if not ancestor.startswith(("torch.nn.", "torch.utils.data.", "builtins.", "typing.", "abc.")):
                     yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
             else:
+                if rebound := ancestor.methods.keys() & ancestor.variables:
+                    yield Obligation(
+                        Kind.UNKNOWN_CODE, f"`{min(rebound)}` of `{ancestor.name}` is bound to something else, too"
+                    )
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=self._constructs(method))
 

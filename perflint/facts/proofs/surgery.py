@@ -150,6 +150,11 @@ class _Scan:
 
     def call(self, scope: Scope, flow: Flow, call: ast.Call) -> Iterator[Obligation]:
         func = call.func
+        match call:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, name, *_]) if not isinstance(name, ast.Constant):
+                if self.is_network(scope, flow, owner) and not self.is_own(scope, owner):
+                    words = f"`{ast.unparse(call)}` in {scope.module.name} may be any method of a network, and register a hook"
+                    yield Obligation(Kind.NO_HOOKS, words, scope.module.source.path)
         is_method = isinstance(func, ast.Attribute) and not classes.is_super_call(func.value)
         if isinstance(func, ast.Attribute) and _is_of_tensors(func.attr):
             return

@@ -183,10 +183,10 @@ def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:
     """The method that `instance.name` runs, if the project defines it."""
     for ancestor in ancestors(inference, cls):
         if isinstance(ancestor, Class):
+            if name in ancestor.variables:  # `forward = wrapped(forward)`, perhaps behind the method of that name
+                return None
             if name in ancestor.methods:
                 return ancestor.methods[name]
-            if name in ancestor.variables:
-                return None
     return None
 
 
@@ -202,6 +202,8 @@ def super_call(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
         return UNKNOWN
     receiver = inference.parameter(frame, frame.scope.parameters[0].arg)
     for ancestor in ancestors(inference, owner)[1:]:
+        if isinstance(ancestor, Class) and node.func.attr in ancestor.variables:
+            return UNKNOWN
         if isinstance(ancestor, Class) and node.func.attr in ancestor.methods:
             return inference.inline(FunctionRef(ancestor.methods[node.func.attr], receiver), node, frame)
     return receiver.map(lambda a: _moved_module(inference, a, node, frame))
