@@ -493,8 +493,8 @@ _SLICES = made(rb"\bslice\b|\bEllipsis\b")
 def _makes_array(call: ast.Call) -> bool:
     """Whether a function of numpy gives an array, and not one number."""
     name = last_name(call.func)
-    return name in _ARRAYS or (name in _DRAWN and len(call.args) + len(call.keywords) > 1)
+    return name in _ARRAYS or (name in _DRAWN and argument(call, _DRAWN[name], "size") is not None)
 
 
 _ARRAYS = words("array asarray arange nonzero flatnonzero argsort permutation concatenate unique argwhere")
-_DRAWN = words("choice randint integers")
+_DRAWN = {"choice": 1, "randint": 2, "integers": 2}  # where they take how many to draw: without it, it is one number

@@ -31,11 +31,15 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
 _MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
+_MODELS_OF_TRANSFORMERS = made(
+    r"(?:transformers|pytorch_transformers|pytorch_pretrained_bert)\.(?:\w+\.)*(?!TF|Flax|DataCollator)\w+(?:Model|For[A-Z]\w+)$"
+)
+"""`transformers.BertForTokenClassification`, also under the names that the package had before."""
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -170,6 +174,8 @@ def is_module(inference: Inferring, cls: Class) -> bool:
         if isinstance(ancestor, str):
             last = ancestor.rpartition(".")[2]
             if ancestor in MODULE_BASES or ancestor.startswith(_OF_MODULES) or last.endswith(_MODULES_BY_NAME):
+                return True
+            if _MODELS_OF_TRANSFORMERS.match(ancestor):
                 return True
     return False
 
