@@ -12,6 +12,7 @@ from perflint.api import (
     Obligation,
     Tensor,
     argument,
+    comes_from_host,
     dtype_of,
     last_name,
     operations,
@@ -33,6 +34,12 @@ def is_factory(code: Code, call: ast.Call, names: frozenset[str] = EXACT) -> boo
     """Whether a call makes a tensor of numbers: `torch.zeros(3)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     return name in names and code.is_external(call.func, f"torch.{name}")
+
+
+def stays_on_host(code: Code, device: ast.expr | None) -> bool:
+    """Whether the device that something is copied to is that of a batch on the host."""
+    batch = device.value if isinstance(device, ast.Attribute) and device.attr == "device" else None
+    return batch is not None and comes_from_host(code.facts.inference, code.facts.loops, code.scope, batch)
 
 
 def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
