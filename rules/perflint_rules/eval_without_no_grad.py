@@ -144,8 +144,7 @@ def check(code: Code) -> Iterator[Finding]:
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
         forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
-    reported: list[int] = []
-    said: set[ast.stmt] = set()
+    reported, said = list[int](), set[ast.stmt]()
     for call in forwards:
         if wastes_no_graph(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
