@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
@@ -25,6 +26,7 @@ from perflint.facts.values.values import (
     Literal,
     Loader,
     Place,
+    Tensor,
     Value,
     join,
     one,
@@ -324,8 +326,17 @@ def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name:
             return [UNKNOWN]
         values += [inference.definition(d, bound, flow) for d in flow.definitions_of(f"{receiver}.{name}")]
         registered = [call.args for call in flow.calls_named["register_buffer"] if len(call.args) > 1]
-        values += [inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name]
+        buffers = (inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name)
+        values += map(_where_the_network_is, buffers)
     return values
+
+
+def _where_the_network_is(buffer: Value) -> Value:
+    """A tensor that a network registers as a buffer: it goes where the network goes."""
+    moved = (
+        replace(a, place=Place.UNKNOWN) if isinstance(a, Tensor) and a.place is Place.HOST else a for a in buffer.alternatives
+    )
+    return Value(frozenset(moved), open=buffer.open)
 
 
 def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:
