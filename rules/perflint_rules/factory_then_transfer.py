@@ -57,9 +57,9 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.guarded_copies import copied, folded, takes_device
+from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
-from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host, laid_out, stays_on_host
+from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host, laid_out
 from perflint_rules.host_fills import is_drawn_by_helper
 
 _MOVED_FACTORY = any_layout(

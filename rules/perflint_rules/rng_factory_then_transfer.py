@@ -48,8 +48,8 @@ from perflint.api import (
     replace,
     rule,
 )
-from perflint_rules.guarded_copies import copied, folded, takes_device
-from perflint_rules.host_factories import draws_behind, stays_on_host
+from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
+from perflint_rules.host_factories import draws_behind
 
 _DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
 _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random numbers")
