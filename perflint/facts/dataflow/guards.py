@@ -17,8 +17,6 @@ _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
 _FLAGS = made(r"(?:do|should|need|needs|run)_(?:eval|valid|test|infer)", re.I)
 """Names for whether it is time for an evaluation."""
-_FEW_STEPS = made(r"% *\(? *[\w.]*(?:critic|n_dis|d_iter|g_iter|accum)", re.I)
-"""How many steps of a critic there are for one of a generator, or of micro-batches for one of an optimizer: a handful."""
 _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
@@ -130,9 +128,7 @@ def is_seldom(flow: Flow, node: ast.AST, loop: Loop | None = None) -> bool:
     """
     inside = takewhile(lambda block: loop is None or block is not loop.block, flow.block[node].ancestry())
     return any(
-        isinstance(block.node, (ast.If, ast.IfExp))
-        and is_periodic(flow, block.node.test, negated=block.kind == "else")
-        and not _FEW_STEPS.search(ast.unparse(block.node.test))
+        isinstance(block.node, (ast.If, ast.IfExp)) and is_periodic(flow, block.node.test, negated=block.kind == "else")
         for block in inside
         if block.kind in ("then", "else", "operand")
     )
