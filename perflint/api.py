@@ -67,7 +67,7 @@ from perflint.facts.device.uploads import (
     target_of,
     without_cuda,
 )
-from perflint.facts.device.waiting_places import MASKED
+from perflint.facts.device.waiting_places import MASKED, made_on_host
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road
 from perflint.facts.proofs.copies import no_copy_in_flight
@@ -370,6 +370,7 @@ __all__ = [
     "looks_at_numbers",
     "loop_without_effect",
     "loop_writes_text",
+    "made_on_host",
     "may_be_replaced",
     "may_read_truth",
     "may_record",

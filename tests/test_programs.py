@@ -43,6 +43,7 @@ EXPECTED = {
         "item-every-step",
     },
     "gan/data.py": {"dataloader-no-pin-memory"},
+    "gan/networks.py": {"python-ema-loop"},
     "gan/walker.py": {"blocking-h2d-in-loop", "item-every-step"},
     "image/data.py": {"dataloader-no-pin-memory"},
     "image/model.py": {"factory-then-transfer"},

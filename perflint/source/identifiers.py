@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from perflint.source.chunks import STRING_OR_COMMENT
 from perflint.source.words import any_layout, made
@@ -101,12 +102,17 @@ def attributes_in(text: bytes) -> frozenset[bytes]:
     return frozenset(_RIGHT_BEHIND.findall(text))
 
 
+@lru_cache
+def _registered(name: bytes) -> re.Pattern[bytes]:
+    return any_layout(rb"register_(?:buffer|parameter) \( [\"']" + re.escape(name) + rb"\b")
+
+
 def may_assign(text: bytes, name: bytes, held: frozenset[bytes] | None = None) -> bool:
     """Whether an attribute stands in a text where something may be assigned to it, or is registered by its name.
 
     held: the attributes that stand in the text, if they are known.
     """
-    if b"register_" in text and re.search(rb"register_(?:buffer|parameter)\(\s*[\"']" + name + rb"\b", text):
+    if b"register_" in text and _registered(name).search(text):
         return True
     if held is not None and name not in held:
         return False

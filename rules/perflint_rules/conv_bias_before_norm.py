@@ -19,7 +19,7 @@ block = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU
 ```
 
 ## When it stays silent
-When `bias` is given, when something stands between the two, and for normalisations that are no `BatchNorm`.
+When another `bias` than `True` is given, when something stands between the two, and for normalisations that are no `BatchNorm`.
 
 ## Fix safety
 Unsafe: checkpoints have the parameter, and layers that are made later draw other initial values.
@@ -28,7 +28,7 @@ Unsafe: checkpoints have the parameter, and layers that are made later draw othe
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, replace, rule
 
 _LAYERS = tuple(f"torch.nn.{name}" for name in ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Linear"))
 _NORMS = tuple(f"torch.nn.{name}" for name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"))
@@ -50,14 +50,19 @@ def check(code: Code) -> Iterator[Finding]:
         for layer, norm in zip(call.args, call.args[1:], strict=False):
             if not (isinstance(layer, ast.Call) and isinstance(norm, ast.Call)) or not code.is_external(norm.func, *_NORMS):
                 continue
-            if not code.is_external(layer.func, *_LAYERS) or any(k.arg in (None, "bias") for k in layer.keywords):
+            if not code.is_external(layer.func, *_LAYERS) or any(k.arg is None for k in layer.keywords):
+                continue
+            given = next((k.value for k in layer.keywords if k.arg == "bias"), None)
+            if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
                 continue
             name = layer.func.attr if isinstance(layer.func, ast.Attribute) else getattr(layer.func, "id", "")
             if len(layer.args) > _POSITION.get(f"torch.nn.{name}", 7):
                 continue
             message = "the normalisation behind it takes the bias away again; pass `bias=False`"
-            yield code.finding(layer, message, code.fix("pass `bias=False`", _without(code, layer), unless=[_DRAWS]), [_DRAWS])
+            yield code.finding(
+                layer, message, code.fix("pass `bias=False`", _without(code, layer, given), unless=[_DRAWS]), [_DRAWS]
+            )
 
 
-def _without(code: Code, layer: ast.Call) -> Iterator[Edit]:
-    yield add_keyword(code.source, layer, "bias", "False")
+def _without(code: Code, layer: ast.Call, given: ast.expr | None) -> Iterator[Edit]:
+    yield add_keyword(code.source, layer, "bias", "False") if given is None else replace(code.source, given, "False")

@@ -1,12 +1,13 @@
 """A switch for finding bugs is on in every run.
 
 ## What it does
-Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():` and `CUDA_LAUNCH_BLOCKING=1` set by
-the program, outside of any condition.
+Finds `torch.autograd.set_detect_anomaly(True)`, `with torch.autograd.detect_anomaly():`, `CUDA_LAUNCH_BLOCKING=1` and
+`torch.backends.cudnn.enabled = False` set by the program, outside of any condition.
 
 ## Why it is slow
 Anomaly detection records a stack for each operation of the forward pass and looks for nan in each gradient.
-`CUDA_LAUNCH_BLOCKING` makes each kernel launch wait until the kernel is done.
+`CUDA_LAUNCH_BLOCKING` makes each kernel launch wait until the kernel is done. Without cuDNN, convolutions and recurrent layers
+run by torch's own kernels, which are there for what cuDNN does not know.
 
 ## Example
 ```python
@@ -40,7 +41,7 @@ _VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
     category="autograd",
     costs=Cost.LAUNCH,
     severity=Severity.WARNING,
-    needs=[("detect_anomaly", *_VARIABLES)],
+    needs=[("detect_anomaly", *_VARIABLES, "cudnn")],
     in_file=[("torch", *_VARIABLES)],
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -50,6 +51,9 @@ def check(code: Code) -> Iterator[Finding]:
             message = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
             yield code.finding(call, message)
     for node in code.flow.stores:
+        if _leaves_cudnn_out(code, node) and not _is_decided(code, node):
+            message = "without cuDNN, convolutions and recurrent layers run by slower kernels; leave the line out"
+            yield code.finding(node, message)
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
@@ -71,6 +75,18 @@ def _variable(code: Code, node: ast.expr) -> str | None:
             if isinstance(statement, ast.Assign) and code.value(statement.value).literal == "1":
                 return name
     return None
+
+
+def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
+    """`torch.backends.cudnn.enabled = False`."""
+    statement = code.flow.statement(node)
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "enabled"
+        and code.is_external(node.value, "torch.backends.cudnn")
+        and isinstance(statement, ast.Assign)
+        and code.value(statement.value).literal is False
+    )
 
 
 def _is_decided(code: Code, node: ast.AST) -> bool:

@@ -97,6 +97,7 @@ from perflint.api import (
     statement_without_graph,
     suspends,
     wastes_no_graph,
+    words,
     wrap_statement,
 )
 from perflint_rules.flagged_evaluations import flagged
@@ -107,9 +108,7 @@ _EVALUATION = any_layout(
 _ACTS = any_layout(rb"def[\s\\]+\w*act(?:ions?)?\w* \(")
 _MAY_TRAIN = any_layout(rb"backward \(|zero_grad")
 _NEXT = ("no-grad-to-inference-mode",)
-_FRAMEWORK_HOOKS = frozenset(
-    ("validation_step", "test_step", "predict_step", "training_step", "forward", "__call__", "training_epoch_end")
-)
+_FRAMEWORK_HOOKS = words("validation_step test_step predict_step training_step forward __call__ training_epoch_end")
 
 
 @rule(
@@ -126,7 +125,7 @@ _FRAMEWORK_HOOKS = frozenset(
 def check(code: Code) -> Iterator[Finding]:
     """Report forward passes whose graph is dropped."""
     scope = code.scope
-    if is_test(scope) or scope.name in _FRAMEWORK_HOOKS or (scope.owner is not None and _is_module_method(code)):
+    if is_test(scope) or scope.name in _FRAMEWORK_HOOKS or _is_part_of_network(code):
         return
     if not CALLS_EVAL.search(code.source.body) and not code.facts.project.near_training(code.source.path):
         return
@@ -145,14 +144,13 @@ def check(code: Code) -> Iterator[Finding]:
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
         forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
-    reported: list[int] = []
-    said: set[ast.stmt] = set()
+    reported, said = list[int](), set[ast.stmt]()
     for call in forwards:
         if wastes_no_graph(code.facts, scope, call) or (scope.is_module and code.flow.loop(call) is None):
             continue
         dropped = code.text(code.flow.statement(call)).removeprefix("_ = ") == code.text(call)
-        if dropped and (not evaluation or code.flow.loop(call) is None):
-            continue  # a warm-up call is none of our business
+        if dropped and (not evaluation or code.flow.loop(call) is None):  # a warm-up call is none of our business
+            continue
         if evaluation:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
@@ -181,8 +179,10 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(call, message, fix, missing, severity=Severity.INFO if seldom else None)
 
 
-def _is_module_method(code: Code) -> bool:
-    return code.scope.owner is not None and is_neural_module(code.facts.inference, Instance(code.scope.owner))
+def _is_part_of_network(code: Code) -> bool:
+    """Whether a method of a network is for others to run; one that runs a backward pass trains what is in it."""
+    owner = None if _MAY_TRAIN.search(code.scope.text) else code.scope.owner
+    return owner is not None and is_neural_module(code.facts.inference, Instance(owner))
 
 
 def _decorated(code: Code) -> Iterator[Edit | Import]:

@@ -23,18 +23,17 @@ def forward(self, x):
 ```
 
 ## When it stays silent
-Outside of code that runs each step, when the call has `device=` already, and for zero states of an RNN
-(rnn-zero-state-on-cpu, rnn-explicit-zero-state).
+Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
+rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer).
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
 Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
-type in the same call keeps its own rounding, so it is left alone. Random factories (`torch.rand(n).to(device)`) are
-unsafe: on the device another generator draws, so the numbers and all later ones change. Of a layout that is made before the
+type in the same call keeps its own rounding, so it is left alone. Of a layout that is made before the
 copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) the same holds, where it is memory of its own, or computed with at
 once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed before the copy: the
-device may round otherwise. Where fixes may import the runtime, these and random numbers are still made on the host, the same
-ones, and copied by `moved_copy(torch.randn(n), device)`, which waits for nothing.
+device may round otherwise. Where fixes may import the runtime, these are still made on the host, the same ones, and copied by
+`moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
 """
 
 import ast
@@ -45,12 +44,10 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
-    Kind,
     Obligation,
     Severity,
     Tensor,
     any_layout,
-    comes_from_host,
     feeds_rnn,
     is_refuted,
     moved_to,
@@ -60,14 +57,13 @@ from perflint.api import (
     without_effect,
 )
 from perflint_rules.constant_arrays import arrays_of_constants
-from perflint_rules.guarded_copies import copied, folded, takes_device
+from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
-from perflint_rules.host_factories import EXACT, factories_behind, inexact, is_factory, is_used_on_host, laid_out
+from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host, laid_out
 from perflint_rules.host_fills import is_drawn_by_helper
 
-_RANDOM = frozenset(("rand", "randn", "randint", "randperm"))
 _MOVED_FACTORY = any_layout(
-    rb"\b(?:zeros|ones|empty|eye|full|arange|linspace|rand|randn|randint|randperm) \("
+    rb"\b(?:zeros|ones|empty|eye|full|arange|linspace) \("
     rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[^=]{0,60}? \. (?:to|cuda) \("
 )
 _FROM_NUMPY = any_layout(rb"Tensor \( (?:np|numpy) \.")
@@ -98,19 +94,13 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
         device = moved_to(code.facts, code.scope, call)
-        if _stays(code, device):
+        if stays_on_host(code, device):
             continue
         if device is None:
             yield from _like_another(code, call, factory)
             continue
         name = factory.func.attr
-        random = name in _RANDOM
-        missing = [
-            Obligation(Kind.RANDOMNESS, "the device's generator draws other numbers, and the host's draws fewer")
-            if random
-            else None,
-            *_open(code, call, factory, device),
-        ]
+        missing = [*_open(code, call, factory, device)]
         fix, cure = None, "pass `device=` instead"
         if takes_device(factory):
             fix = code.fix(
@@ -121,8 +111,7 @@ def check(code: Code) -> Iterator[Finding]:
         if fix is None or is_refuted(filter(None, missing)):
             if copy := copied(code, call):
                 fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
-        what = "random numbers are drawn" if random else f"the result of `torch.{name}` is built"
-        message = f"{what} on the host and copied to the device in every step; {cure}"
+        message = f"the result of `torch.{name}` is built on the host and copied to the device in every step; {cure}"
         yield code.finding(call, message, fix, missing, waits=[call])
     yield from arrays_of_constants(code)
     yield from factories_handed_on(code)
@@ -152,7 +141,7 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     if is_used_on_host(code, call.func.value):
         return
     device = moved_to(code.facts, code.scope, call)
-    if (_likens(code, call) or device is not None) and not _stays(code, device):
+    if (_likens(code, call) or device is not None) and not stays_on_host(code, device):
         name = ast.unparse(factories[0].func)
         message = f"what is computed from `{name}` is computed on the host and copied to the device in every step"
         missing: list[Obligation | None] = []
@@ -176,12 +165,6 @@ def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> It
     yield None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device)
 
 
-def _stays(code: Code, device: ast.expr | None) -> bool:
-    """Whether the device is that of a batch on the host."""
-    batch = device.value if isinstance(device, ast.Attribute) and device.attr == "device" else None
-    return batch is not None and comes_from_host(code.facts.inference, code.facts.loops, code.scope, batch)
-
-
 def _likens(code: Code, call: ast.Call) -> bool:
     """Whether a call is `x.to(other)`, of a tensor that may be on the device."""
     given = call.args[0] if len(call.args) == 1 and not call.keywords else None
@@ -193,4 +176,4 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
         return None
     factory = call.func.value
-    return factory if is_factory(code, factory, EXACT | _RANDOM) else None
+    return factory if is_factory(code, factory) else None

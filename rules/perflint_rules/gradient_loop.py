@@ -36,7 +36,7 @@ be others.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Rate, Severity, any_layout, path_of, rate_of, rule, words
+from perflint.api import Code, Cost, Finding, Rate, Severity, any_layout, rate_of, rule, words
 
 _CHANGES = words("clamp_ clip_ mul_ div_ zero_ nan_to_num_ copy_ detach_")
 
@@ -55,16 +55,11 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(statement, ast.For) or not code.is_hot(statement.target):
             continue
         if all(map(_changes_gradient, statement.body)) and not all(map(_drops_gradient, statement.body)):
-            if rate_of(code.facts, code.scope, statement.body[0]) is Rate.PER_PARAMETER or _are_parameters(statement.iter):
+            if rate_of(code.facts, code.scope, statement.body[0]) is Rate.PER_PARAMETER:
                 yield code.finding(
                     statement.iter,
                     "each gradient takes a kernel of its own; use `clip_grad_*`, `zero_grad` or `torch._foreach_*`",
                 )
-
-
-def _are_parameters(node: ast.expr) -> bool:
-    """Whether a name says that parameters are gone over: `model_params`."""
-    return (path_of(node) or "").endswith(("params", "parameters"))
 
 
 def _drops_gradient(statement: ast.stmt) -> bool:
@@ -74,10 +69,10 @@ def _drops_gradient(statement: ast.stmt) -> bool:
 
 
 def _changes_gradient(statement: ast.stmt) -> bool:
-    """`p.grad.data.clamp_(-1, 1)`, `p.grad = None`, also where `p.grad` is there."""
+    """`p.grad.data.clamp_(-1, 1)`, `p.grad = None`, also under a condition."""
     match statement:
-        case ast.If(test=test, body=body, orelse=[]):
-            return ".grad" in ast.unparse(test) and all(map(_changes_gradient, body))
+        case ast.If(body=body, orelse=[]):
+            return all(map(_changes_gradient, body))
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=value, attr=name))):
             return name in _CHANGES and ".grad" in ast.unparse(value)
         case ast.Assign(targets=[ast.Attribute(attr="grad")], value=ast.Constant(value=None)):

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, add_keyword, is_blocking, replace
+from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, add_keyword, comes_from_host, is_blocking, replace
 
 _KEEPS_AS_IT_IS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 _HELPERS = {
@@ -59,3 +59,9 @@ def folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> I
     if code.text(call).count("#") != content.count("#"):
         raise CannotRewrite("a comment would be lost")
     yield replace(code.source, call, content)
+
+
+def stays_on_host(code: Code, device: ast.expr | None) -> bool:
+    """Whether the device that something is copied to is that of a batch on the host."""
+    batch = device.value if isinstance(device, ast.Attribute) and device.attr == "device" else None
+    return batch is not None and comes_from_host(code.facts.inference, code.facts.loops, code.scope, batch)

@@ -4,6 +4,7 @@ import ast
 
 from perflint.api import (
     Alternative,
+    Batch,
     Code,
     External,
     Kind,
@@ -12,6 +13,7 @@ from perflint.api import (
     Obligation,
     Tensor,
     argument,
+    comes_from_host,
     dtype_of,
     last_name,
     operations,
@@ -24,6 +26,7 @@ RANDOM = words("rand randn randint randperm normal")
 _ARRAYS = words("zeros ones eye identity full arange array")
 _PLACES = frozenset(("device", "pin_memory", "out"))
 _COMPUTED = EXACT | {"linspace"}
+_ROUNDING = words("floor ceil round")
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
 _LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
 _SAME_NUMBERS = words("expand_as view_as contiguous float half double requires_grad_")
@@ -41,15 +44,28 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
     """
     if isinstance(moved, ast.Name):
         made = _bound_before(code, moved, moved)
-        return draws_behind(code, made) if isinstance(made, ast.Call) else []
+        return draws_behind(code, made) if isinstance(made, (ast.Call, ast.BinOp)) else []
     match moved:
         case ast.Call(func=ast.Attribute(value=made, attr=name)) if name in _LAYOUT | _SAME_NUMBERS:
+            return draws_behind(code, made)
+        case ast.BinOp(left=left, right=right):
+            drawn = [draws_behind(code, a) for a, other in ((left, right), (right, left)) if _is_no_tensor(code, other)]
+            return next(filter(None, drawn), [])
+        case ast.Call(func=func, args=[made]) if last_name(func) in _ROUNDING and code.is_external(
+            func, f"torch.{last_name(func)}"
+        ):
             return draws_behind(code, made)
         case ast.Call(func=func, args=[made, *_]) if code.is_external(func, "torch.autograd.Variable"):
             moved = made
     if not isinstance(moved, ast.Call) or any(k.arg in _PLACES | {None, "generator"} for k in moved.keywords):
         return []
     return [moved] if is_factory(code, moved, RANDOM) else []
+
+
+def _is_no_tensor(code: Code, node: ast.expr) -> bool:
+    """Whether random numbers are scaled or moved by a number, as far as one can see."""
+    on_host = comes_from_host(code.facts.inference, code.facts.loops, code.scope, node)
+    return not on_host and not code.value(node).may_be(Tensor, Batch)
 
 
 def _bound_before(code: Code, name: ast.Name, inside: ast.expr, constants: bool = False) -> ast.expr | None:

@@ -1,10 +1,11 @@
-"""A tensor on the device is indexed by a list or by a tensor of the host.
+"""A tensor on the device is indexed by a list or by a tensor of the host, or filled from one.
 
 ## What it does
-Finds `x[[0, 2, 5]]` and `x[index]` with a tensor on the host, where `x` is on the device, in code that runs each step.
+Finds `x[[0, 2, 5]]` and `x[index]` with a tensor on the host, and `x[key] = torch.tensor(...)`, where `x` is on the device, in
+code that runs each step.
 
 ## Why it is slow
-The index is made a tensor and copied to the device in every step, and the CPU waits for the copy.
+The index, or what is stored, is copied to the device in every step, and the CPU waits for the copy.
 
 ## Example
 ```python
@@ -32,7 +33,7 @@ There is no fix: the index may change between steps.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, Road, Severity, rule
+from perflint.api import Code, Cost, Finding, Heat, Road, Severity, made_on_host, rule
 
 
 @rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
@@ -40,7 +41,11 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""
     for wait in code.waits(Road.UPLOAD, at=lambda node: isinstance(node, ast.Subscript)):
         assert isinstance(wait.node, ast.Subscript)
-        index = ast.unparse(wait.node.slice)[:40]
-        message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
+        stored = made_on_host(code.flow, wait.node)
+        if stored is not None:
+            message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; make it there"
+        else:
+            index = ast.unparse(wait.node.slice)[:40]
+            message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)

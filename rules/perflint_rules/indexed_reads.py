@@ -50,7 +50,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         loop, path = loop_over(code, item.slice), path_of(item.value)
         if loop is None or path is None or not code.value(item.value).may_be(Tensor, Batch, Output):
             continue
-        if code.may_be_on_device(item.value) and _stays(code, item.value, loop) and _each_time(code, call, loop):
+        if code.may_be_on_device(item.value) and stays_in(code, item.value, loop) and is_read_each_time(code, call, loop):
             found.setdefault((loop, path), []).append(call)
     for (loop, path), calls in found.items():
         missing = [*filter(None, _unproven(code, loop, calls))]
@@ -79,7 +79,7 @@ def loop_over(code: Code, index: ast.Name) -> Loop | None:
     return None
 
 
-def _stays(code: Code, tensor: ast.expr, loop: Loop) -> bool:
+def stays_in(code: Code, tensor: ast.expr, loop: Loop) -> bool:
     """Whether a loop, as far as one can see, reads the same tensor in each iteration."""
     path = path_of(tensor) or ""
     root: ast.expr = tensor
@@ -95,7 +95,7 @@ def _stays(code: Code, tensor: ast.expr, loop: Loop) -> bool:
     return not any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)
 
 
-def _each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
+def is_read_each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
     """Whether a read runs in most iterations: under no guard such as `i % 100 == 0`, and not before the loop is left."""
     for block in code.flow.block[call].ancestry():
         if block is loop.block:

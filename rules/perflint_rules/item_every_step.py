@@ -138,8 +138,7 @@ _CURES = {
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""
-    yield from joined(code, list(_reads(code)))
-    yield from computed_with(code)
+    yield from (*joined(code, list(_reads(code))), *computed_with(code))
 
 
 def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
@@ -154,7 +153,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         sinks = code.sinks(read.node)
         if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None):
             continue
-        if sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope):
+        written = sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope)
+        if written and not code.facts.loops.is_of_training(code.scope, read.node):
             continue  # predictions that are written to a file are what the program is for
         upload = upload_behind(code.facts, code.scope, read.tensor) if read.kind is ReadKind.COPY else None
         if upload is not None and upload.exact and not can_wait(code, read):
@@ -182,11 +182,11 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
             continue  # duplicate-item-read has a better cure
-        uses = " and ".join(sink.value for sink in Sink if sink in sinks)
-        message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}{seen}; {cure}"
-        is_little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
+        uses = " and ".join(sink.value for sink in Sink if sink in sinks) + seen
+        message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
+        little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         fixed |= {read} if fix is not None else set()
-        rank = Severity.INFO if is_little else None
+        rank = Severity.INFO if little else None
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
 
 

@@ -2,8 +2,8 @@
 
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
-a list of device scalars, `t[i].item()` in a loop over the indices `i`, and in a step `row.cpu()` in a loop over the rows of a
-tensor that the host needs at once.
+a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()` and `t[i, 0].item()`),
+and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that still is a call into the
@@ -77,6 +77,7 @@ from perflint.api import (
 from perflint_rules.element_lists import listed_at_run_time
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
 from perflint_rules.indexed_reads import indexed_reads
+from perflint_rules.nested_reads import nested_reads
 from perflint_rules.row_copies import row_copies
 
 _INDEXED = [any_layout(rb"\] \. item \(")]
@@ -100,6 +101,7 @@ def check(code: Code) -> Iterator[Finding]:
         return
     if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from indexed_reads(code)
+        yield from nested_reads(code)
     yield from row_copies(code)
     for node in code.flow.order:
         if not isinstance(node, ast.ListComp):

@@ -65,9 +65,9 @@ from perflint_rules.kept_reads import kept, kept_over_parameters
     costs=Cost.WAIT,
     severity=Severity.WARNING,
     needs=[
-        ("parameters(", "param_groups", "state_dict(", "_params"),
+        ("parameters", "param_groups", "state_dict(", "params", "param_list"),
         ("for",),
-        ("if", "assert", ".item(", ".cpu(", ".numpy(", ".tolist("),
+        ("if", "assert", ".item(", ".cpu(", ".numpy(", ".tolist(", "math.", "float("),
     ],
     steps=True,
     fixes=True,

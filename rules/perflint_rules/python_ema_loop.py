@@ -2,8 +2,8 @@
 
 ## What it does
 Finds loops over parameters that update one by the other (`p_ema.mul_(d).add_(p, alpha=1 - d)`, `lerp_`, `copy_`,
-`shadow[name] = d * shadow[name] + (1 - d) * p`) in code that runs each step, and functions that take such an average and whose
-callers are not known.
+`shadow[name] = d * shadow[name] + (1 - d) * p`), also by a method that is called for each (`ema.update(name, p)`), in code that
+runs each step, and functions that take such an average and whose callers are not known.
 
 ## Why it is slow
 A model of 200 parameters launches 400 kernels, one after the other, and runs 400 lines of Python. `torch._foreach_mul_` and
@@ -32,7 +32,8 @@ for x, y in loader:
 or `perflint_runtime.ExponentialMovingAverage`.
 
 ## When it stays silent
-Under a guard such as `step % 10 == 0`, once per epoch, and in loops that do something else with each parameter, too.
+Under a guard such as `step % 10 == 0`, once per epoch, and in loops that do something else with each parameter, too. Where it
+is not known that each step of a training does it, it is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: other formulas round differently, and buffers and integer tensors need a loop of their own.
@@ -43,18 +44,23 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Severity, rule, words
+from perflint_rules.work_on_parameter import WorkOnParameter
 
 _SOURCES = words("parameters named_parameters values items keys state_dict named_buffers buffers")
-_BLENDS = words("add_ lerp_ sub_")
-_SAME_TENSOR = words("data detach clone")
 _PARAMETERS = re.compile(r"param|state_dict|weight|\.data\b|\.buffers\(|shadow|[a-z]_\(")
+_LONGEST = 10
+"""How many statements an average of one parameter takes at most, in a method that the loop calls."""
 
 
 @rule(
     category="optimizer",
     costs=Cost.LAUNCH,
-    severity=Severity.INFO,
-    needs=[("for",), (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*"), ("zip(", "param", "state", ".items(", ".keys(")],
+    severity=Severity.WARNING,
+    needs=[
+        ("for",),
+        (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*", ".update("),
+        ("zip(", "param", "state", ".items(", ".keys("),
+    ],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -64,15 +70,16 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(statement, ast.For):
             continue
         origin = _origin(code, statement.iter)
-        work = list(_statements(statement.body))
-        blends = any(map(_blends, work)) or {ast.Mult, ast.Add} <= {type(getattr(child, "op", None)) for child in work}
-        if not (blends or any(map(_updates, work))) or not all(_updates(child) or _is_beside(child) for child in work):
-            continue
         if not _goes_over_tensors(statement.iter, origin) or not _PARAMETERS.search(code.text(statement) + origin):
             continue
-        if code.is_hot(statement.target) or (blends and _may_run_each_step(code, statement)):
+        work = WorkOnParameter(_statements(_called(code, statement.body)))
+        if not work.updates:
+            continue
+        hot = code.is_hot(statement.target)
+        if hot or (work.blends and _may_run_each_step(code, statement)):
             message = "each parameter takes kernels of its own; use `torch._foreach_*`, or `AveragedModel` for an average"
-            yield code.finding(statement.iter, message)
+            trains = hot and code.facts.loops.is_of_training(code.scope, statement.target)
+            yield code.finding(statement.iter, message, severity=None if trains else Severity.INFO)
 
 
 def _may_run_each_step(code: Code, statement: ast.For) -> bool:
@@ -119,56 +126,13 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield statement
 
 
-def _updates(statement: ast.stmt) -> bool:
-    """`p.copy_(q)`, `p.data = q`, or a blend."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="copy_"))) | ast.Assign(targets=[ast.Attribute(attr="data")]):
-            return True
-    return _blends(statement)
-
-
-def _is_beside(statement: ast.stmt) -> bool:
-    """What may stand beside an update: `p *= d`, and another name for a tensor (`q = msd[name].detach()`)."""
-    match statement:
-        case ast.AugAssign(op=ast.Add() | ast.Sub() | ast.Mult()) | ast.Expr(value=ast.Call(func=ast.Attribute(attr="mul_"))):
-            return True
-    if not isinstance(statement, ast.Assign):
-        return False
-    computes = [node for node in ast.walk(statement) if isinstance(node, (ast.BinOp, ast.Await))]
-    if not all(isinstance(node, ast.BinOp) and isinstance(getattr(node.left, "value", None), str) for node in computes):
-        return False  # `name = "module." + name` is a name yet
-    calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
-    return all(isinstance(call.func, ast.Attribute) for call in calls)
-
-
-def _blends(statement: ast.stmt) -> bool:
-    """`p.mul_(d).add_(q)`, `p.copy_(d * p + (1 - d) * q)`, `mean[name] = d * mean[name] + (1 - d) * q`."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="copy_"), args=[value, *_])):
-            return _is_blend(target, value)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))):
-            return name in _BLENDS
-        case ast.Assign(targets=[ast.Attribute() | ast.Subscript() as target], value=value):
-            return _is_blend(target, value)
-    return False
-
-
-def _is_blend(target: ast.expr, value: ast.expr) -> bool:
-    """Whether a value is a sum of products that the target is part of."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_TENSOR:
-        value = value.func.value
-    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
-        return False
-    parts = [node for node in ast.walk(value) if isinstance(node, ast.expr)]
-    factors = any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) for node in parts)
-    return factors and ast.unparse(_tensor(target)) in {ast.unparse(_tensor(part)) for part in parts}
-
-
-def _tensor(node: ast.expr) -> ast.expr:
-    """What holds the numbers: `p` of `p.data` and of `p.detach()`."""
-    match node:
-        case ast.Attribute(value=inner, attr="data"):
-            return _tensor(inner)
-        case ast.Call(func=ast.Attribute(value=inner, attr=name), args=[]) if name in _SAME_TENSOR:
-            return _tensor(inner)
-    return node
+def _called(code: Code, body: list[ast.stmt]) -> list[ast.stmt]:
+    """What a loop runs for each parameter, where that is a call of a method: `average.update(name, parameter)`."""
+    match body:
+        case [ast.If(body=inner, orelse=[])] | [ast.With(body=inner)]:
+            return _called(code, inner)
+        case [ast.Expr(value=ast.Call(args=[_, *_]) as call)]:
+            targets = code.facts.loops.targets(code.scope, call)
+            if len(targets) == 1 and isinstance(targets[0].node, ast.FunctionDef) and len(targets[0].node.body) <= _LONGEST:
+                return targets[0].node.body
+    return body

@@ -26,13 +26,16 @@ When a `device` or a `generator` is given, when the numbers go to the host, and 
 In evaluations it is reported only if the rule is selected.
 
 ## Fix safety
-Unsafe: the device's generator gives other random numbers. There is no fix where a name stands in between.
+Unsafe: the device's generator gives other random numbers, and the host's draws fewer. Where fixes may import the runtime, the
+same ones are still drawn on the host, and copied by `moved_copy(torch.randn(n), device)`, which waits for nothing. There is no
+fix where a name stands in between.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    SIDE_STREAM,
     CannotRewrite,
     Code,
     Cost,
@@ -41,9 +44,11 @@ from perflint.api import (
     Kind,
     Obligation,
     Severity,
+    moved_to,
     replace,
     rule,
 )
+from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
 from perflint_rules.host_factories import draws_behind
 
 _DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
@@ -57,6 +62,7 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     calls=_DRAWS,
     needs=[(".to(", ".cuda(")],
     fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -64,12 +70,22 @@ def check(code: Code) -> Iterator[Finding]:
     for move in code.calls("to", "cuda"):
         held = move.func.value if isinstance(move.func, ast.Attribute) else move
         for call in draws_behind(code, held):
-            if code.is_hot(move) and _is_device(code, move):
-                direct = call is held
-                fix = code.fix("draw them on the device", _drawn(code, call, move), unless=[_OTHER]) if direct else None
-                message = "random numbers are drawn on the host and copied; draw them on the device"
-                trains = code.facts.loops.is_of_training(code.scope, move)
-                yield code.finding(move, message, fix, [_OTHER] if direct else [], severity=None if trains else Severity.INFO)
+            if not code.is_hot(move):
+                continue
+            device = moved_to(code.facts, code.scope, move)
+            if stays_on_host(code, device) or not (device is not None or _is_device(code, move)):
+                continue
+            fix, missing, cure = None, list[Obligation](), "draw them on the device"
+            if call is held:
+                missing = [_OTHER]
+                plain = device is not None and takes_device(call)
+                edits = folded(code, move, call, device) if plain and device is not None else _drawn(code, call, move)
+                fix = code.fix(cure, edits, unless=missing)
+                if copy := copied(code, move):
+                    fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
+            message = f"random numbers are drawn on the host and copied to the device in every step; {cure}"
+            trains = code.facts.loops.is_of_training(code.scope, move)
+            yield code.finding(move, message, fix, missing, waits=[move], severity=None if trains else Severity.INFO)
 
 
 def _is_device(code: Code, move: ast.Call) -> bool:

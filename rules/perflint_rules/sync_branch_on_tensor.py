@@ -42,9 +42,9 @@ No fix: a check that comes later, or not in every step, lets further steps run w
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from perflint.api import (
+    IDLE_SINKS,
     Code,
     Cost,
     Finding,
@@ -54,7 +54,6 @@ from perflint.api import (
     Road,
     Severity,
     Sink,
-    Tensor,
     any_layout,
     keyword,
     may_read_truth,
@@ -62,6 +61,7 @@ from perflint.api import (
     rule,
 )
 from perflint_rules.bounds import bounds_a_number
+from perflint_rules.masked_writes import guards_writes, only_writes
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _SAYS = re.compile(
@@ -103,7 +103,7 @@ def _branches(code: Code) -> Iterator[Finding]:
     checks = [
         node.test
         for node in code.flow.order
-        if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or _only_writes(node))
+        if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
     ]
     if not (checks or code.shows_info):
         return
@@ -116,64 +116,28 @@ def _branches(code: Code) -> Iterator[Finding]:
         if read.kind is ReadKind.TRUTH or (counts and Sink.CONTROL in code.sinks(read.node)):
             learnt = "to learn whether `{}` holds" if read.kind is ReadKind.TRUTH else "for `{}` to decide"
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
-            writes = _guards_writes(code, read)
+            writes = guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
             avoidable = (writes or checked) and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
 
 
-def _guards_writes(code: Code, read: HostRead) -> bool:
-    """Whether a condition asks no more than whether a mask selects anything to write to: `if mask.any(): x[mask] = y[mask]`."""
-    statement = code.flow.statement(read.node)
-    mask = _asked_for_any(read.tensor) if read.kind is ReadKind.TRUTH else None
-    if mask is None or isinstance(code.flow.parent.get(read.node), ast.UnaryOp) or not _only_writes(statement):
-        return False
-    chosen = _written_items(statement.body)
-    return all(
-        item is not None and any(path_of(key) == mask and _is_mask(code, key) for key in ast.walk(item)) for item in chosen
-    )
-
-
-def _only_writes(statement: ast.stmt) -> TypeGuard[ast.If]:
-    """Whether a branch does nothing but write to items: `if mask.any(): x[mask] = y[mask]`."""
-    return isinstance(statement, ast.If) and not statement.orelse and None not in _written_items(statement.body)
-
-
-def _written_items(body: list[ast.stmt]) -> list[ast.expr | None]:
-    """The index of the item that each statement writes to; None for one that does something else."""
-    found: list[ast.expr | None] = []
-    for statement in body:
-        match statement:
-            case ast.Assign(targets=[ast.Subscript(slice=chosen)]) | ast.AugAssign(target=ast.Subscript(slice=chosen)):
-                found.append(chosen)
-            case _:
-                found.append(None)
-    return found
-
-
-def _asked_for_any(test: ast.expr) -> str | None:
-    """The mask of which a condition asks whether it selects anything: `mask.any()`, `torch.sum(mask) > 0`."""
-    match test:
-        case ast.Compare(left=counted, ops=[ast.Gt() | ast.NotEq()], comparators=[ast.Constant(value=0)]):
-            return _asked_for_any(counted) if "sum" in ast.unparse(counted) else None
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="any" | "sum"), args=[mask], keywords=[]):
-            return path_of(mask)
-        case ast.Call(func=ast.Attribute(value=mask, attr="any" | "sum"), args=[], keywords=[]):
-            return path_of(mask)
-    return None
-
-
-def _is_mask(code: Code, node: ast.AST) -> bool:
-    return isinstance(node, ast.expr) and code.value(node).may(lambda a: isinstance(a, Tensor) and a.dtype == "bool")
-
-
 def _is_check(code: Code, read: HostRead) -> bool:
     """Whether a number decides about nothing but an error or a message: the step could go on without knowing it."""
     flow, statement = code.flow, code.flow.statement(read.node)
-    if isinstance(statement, ast.Assign):
-        uses = [use for definition in flow.definitions_from(read.node) for use in flow.uses[definition]]
-        return bool(uses) and all(any(map(_only_warns, (flow.statement(use), *flow.ancestors(use)))) for use in uses)
-    return _only_warns(statement)
+    if not isinstance(statement, ast.Assign):
+        return _only_warns(statement)
+    uses = [use for definition in flow.definitions_from(read.node) for use in flow.uses[definition]]
+    warns = [any(map(_only_warns, (flow.statement(use), *flow.ancestors(use)))) for use in uses]
+    return any(warns) and (
+        all(warns) or _is_else_idle(code, read, [use for use, in_warning in zip(uses, warns, strict=True) if not in_warning])
+    )
+
+
+def _is_else_idle(code: Code, read: HostRead, uses: list[ast.expr]) -> bool:
+    """Whether other uses of a number than to look for a bad one can wait: it is added up, collected or logged."""
+    decides = any(isinstance(code.flow.statement(use), (ast.If, ast.While, ast.Assert)) for use in uses)
+    return not decides and code.sinks(read.node) <= IDLE_SINKS | {Sink.CONTROL}
 
 
 def _only_warns(statement: ast.AST) -> bool:

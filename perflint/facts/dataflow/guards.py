@@ -15,6 +15,8 @@ from perflint.source.words import made
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
 _GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_FLAGS = made(r"(?:do|should|need|needs|run)_(?:eval|valid|test|infer)", re.I)
+"""Names for whether it is time for an evaluation."""
 _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))
 _EMPTY = frozenset(((ast.Eq, 0), (ast.LtE, 0), (ast.Lt, 1)))
 _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
@@ -214,7 +216,7 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             return (_is_rare(test) or _is_seldom(left, op, right) or _are_few(left, op, right)) and not negated
         case ast.Name() | ast.Attribute():
             name = (path_of(test) or "").rpartition(".")[2]
-            if _GUARD_NAMES.search(name):
+            if _GUARD_NAMES.search(name) or _FLAGS.match(name):
                 return not negated
             found = flow.reaching.get(test, frozenset())
             values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]

@@ -14,6 +14,7 @@ from perflint.facts.dataflow.flow import Flow
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road, Wait
 from perflint.facts.values.tensor_methods import HOST_ATTRIBUTES
+from perflint.source.nodes import walk
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
 
@@ -65,6 +66,8 @@ def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
             return _NO_ROAD
         case ast.Subscript(value=base, slice=index):
             roads = _NO_ROAD.union(*(_roads_of_key(flow, key) for key in keys_of(index)))
+            if made_on_host(flow, node) is not None:
+                roads |= {Road.UPLOAD}
             if roads and not _may_be_tensor(flow, base):  # of a list, only an index may wait
                 return roads & {Road.NUMBER} if not isinstance(index, ast.Slice) else _NO_ROAD
             return roads
@@ -95,6 +98,18 @@ _NAMED_MODULE = any_layout(rb"(?:numpy|math|numpy \. [\w.]+|numpy import \w+) as
 """How an import gives another name to one of them."""
 
 
+def made_on_host(flow: Flow, place: ast.Subscript) -> ast.expr | None:
+    """What `x[key] = torch.tensor(...)` stores, if it is made of numbers or an array there."""
+    parent = flow.parent.get(place)
+    if not isinstance(place.ctx, ast.Store) or not isinstance(parent, ast.Assign):
+        return None
+    made = any(isinstance(part, ast.Call) and last_name(part.func) in _MAKERS for part in walk(parent.value))
+    return parent.value if made else None
+
+
+_MAKERS = words("tensor from_numpy as_tensor Tensor FloatTensor LongTensor")
+
+
 def _roads_of_call(flow: Flow, call: ast.Call) -> frozenset[Road]:
     roads = _NO_ROAD
     waits = _waits_named(last_name(call.func))
@@ -111,7 +126,7 @@ def _roads_of_call(flow: Flow, call: ast.Call) -> frozenset[Road]:
     return roads
 
 
-_OF_ARGUMENTS = frozenset(("arguments", "each", "pairs"))
+_OF_ARGUMENTS = frozenset(("arguments", "each", "mixed", "pairs"))
 
 
 def _takes_host_scalars(flow: Flow, call: ast.Call) -> bool:

@@ -9,13 +9,13 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, ReadKind, device_value, value_on_device
 from perflint.facts.device.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
-from perflint.facts.device.waiting_places import MASK, bounds_of, keys_of, places
+from perflint.facts.device.waiting_places import MASK, bounds_of, keys_of, made_on_host, places
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road, Wait
 from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument
-from perflint.facts.values.array_methods import NDARRAY
+from perflint.facts.values.array_methods import NDARRAY, makes_array
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
 from perflint.facts.values.values import (
@@ -120,7 +120,7 @@ class _Finder:
                 yield from self._item(node)
             case ast.Subscript(ctx=ast.Store()):
                 yield from self._stored(node)
-            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[held]) if self._is_on_device(left):
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[held]) if self._is_number_on_device(left):
                 yield from self._searched(node, held)
 
     def _may_wait(self, call: ast.Call) -> bool:
@@ -187,8 +187,9 @@ class _Finder:
         match wait.of:
             case "nothing":
                 return 1, False
-            case "arguments":
-                return sum(map(self._is_number_on_device, others)), False
+            case "arguments" | "mixed":
+                counted = wait.of == "arguments" or any(self._value(given).must_be(Number, Literal) for given in others)
+                return sum(map(self._is_number_on_device, others)) * counted, False
             case "each":
                 counts = [self._elements(part) for part in everything]
                 return sum(n for n, _ in counts), any(least for _, least in counts)
@@ -287,6 +288,9 @@ class _Finder:
         """`x[key] = value`: whether it waits depends on what is stored."""
         parent = self._flow.parent.get(node)
         keys = keys_of(node.slice)
+        stored = made_on_host(self._flow, node)
+        if stored is not None and self._value(stored).must(_fills_from_host) and self._is_tensor(node.value):
+            yield HostWait(node, _road("x[key] = host tensor"))
         if all(isinstance(key, (ast.Constant, ast.Slice)) for key in keys) or not any(map(self._may_index, keys)):
             return
         if not self._is_tensor(node.value):
@@ -344,7 +348,7 @@ class _Finder:
         ):
             return False
         made = definition.value if definition.kind == "assign" and not definition.index else None
-        return (isinstance(made, ast.Call) and _makes_array(made)) or (definition.kind == "parameter" and not held.open)
+        return (isinstance(made, ast.Call) and makes_array(made)) or (definition.kind == "parameter" and not held.open)
 
     def _is_host_index(self, made: ast.expr | None) -> bool:
         """Whether what a name is bound to is a list of numbers: a comprehension, or what Python makes a list of."""
@@ -398,9 +402,6 @@ class _Finder:
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
         return device_value(self._inference, self._scope, node)
-
-    def _is_on_device(self, node: ast.expr) -> bool:
-        return not isinstance(node, ast.Constant) and self._is_number_on_device(node)
 
     def _is_number_on_device(self, node: ast.expr) -> bool:
         """Whether an expression is, without doubt, a tensor, and without much doubt one on a device."""
@@ -459,6 +460,10 @@ def _indexes_from_host(alternative: Alternative) -> bool:
     return False
 
 
+def _fills_from_host(alternative: Alternative) -> bool:
+    return isinstance(alternative, Tensor) and alternative.place is Place.HOST and alternative.ndim != 0
+
+
 def _is_guess(alternative: Alternative) -> bool:
     return isinstance(alternative, Tensor) and alternative.guessed
 
@@ -488,13 +493,3 @@ def _is_built_list(made: ast.expr, scope: Scope) -> bool:
 _REDUCED = words("min max sum amin amax")
 _SLICES = made(rb"\bslice\b|\bEllipsis\b")
 """What makes a list an index of several dimensions, which copies nothing."""
-
-
-def _makes_array(call: ast.Call) -> bool:
-    """Whether a function of numpy gives an array, and not one number."""
-    name = last_name(call.func)
-    return name in _ARRAYS or (name in _DRAWN and len(call.args) + len(call.keywords) > 1)
-
-
-_ARRAYS = words("array asarray arange nonzero flatnonzero argsort permutation concatenate unique argwhere")
-_DRAWN = words("choice randint integers")

@@ -221,6 +221,7 @@ torch.xpu.synchronize                       none waits:device@nothing
 x[mask]                                     waits:shape
 x[mask] = tensor                            writes waits:shape
 x[mask] = number                            writes
+x[key] = host tensor                        writes waits:upload
 x[host index]                               waits:upload
 x[0-d]                                      view waits:number
 x[a:b]                                      view waits:number@each

@@ -107,9 +107,9 @@ class Wait:
     """Why, how often, and for the sake of what the host waits.
 
     of: whose numbers it needs: the receiver (or the first argument of a function), `each` argument or element of one, the
-    `arguments` beside the receiver, all but one of them (`pairs`: they are compared), each of the `elements`, or `nothing` of
-    what is given. times: how often for each. unless: a keyword with which it does not wait, or `others`, when any other
-    argument has that effect. only: a keyword without which it does not wait.
+    `arguments` beside the receiver, those beside a number (`mixed`), all but one of them (`pairs`: they are compared), each of
+    the `elements`, or `nothing` of what is given. times: how often for each. unless: a keyword with which it does not wait, or
+    `others`, when any other argument has that effect. only: a keyword without which it does not wait.
     """
 
     road: Road

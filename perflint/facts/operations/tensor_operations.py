@@ -62,10 +62,12 @@ ceil                              tm    elementwise
 cfloat                            m     not-real alias
 chalf                             m     not-real alias
 chunk                             tm    several view
-clamp                             tm    widest elementwise
+clamp                             tm    widest elementwise waits:number@mixed
+clamp_                            m     itself writes elementwise waits:number@mixed
 clamp_max                         tm    widest elementwise
 clamp_min                         tm    widest elementwise
-clip                              tm    widest elementwise
+clip                              tm    widest elementwise waits:number@mixed
+clip_                             m     itself writes elementwise waits:number@mixed
 clone                             tm    elementwise
 conj                              tm    alias elementwise
 conj_physical                     tm    alias elementwise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.values import classes
@@ -24,7 +25,7 @@ def in_forward(inference: Inference, scope: Scope, depth: int = 2) -> bool:
         return scope.name in ("forward", "backward") and classes.is_function_of_autograd(inference, scope.owner)
     if scope.name in ("forward", "__call__"):
         return True
-    if depth == 0 or (scope.name.startswith("__") and scope.name.endswith("__")):
+    if depth == 0 or (scope.name.startswith("__") and scope.name.endswith("__")) or _sets_property(scope):
         return False
     heirs = classes.subclasses(inference, scope.owner) or ()
     family = [a for a in classes.ancestors(inference, scope.owner) if not isinstance(a, str)]
@@ -33,6 +34,11 @@ def in_forward(inference: Inference, scope: Scope, depth: int = 2) -> bool:
     if not users:
         users = [method for method in methods if _may_pick(method, scope.name)]
     return any(in_forward(inference, user, depth - 1) for user in users)
+
+
+def _sets_property(scope: Scope) -> bool:
+    """Whether a method runs where an attribute is set: what asks for the attribute runs another one of that name."""
+    return any(path_of(decorator) == f"{scope.name}.setter" for decorator in scope.decorators)
 
 
 def runs_now_and_then(scope: Scope) -> bool:

@@ -15,6 +15,8 @@ from perflint.source.syntax import Scope
 from perflint.source.words import words
 
 _PARAMETERS = words("parameters named_parameters param_groups buffers named_buffers state_dict")
+_LISTS = frozenset(("params", "param_list", "parameters"))
+_ENDINGS = ("_params", "_parameters")
 _PASSED_ON = words("enumerate tqdm zip list reversed sorted iter items values")
 _SAMPLE_METHODS = frozenset(("__getitem__", "collate_fn"))
 
@@ -71,8 +73,9 @@ def goes_over_parameters(loop: Loop) -> bool:
         return False
     while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
         node = node.args[0]
-    return any(isinstance(part, ast.Attribute) and _names_parameters(part.attr) for part in walk(node))
-
-
-def _names_parameters(name: str) -> bool:
-    return name in _PARAMETERS or name.endswith(("_params", "_parameters"))
+    if isinstance(node, ast.Name):
+        return node.id in _LISTS or node.id.endswith(_ENDINGS)
+    return any(
+        isinstance(part, ast.Attribute) and (part.attr in _PARAMETERS | _LISTS or part.attr.endswith(_ENDINGS))
+        for part in walk(node)
+    )

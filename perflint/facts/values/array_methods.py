@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import UNKNOWN, Alternative, External, Literal, Number, Object, Sequence, Value, one
+from perflint.source.texts import last_name
 from perflint.source.words import words
 
 NDARRAY = Object("numpy.ndarray")
@@ -82,6 +83,16 @@ def array_function(qualname: str, node: ast.Call, infer: Callable[[ast.expr], Va
         if of_array and all(value.must(lambda a: a == NDARRAY or _is_number(a)) for value in given):
             return one(NDARRAY)
     return UNKNOWN if name in _NO_ARRAYS else _perhaps(NDARRAY)
+
+
+def makes_array(call: ast.Call) -> bool:
+    """Whether a function of numpy gives an array, and not one number, by its name."""
+    name = last_name(call.func)
+    return name in _ARRAYS or (name in _DRAWN and argument(call, _DRAWN[name], "size") is not None)
+
+
+_ARRAYS = words("array asarray arange nonzero flatnonzero argsort permutation concatenate unique argwhere")
+_DRAWN = {"choice": 1, "randint": 2, "integers": 2}
 
 
 def _draws_several(name: str, node: ast.Call, infer: Callable[[ast.expr], Value]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
@@ -25,17 +26,22 @@ from perflint.facts.values.values import (
     Literal,
     Loader,
     Place,
+    Tensor,
     Value,
     join,
     one,
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout, made, words
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
 _MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
+_MODELS_OF_TRANSFORMERS = made(
+    r"(?:transformers|pytorch_transformers|pytorch_pretrained_bert)\.(?:\w+\.)*(?!TF|Flax|DataCollator)\w+(?:Model|For[A-Z]\w+)$"
+)
+"""`transformers.BertForTokenClassification`, also under the names that the package had before."""
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -170,6 +176,8 @@ def is_module(inference: Inferring, cls: Class) -> bool:
         if isinstance(ancestor, str):
             last = ancestor.rpartition(".")[2]
             if ancestor in MODULE_BASES or ancestor.startswith(_OF_MODULES) or last.endswith(_MODULES_BY_NAME):
+                return True
+            if _MODELS_OF_TRANSFORMERS.match(ancestor):
                 return True
     return False
 
@@ -320,8 +328,17 @@ def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name:
             return [UNKNOWN]
         values += [inference.definition(d, bound, flow) for d in flow.definitions_of(f"{receiver}.{name}")]
         registered = [call.args for call in flow.calls_named["register_buffer"] if len(call.args) > 1]
-        values += [inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name]
+        buffers = (inference.infer(args[1], bound) for args in registered if inference.infer(args[0], bound).literal == name)
+        values += map(_where_the_network_is, buffers)
     return values
+
+
+def _where_the_network_is(buffer: Value) -> Value:
+    """A tensor that a network registers as a buffer: it goes where the network goes."""
+    moved = (
+        replace(a, place=Place.UNKNOWN) if isinstance(a, Tensor) and a.place is Place.HOST else a for a in buffer.alternatives
+    )
+    return Value(frozenset(moved), open=buffer.open)
 
 
 def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:

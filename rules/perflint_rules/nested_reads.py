@@ -1,0 +1,39 @@
+"""Reads of `t[i][j]` and of `t[i, 0]` in a loop over an index, which are only reported: no rule by itself."""
+
+import ast
+from collections.abc import Iterator
+
+from perflint.api import Batch, Code, Finding, Loop, Output, Tensor, path_of
+from perflint_rules.element_reads import read_name
+from perflint_rules.indexed_reads import is_read_each_time, loop_over, stays_in
+
+
+def nested_reads(code: Code) -> Iterator[Finding]:
+    """The first read of each tensor of several dimensions whose elements a loop in the step takes one by one."""
+    seen: set[tuple[Loop, str]] = set()
+    for call in code.flow.calls:
+        tensor, keys = _taken_from(read_name(call))
+        loop, path = code.flow.loop(call), path_of(tensor)
+        if len(keys) < 2 or loop is None or path is None or (loop, path) in seen or not code.is_hot(call):
+            continue
+        if not any(isinstance(key, ast.Name) and loop_over(code, key) is loop for key in keys):
+            continue
+        if not code.value(tensor).may_be(Tensor, Batch, Output) or not code.may_be_on_device(tensor):
+            continue
+        if all(read.node is not call for read in code.reads(formatted=False)):
+            continue  # in a forward pass that nobody trains
+        if stays_in(code, tensor, loop) and is_read_each_time(code, call, loop):
+            seen.add((loop, path))
+            message = (
+                f"each element of `{path}` is read from the device by itself; read all of it before the loop with `tolist()`"
+            )
+            yield code.finding(call, message, waits=[call])
+
+
+def _taken_from(item: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """The tensor of `t[i][j]` and of `t[i, j]`, and its keys."""
+    keys: list[ast.expr] = []
+    while isinstance(item, ast.Subscript):
+        keys += item.slice.elts if isinstance(item.slice, ast.Tuple) else [item.slice]
+        item = item.value
+    return item, keys
