@@ -34,11 +34,11 @@ Safe when the receiver is a tensor without doubt, comes from host memory that no
 the CPU, and the program uses no CUDA stream of its own: only a blocking copy is over before another stream reads. Unsafe when
 a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a method `to`), whose `to` may not
 take the keyword. Asynchronous copies are safe for CUDA only: where a device may be another one, the copy asks it,
-`x.to(device, non_blocking="cuda" in str(device))`, and where it may not even be a device, the fix rests on `cuda-or-cpu`. With
-`runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program runs, and does what
-`x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write to the memory, it
-becomes `moved_copy(x, device)`, which first copies the tensor into pinned memory of its own, without a wait. That no other
-stream reads the result must be proved for both.
+`x.to(device, non_blocking="cuda" in str(device))`, and where it may not even be a device, the fix rests on `cuda-or-cpu`.
+With `runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program runs,
+and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write to
+the memory, it becomes `moved_copy(x, device)`, which first copies the tensor into pinned memory of its own, without a wait.
+That no other stream reads the result must be proved for both.
 """
 
 import ast

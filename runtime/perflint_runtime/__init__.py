@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from perflint_runtime.tensor_items import TensorItems as TensorItems
     from perflint_runtime.tensor_items import item_list as item_list
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
+    from perflint_runtime.tensor_rows import TensorRows as TensorRows
     from perflint_runtime.trainer import Trainer as Trainer
     from perflint_runtime.tune import tune_loader as tune_loader
 
@@ -150,6 +151,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "item_list",
     ),
     "tensor_loader": ("BatchedTensorLoader",),
+    "tensor_rows": ("TensorRows",),
     "trainer": ("Trainer",),
     "tune": ("tune_loader",),
 }
