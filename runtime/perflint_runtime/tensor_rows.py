@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perflint_runtime.pinned import may_be_staged
+from perflint_runtime.pinned import is_plain, may_be_staged
 
 _MOST_TENSORS = 16
 """Copies of so many tensors are held: a loop that goes over more does not fill the memory of the host."""
@@ -39,13 +39,18 @@ class TensorRows:
     def __getitem__(self, wanted: tuple[Any, Any]) -> Any:
         """What `values[index]` gives, of a copy on the host where there is one. Waits for the device when it makes one."""
         values, index = wanted
-        if type(index) is not int or not may_be_staged(values, "cuda") or values.dtype not in _ALIKE:
+        if type(index) is not int or not _is_same_on_host(values):
             return values[index]
         version = 0 if values.is_inference() else values._version
         held, known, copy = self._copies.get(id(values), (None, 0, values))
         if held is not values or known != version:
             if len(self._copies) >= _MOST_TENSORS:
                 self._copies.clear()
-            copy = values.cpu()  # the CPU waits for the GPU here
+            copy = values.cpu()  # the CPU waits for the GPU here; a tensor on the CPU is its own copy
             self._copies[id(values)] = values, version, copy
         return copy[index]
+
+
+def _is_same_on_host(values: Any) -> bool:
+    """Whether nobody who only reads numbers can tell a copy on the host from a tensor."""
+    return is_plain(values, "cpu") or (may_be_staged(values, "cuda") and values.dtype in _ALIKE)

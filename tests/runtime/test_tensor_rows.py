@@ -27,6 +27,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(tensor_rows, "may_be_staged", lambda value, place: pinned.may_be_staged(value, "cpu"))
+    monkeypatch.setattr(tensor_rows, "is_plain", lambda value, place: False)
 
 
 def read(row: Any) -> Any:
