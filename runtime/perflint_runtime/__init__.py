@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perflint_runtime.export import export_safetensors as export_safetensors
     from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
+    from perflint_runtime.host_array import HostArray as HostArray
     from perflint_runtime.host_dict import HostDict as HostDict
     from perflint_runtime.host_list import HostList as HostList
     from perflint_runtime.item_sum import ItemSum as ItemSum
@@ -86,6 +87,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "export": ("export_safetensors",),
     "features": ("extract_features",),
     "hf": ("dataloaders_from_hf",),
+    "host_array": ("HostArray",),
     "host_dict": ("HostDict",),
     "host_list": ("HostList",),
     "item_sum": ("ItemSum",),
