@@ -24,8 +24,8 @@ class TensorRows:
     """`values[index]` for code that only reads its numbers, with one wait for the device where many rows are asked for.
 
     A plain tensor on CUDA is copied to the host as a whole when its first row is asked for, and again after torch has counted
-    a write to it: its rows lie there. Whatever else comes (a tensor on the CPU, with a graph, half precision, a subclass, a
-    list, more than 64 MiB, an index that is no `int` or out of range) is indexed as in the plain code, which also raises what
+    a write to it: its rows lie there, without a graph. Whatever else comes (half precision, a subclass, a list, more than
+    64 MiB, an index that is no `int` or out of range) is indexed as in the plain code, which also raises what
     the plain code raises. A write that torch does not count is not noticed: `perflint fix` writes this call only where nothing
     that runs in the loop writes to a tensor, and what gets the rows does nothing but read them.
     """
@@ -46,11 +46,13 @@ class TensorRows:
         if held is not values or known != version:
             if len(self._copies) >= _MOST_TENSORS:
                 self._copies.clear()
-            copy = values.cpu()  # the CPU waits for the GPU here; a tensor on the CPU is its own copy
+            copy = values.detach().cpu()  # the CPU waits for the GPU here; a tensor on the CPU is its own copy
             self._copies[id(values)] = values, version, copy
         return copy[index]
 
 
 def _is_same_on_host(values: Any) -> bool:
     """Whether nobody who only reads numbers can tell a copy on the host from a tensor."""
-    return is_plain(values, "cpu") or (may_be_staged(values, "cuda") and values.dtype in _ALIKE)
+    if is_plain(values, "cpu"):
+        return True
+    return type(values) is Tensor and values.dtype in _ALIKE and may_be_staged(values.detach(), "cuda")

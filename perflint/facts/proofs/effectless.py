@@ -34,7 +34,7 @@ _PURE_FUNCTIONS = words(
     """
     torch.zeros torch.zeros_like torch.device torch.Size torch.autograd.Variable torch.cuda.is_available torch.is_tensor
     builtins.len builtins.int builtins.float builtins.max builtins.min builtins.abs builtins.type builtins.tuple
-    builtins.list builtins.range builtins.isinstance builtins.bool builtins.round builtins.str
+    builtins.list builtins.set builtins.range builtins.isinstance builtins.bool builtins.round builtins.str
     """
 )
 _PURE_METHODS = words(
