@@ -52,14 +52,14 @@ def test_without_cuda_a_row_is_the_plain_one(name: str) -> None:
 
 @pytest.mark.usefixtures("copied")
 def test_one_copy_serves_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[int] = []
+    copies: list[Tensor] = []
     plain = Tensor.cpu
-    monkeypatch.setattr(Tensor, "cpu", lambda value: (copies.append(id(value)), plain(value))[1])
+    monkeypatch.setattr(Tensor, "cpu", lambda value: (copies.append(value), plain(value))[1])
     first, second, rows = torch.randn(50, 3), torch.randn(50, 3), TensorRows()
     for i in range(50):
         assert rows[first, i].tolist() == first[i].tolist()
         assert rows[second, -1 - i].tolist() == second[-1 - i].tolist()
-    assert copies == [id(first), id(second)]
+    assert [copy.data_ptr() for copy in copies] == [first.data_ptr(), second.data_ptr()]
 
 
 @pytest.mark.usefixtures("copied")
