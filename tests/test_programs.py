@@ -26,7 +26,7 @@ EXPERTS = FIXTURES / "experts"
 EXPECTED = {
     "bloom/bloom_filter_dataset.py": {"dataloader-no-pin-memory"},
     "bloom/string_utils.py": {"item-in-python-loop"},
-    "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
+    "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step", "item-in-python-loop"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
     "codebert/models.py": {"data-constructor-on-device"},
     "codebert/stacking.py": {

@@ -33,11 +33,12 @@ copied (`from_numpy(match(x.cpu().numpy())).to(device)`), it is shown to those w
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
 the CPU, and the program uses no CUDA stream and no tensor class or method of its own: only a blocking copy is over before
 another stream reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a
-method `to`), whose `to` may not take the keyword, and when the device may be another one: asynchronous copies are safe for CUDA
-only. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at the tensor and the device when the program
-runs, and does what `x.to(device)` does unless a plain tensor goes from pinned memory to a CUDA device. Where somebody may write
-to the memory, it becomes `moved_copy(x, device)`, which first copies the tensor into pinned memory of its own, without a wait.
-That no other stream reads the result must be proved for both.
+method `to`), whose `to` may not take the keyword. Asynchronous copies are safe for CUDA only: where a device may be another,
+the copy asks it, `x.to(device, non_blocking=device.type == "cuda")`; where it may be no device at all, the fix rests on
+`cuda-or-cpu`. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at tensor and device when the program
+runs, and differs from `x.to(device)` only where a plain tensor goes from pinned memory to a CUDA device. Where somebody may
+write to it, it becomes `moved_copy(x, device)`, which first copies it into pinned memory, without a wait. That no other stream
+reads the result must be proved for both.
 """
 
 import ast
@@ -49,6 +50,7 @@ from perflint.api import (
     Batch,
     Code,
     Cost,
+    Device,
     Edit,
     Finding,
     Heat,
@@ -71,11 +73,13 @@ from perflint.api import (
     is_read_back,
     is_set_once,
     keyword,
+    path_of,
     place_of,
     rule,
     stays_as_is,
     target_of,
     without_cuda,
+    without_effect,
 )
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
@@ -127,18 +131,20 @@ def check(code: Code) -> Iterator[Finding]:
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
         written = stays_as_is(code.facts, code.scope, call.func.value)
-        looked_at = [_not_a_tensor(receiver), _not_cuda(code, call, target), _may_be_on_device(receiver), written]
+        asked = _asks_device(code, call, target)
+        not_cuda = None if asked is not None else _not_cuda(call, target)
+        looked_at = [_not_a_tensor(receiver), not_cuda, _may_be_on_device(receiver), written]
         missing = list(code.feared(SIDE_STREAM))
         fix, cure = None, "pass `non_blocking=True`"
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
-        elif code.options.runtime and any(looked_at) and (helper := helper_of(call, copies=written is not None)):
+        elif code.options.runtime and any((asked, *looked_at)) and (helper := helper_of(call, copies=written is not None)):
             fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing)
         cure = fix.message if fix is not None else cure
         if fix is None:
             missing += [*filter(None, looked_at), *code.feared(OWN_TENSORS)]
             if not (spread or positional or network):
-                fix = code.fix(cure, _non_blocking(code, call), unless=missing)
+                fix = code.fix(cure, _non_blocking(code, call, asked), unless=missing)
         hint = hint_at_memory(code, call.func.value)
         if is_one_of_many(code.flow, call):
             cure, hint = "stack them on the host and copy once", ""
@@ -163,7 +169,21 @@ def _not_a_tensor(receiver: Value) -> Obligation | None:
     return Obligation(Kind.VALUE, "the receiver may be no tensor")
 
 
-def _not_cuda(code: Code, call: ast.Call, target: Place) -> Obligation | None:
+def _asks_device(code: Code, call: ast.Call, target: Place) -> str | None:
+    """A question to the device whether it is CUDA, where the source does not tell, and which nothing but gives an answer."""
+    given = argument(call, 0, "device")
+    if target.is_cuda_or_host or given is None or path_of(given) is None:
+        return None
+    device = code.value(given)
+    if not device.must(lambda a: isinstance(a, Device) or (isinstance(a, Literal) and a.value is None)):
+        return None
+    if code.compiled_by is not None or without_effect(code.facts, code.scope, given) is not None:
+        return None
+    may_be_none = f'"cuda" in str({code.text(given)})' if code.means_builtin("str") else None
+    return f'{code.text(given)}.type == "cuda"' if device.must_be(Device) else may_be_none
+
+
+def _not_cuda(call: ast.Call, target: Place) -> Obligation | None:
     if target.is_cuda_or_host:
         return None
     given = argument(call, 0, "device")
@@ -176,5 +196,5 @@ def _may_be_on_device(receiver: Value) -> Obligation | None:
     return None if on_host else Obligation(Kind.VALUE, "the tensor may be on a device already")
 
 
-def _non_blocking(code: Code, call: ast.Call) -> Iterator[Edit]:
-    yield add_keyword(code.source, call, "non_blocking", "True")
+def _non_blocking(code: Code, call: ast.Call, asked: str | None) -> Iterator[Edit]:
+    yield add_keyword(code.source, call, "non_blocking", asked or "True")

@@ -125,7 +125,7 @@ def _unproven(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligat
         yield Obligation(Kind.ERRORS_ARE_BUGS, f"an index past the end of `{name}` raises with other words")
     if not any(Flow.always(flow.block[call]) is loop.block for call in calls):
         yield Obligation(Kind.CONTROL_FLOW, "the loop may read nothing at all")
-    yield from _unproven_of_loop(code, loop)
+    yield from unproven_of_loop(code, loop)
 
 
 def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator[Obligation]:
@@ -141,7 +141,7 @@ def _open_at_run_time(code: Code, loop: Loop, calls: list[ast.Call]) -> Iterator
         yield Obligation(Kind.VALUE, "an attribute or an item may be another object at each access")
     elif not is_bound(code, loop, tensors[0]):
         yield Obligation(Kind.NAMES, f"`{ast.unparse(tensors[0])}` may not be bound where the loop begins")
-    yield from filter(None, (_writes_in(code, loop, calls), *_unproven_of_loop(code, loop)))
+    yield from filter(None, (_writes_in(code, loop, calls), *unproven_of_loop(code, loop)))
 
 
 def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | None:
@@ -154,7 +154,7 @@ def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | No
     return loop_without_effect(code.facts, code.scope, loop.statement, calls)
 
 
-def _unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
+def unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
     if suspends(code.flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     inside = [call for call in code.flow.calls if code.flow.within(call, loop.block)]

@@ -55,7 +55,7 @@ A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(out
 `losses.values()` where somebody looks), also where a copy has a name until then, and a name that is looked at under guards, or
 added up, a `LateItem`: also in scripts, for what only code under `if __name__ == "__main__"` can see. A meter counts when
 somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), n)`. What is computed from
-reads is a `LateItem`: `accuracy = LateItem(hits, seen, of=lambda a, b: a / b)`. A dict is a `HostDict`.
+reads is a `LateItem(hits, seen, of=lambda a, b: a / b)`, a dict is a `HostDict`, what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next (an action, a size), under a guard (`step % 100 == 0`), once per epoch, and in programs

@@ -3,7 +3,8 @@
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
 a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()` and `t[i, 0].item()`),
-and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once.
+and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once, or rows `t[i]` that it gives to a
+function that reads their numbers.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that still is a call into the
@@ -47,6 +48,13 @@ included.
     for i in range(len(names)):
         if items[i] > threshold:    # scores[i].item() > threshold
             found.append(names[i])
+
+Rows that a function of the project only reads (`row[k].item()`, `row.argmax().item()`, `row.tolist()`, `len(row)`) come from a
+`TensorRows`, which copies the whole tensor to the host with the first row, where it is a plain one on CUDA:
+
+    host_rows = TensorRows()
+    for i in range(len(names)):
+        found.append(best_end(host_rows[ends, i], longest))    # best_end(ends[i], longest)
 """
 
 import ast
@@ -76,12 +84,14 @@ from perflint.api import (
 )
 from perflint_rules.element_lists import listed_at_run_time
 from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+from perflint_rules.handed_rows import handed_rows
 from perflint_rules.indexed_reads import indexed_reads
 from perflint_rules.nested_reads import nested_reads
 from perflint_rules.row_copies import row_copies
 
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
+_HANDED = any_layout(rb"\[ \w+ \] [,)]")
 _READS = (rb"\. item \(", rb"float \( \w+ ,?", rb"int \( \w+ ,?")
 _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
 
@@ -90,7 +100,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, ".cpu(", ".numpy(", ".tolist(")],
+    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _HANDED, ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
     guarded=True,
@@ -103,6 +113,8 @@ def check(code: Code) -> Iterator[Finding]:
         yield from indexed_reads(code)
         yield from nested_reads(code)
     yield from row_copies(code)
+    if _HANDED.search(code.scope.text):
+        yield from handed_rows(code)
     for node in code.flow.order:
         if not isinstance(node, ast.ListComp):
             continue

@@ -19,7 +19,7 @@ from perflint_rules.late_copies import named_copies
 from perflint_rules.late_looks import gives_number, is_set, only_computes
 from perflint_rules.late_meters import is_new_meter
 from perflint_rules.late_numbers import is_late_number
-from perflint_rules.late_takes import Take, Way, chained_names, take_of, taken_with
+from perflint_rules.late_takes import Take, Way, chained_names, is_empty_array, take_of, taken_with
 
 
 class LateLocals:
@@ -138,13 +138,13 @@ class LateLocals:
             case ast.Constant(value=number):
                 return way == "sum" and type(number) in (int, float)
             case ast.List(elts=[]):
-                return way == "list"
+                return way in ("list", "array")
             case ast.Dict():
                 return way == "dict"
             case ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
                 return way == "list" and self.code.means_builtin("list")
             case ast.Call() as made:
-                return way == "meter" and is_new_meter(self.code, made)
+                return is_empty_array(self.code, made) if way == "array" else way == "meter" and is_new_meter(self.code, made)
         return False
 
     def _loop_of(self, take: Take) -> Loop | None:

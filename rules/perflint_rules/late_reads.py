@@ -21,12 +21,10 @@ from perflint_rules.late_locals import LateLocals
 from perflint_rules.late_looks import is_set, require_own_lists
 from perflint_rules.late_numbers import as_arguments, is_late_number
 from perflint_rules.late_proofs import open_about_takes
-from perflint_rules.late_takes import Take, Way, take_of, taken_with, unchained
+from perflint_rules.late_takes import LOOKS, OBJECTS, Take, Way, take_of, taken_with, unchained
 from perflint_rules.meter_holders import looks_at_meter
 
 _OPERATORS = {ast.Div: "/", ast.Mult: "*", ast.Sub: "-", ast.Add: "+", ast.Pow: "**"}
-_OBJECTS: dict[Way, str] = {"sum": "ItemSum", "list": "HostList", "meter": "LateMeter", "item": "LateItem", "dict": "HostDict"}
-_LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "item": "item", "dict": "read"}
 
 
 class Late(LateLocals):
@@ -53,7 +51,7 @@ class Late(LateLocals):
         taken = taken_with(code, reads, read.node)
         use = next((use for use, copy in named_copies(code, reads).items() if copy is read.node), taken)
         take, is_number = take_of(code, use), is_late_number(code, reads, taken)
-        return cls(code, take, is_inner) if take is not None and (is_number or take.way == "list") else None
+        return cls(code, take, is_inner) if take is not None and (is_number or take.way in ("list", "array")) else None
 
     def missing(self) -> Iterator[Obligation | None]:
         """The proofs that a safe fix needs and that do not hold."""
@@ -89,10 +87,10 @@ class Late(LateLocals):
         self._require_own(take.name)
         takes = self._takes[take.name] = self._takes_of(take)
         starts, uses = self._starts_and_uses(take.way, takes)
-        self._imports[Import("perflint_runtime", _OBJECTS[take.way])] = None
+        self._imports[Import("perflint_runtime", OBJECTS[take.way])] = None
         for start in starts:
             assert start.value is not None
-            made = f"{_OBJECTS[take.way]}({self.code.text(start.value) if take.way in ('sum', 'meter', 'dict') else ''})"
+            made = f"{OBJECTS[take.way]}({self.code.text(start.value) if take.way != 'list' else ''})"
             if self.flow.binds_alone(start.node):
                 self._replace(start.value, made)
             else:
@@ -152,16 +150,16 @@ class Late(LateLocals):
         taken, way = take.taken, take.way
         method, is_spread = "add" if way == "sum" else "add_item", take.method == "extend"
         read = self._reads.get(taken)
-        if way == "list" and read is not None and read.kind is ReadKind.COPY:
+        if way in ("list", "array") and read is not None and read.kind is ReadKind.COPY:
             kind, given, tensor = copied(
                 self.code, self._copies.get(taken, taken), self.code.text(taken) * (taken in self._copies)
             )
             if taken in self._copies:
                 self._edits[renamed(self.code, self._copies[taken], tensor)] = None
-            if is_spread and kind == "copy":
+            if (is_spread and kind == "copy") or (way == "array" and kind != "array"):
                 raise CannotRewrite("its rows are tensors")
             return f"{'extend' if is_spread else 'add'}_{kind}", given
-        if is_spread:
+        if is_spread or way == "array":
             raise CannotRewrite("it is no copy of a tensor")
         if taken not in self._numbers:  # a name that stands for one
             return method, self.code.text(taken)
@@ -181,7 +179,7 @@ class Late(LateLocals):
             call = flow.parent.get(parent)
             if isinstance(call, ast.Call) and call.func is parent and isinstance(flow.parent.get(call), ast.Expr):
                 return
-        looks = f"{path_of(use)}.{_LOOKS[way]}()"
+        looks = f"{path_of(use)}.{LOOKS[way]}()"
         statement = flow.statement(use)
         if isinstance(statement, ast.AugAssign) and statement.target is use:
             operator = _OPERATORS.get(type(statement.op))

@@ -12,12 +12,24 @@ from perflint.api import (
     Literal,
     Number,
     may_run_later,
+    path_of,
     replace_statement,
 )
 from perflint_rules.kept_totals import is_product
 from perflint_rules.late_numbers import Reads, number_around
 
-Way = OneOf["sum", "list", "meter", "item", "dict"]
+Way = OneOf["sum", "list", "array", "meter", "item", "dict"]
+OBJECTS: dict[Way, str] = {
+    "sum": "ItemSum",
+    "list": "HostList",
+    "array": "HostArray",
+    "meter": "LateMeter",
+    "item": "LateItem",
+    "dict": "HostDict",
+}
+"""What of the runtime takes the place of a local."""
+LOOKS: dict[Way, str] = {"sum": "value", "list": "values", "array": "value", "item": "item", "dict": "read"}
+"""By which method of it somebody looks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +37,8 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`. key:
+    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`, and in
+    `rows = np.append(rows, value)`. key:
     where a dict takes it. method: by which method of the runtime a dict takes it, or whether a list does by `extend`.
     """
 
@@ -99,7 +112,24 @@ def take_of(code: Code, taken: ast.expr) -> Take | None:
                 return Take("meter", statement, target, taken)
         case ast.Assign(targets=[ast.Name() as target], value=value) if value is taken:
             return Take("item", statement, target, taken)
+        case ast.Assign(
+            targets=[ast.Name() as target],
+            value=ast.Call(func=ast.Attribute() as func, args=[ast.Name() as before, given], keywords=[]),
+        ) if given is taken and before.id == target.id and code.is_external(func, "numpy.append"):
+            return Take("array", statement, target, taken, before=before)
     return None
+
+
+def is_empty_array(code: Code, made: ast.Call) -> bool:
+    """Whether an array of numpy begins as `np.array([])` or `np.empty(0)`, of any type."""
+    match made:
+        case ast.Call(func=func, args=[ast.List(elts=[])], keywords=named):
+            is_empty = code.is_external(func, "numpy.array")
+        case ast.Call(func=func, args=[ast.Constant(value=0)], keywords=named):
+            is_empty = code.is_external(func, "numpy.empty", "numpy.zeros")
+        case _:
+            return False
+    return is_empty and all(k.arg == "dtype" and path_of(k.value) is not None for k in named)
 
 
 def taken_with(code: Code, reads: Reads, read: ast.expr) -> ast.expr:

@@ -91,6 +91,10 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             return without_effect(code.facts, code.scope, node) is None
         case ast.Call(func=ast.Attribute(value=held, attr="append"), args=[_], keywords=[]):
             return code.value(held).must_be(Sequence, Elements)
+        case ast.Call(func=ast.Attribute() as func, args=[ast.Name() as grown, ast.Name() as added], keywords=[]) if (
+            code.is_external(func, "numpy.append")
+        ):
+            return _is_array(code, grown, "numpy.append", "numpy.array") and _is_array(code, added)
         case ast.Call(func=ast.Name(id="print"), args=shown, keywords=[]):
             return code.means_builtin("print") and all(code.value(part).must_be(*_NUMBERS) for part in shown)
         case ast.BinOp() | ast.UnaryOp() | ast.Compare() if code.value(node).must_be(*_NUMBERS):
@@ -108,3 +112,12 @@ def _begins_as_number(code: Code, name: ast.Name) -> bool:
         return True
     begins = [d for d in code.flow.definitions_of(name.id) if d.kind != "augmented"]
     return bool(begins) and all(d.kind == "assign" and not d.index and isinstance(d.value, ast.Constant) for d in begins)
+
+
+def _is_array(code: Code, name: ast.Name, *makers: str) -> bool:
+    """Whether a name stands for an array of numpy alone: what some functions make, or `x.cpu().numpy()`."""
+    made = [d.value for d in code.flow.reaching.get(name, ()) if d.kind == "assign" and not d.index]
+    calls = [call for call in made if isinstance(call, ast.Call)]
+    return len(calls) == len(code.flow.reaching.get(name, ())) > 0 and all(
+        code.is_external(call.func, *makers) if makers else getattr(call.func, "attr", "") == "numpy" for call in calls
+    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from perflint_runtime.export import export_safetensors as export_safetensors
     from perflint_runtime.features import extract_features as extract_features
     from perflint_runtime.hf import dataloaders_from_hf as dataloaders_from_hf
+    from perflint_runtime.host_array import HostArray as HostArray
     from perflint_runtime.host_dict import HostDict as HostDict
     from perflint_runtime.host_list import HostList as HostList
     from perflint_runtime.item_sum import ItemSum as ItemSum
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from perflint_runtime.tensor_items import TensorItems as TensorItems
     from perflint_runtime.tensor_items import item_list as item_list
     from perflint_runtime.tensor_loader import BatchedTensorLoader as BatchedTensorLoader
+    from perflint_runtime.tensor_rows import TensorRows as TensorRows
     from perflint_runtime.trainer import Trainer as Trainer
     from perflint_runtime.tune import tune_loader as tune_loader
 
@@ -85,6 +87,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "export": ("export_safetensors",),
     "features": ("extract_features",),
     "hf": ("dataloaders_from_hf",),
+    "host_array": ("HostArray",),
     "host_dict": ("HostDict",),
     "host_list": ("HostList",),
     "item_sum": ("ItemSum",),
@@ -150,6 +153,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "item_list",
     ),
     "tensor_loader": ("BatchedTensorLoader",),
+    "tensor_rows": ("TensorRows",),
     "trainer": ("Trainer",),
     "tune": ("tune_loader",),
 }

@@ -64,27 +64,31 @@ class HostList:
     def add_copy(self, value: Any, *through: str) -> None:
         """Do `append(value.cpu())`, or `append(value.cpu().detach())` through "detach"."""
         if torch.is_inference_mode_enabled() or not self._starts_copy(value, _itself, through):
-            self._values.append(_called(value, "cpu", *through))
+            self._values.append(called(value, "cpu", *through))
 
     def add_array(self, value: Any, *through: str) -> None:
         """Do `append(value.cpu().numpy())`, or `append(value.cpu().detach().numpy())` through "detach"."""
-        if not self._starts_copy(value, Tensor.numpy, (*through, "numpy")):
-            self._values.append(_called(value, "cpu", *through, "numpy"))
+        if not self.starts_array(value, *through):
+            self._values.append(called(value, "cpu", *through, "numpy"))
 
     def add_list(self, value: Any, *through: str) -> None:
         """Do `append(value.tolist())`, or `append(value.cpu().numpy().tolist())` through "cpu" and "numpy"."""
         if not self._starts_copy(value, Tensor.tolist, through):
-            self._values.append(_called(value, *through, "tolist"))
+            self._values.append(called(value, *through, "tolist"))
 
     def extend_array(self, value: Any, *through: str) -> None:
         """Do `extend(value.cpu().numpy())`, as `add_array` does."""
         if not self._starts_copy(value, Tensor.numpy, (*through, "numpy"), is_spread=True):
-            self._values.extend(_called(value, "cpu", *through, "numpy"))
+            self._values.extend(called(value, "cpu", *through, "numpy"))
 
     def extend_list(self, value: Any, *through: str) -> None:
         """Do `extend(value.tolist())`, or `extend(value.cpu().numpy().tolist())`, as `add_list` does."""
         if not self._starts_copy(value, Tensor.tolist, through, is_spread=True):
-            self._values.extend(_called(value, *through, "tolist"))
+            self._values.extend(called(value, *through, "tolist"))
+
+    def starts_array(self, value: Any, *through: str) -> bool:
+        """Do what `add_array` does where that waits for nothing; do nothing, and say so, where it would."""
+        return self._starts_copy(value, Tensor.numpy, (*through, "numpy"))
 
     def values(self) -> list[Any]:
         """The list that the plain code would hold, the same one each time. Waits for the device."""
@@ -156,7 +160,8 @@ def _itself(copy: Tensor) -> Tensor:
     return copy
 
 
-def _called(value: Any, *methods: str) -> Any:
+def called(value: Any, *methods: str) -> Any:
+    """What methods of a value give, each of what the last one gave."""
     for name in methods:
         value = getattr(value, name)()
     return value

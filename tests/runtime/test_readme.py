@@ -58,6 +58,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             "nn": nn,
             "os": os,
             "partial": partial,
+            "likeliest": lambda row: row.argmax().item(),
             "functional": functional,
             "DataLoader": DataLoader,
         },

@@ -62,7 +62,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def _outcome(read: Callable[[], Any]) -> tuple[Any, ...]:
+def outcome(read: Callable[[], Any]) -> tuple[Any, ...]:
     try:
         got = read()
     except Exception as error:
@@ -75,7 +75,7 @@ def test_each_element_is_what_the_plain_read_gives(name: str) -> None:
     values = VALUES[name]
     items = TensorItems(values)
     for index in INDICES + INDICES:
-        assert _outcome(lambda i=index: items[i]) == _outcome(lambda i=index: values[i].item()), index
+        assert outcome(lambda i=index: items[i]) == outcome(lambda i=index: values[i].item()), index
 
 
 def test_many_elements_are_one_wait() -> None:
@@ -113,7 +113,7 @@ def _all_of(read: Callable[[], list[Any]]) -> Any:
         got = read()
     except Exception as error:
         return type(error), str(error)
-    return [_outcome(lambda number=number: number) for number in got]
+    return [outcome(lambda number=number: number) for number in got]
 
 
 LISTS = VALUES | {

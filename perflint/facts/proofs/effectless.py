@@ -34,7 +34,7 @@ _PURE_FUNCTIONS = words(
     """
     torch.zeros torch.zeros_like torch.device torch.Size torch.autograd.Variable torch.cuda.is_available torch.is_tensor
     builtins.len builtins.int builtins.float builtins.max builtins.min builtins.abs builtins.type builtins.tuple
-    builtins.list builtins.range builtins.isinstance builtins.bool builtins.round builtins.str
+    builtins.list builtins.set builtins.range builtins.isinstance builtins.bool builtins.round builtins.str
     """
 )
 _PURE_METHODS = words(
@@ -89,7 +89,11 @@ _DRAWS = words(
     """
 )
 """What draws random numbers and gives new objects, or one of those that it was given."""
-_READS_TOGETHER = words("perflint_runtime.TensorItems perflint_runtime.item_list perflint_runtime.items_together")
+_READS_TOGETHER = words(
+    """
+    perflint_runtime.TensorItems perflint_runtime.TensorRows perflint_runtime.item_list perflint_runtime.items_together
+    """
+)
 """What fixes put in the place of reads, and which does what these do."""
 _LOOPED = (*_EXECUTED, ast.AugAssign, ast.For, ast.Continue, ast.Break)
 """What a loop may be made of that writes to no memory but its own names, lists and dicts."""
@@ -98,7 +102,7 @@ _LOOPED = (*_EXECUTED, ast.AugAssign, ast.For, ast.Continue, ast.Break)
 def loop_without_effect(facts: Facts, scope: Scope, loop: ast.For, reads: Iterable[ast.Call] = ()) -> Obligation | None:
     """Whether a loop writes to no tensor and no array, whoever holds it: all that runs in it is known (D5, D6).
 
-    reads: calls `t[i].item()` whose tensor somebody else vouches for.
+    reads: calls `t[i].item()`, in the loop and in functions that it calls, whose tensor somebody else vouches for.
     """
     vouched = {part for read in reads for part in (read, read.func, *ast.iter_child_nodes(read.func))}
     return _writes(facts, scope, loop, vouched, depth=2)
@@ -121,7 +125,7 @@ def _writes(facts: Facts, scope: Scope, code: ast.stmt, vouched: set[ast.AST], d
             case ast.expr() if not isinstance(part, _EVALUATED):
                 return Obligation(Kind.MUTATION, f"`{ast.unparse(part)}` may do more than give a value")
             case ast.Call() if not _keeps_or_computes(facts, scope, part):
-                written = _writes_within(facts, scope, part, depth)
+                written = _writes_within(facts, scope, part, vouched, depth)
                 if written is not None and not written.kind.is_declarable:
                     return written
                 unknown = unknown or written
@@ -134,7 +138,7 @@ def _writes(facts: Facts, scope: Scope, code: ast.stmt, vouched: set[ast.AST], d
     return unknown
 
 
-def _writes_within(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> Obligation | None:
+def _writes_within(facts: Facts, scope: Scope, call: ast.Call, vouched: set[ast.AST], depth: int) -> Obligation | None:
     """What may write to a tensor or an array where a call reads a number, or in the functions of the project that it runs."""
     hard = Obligation(Kind.MUTATION, f"`{ast.unparse(call.func)}` may write to a tensor")
     targets = facts.loops.targets(scope, call)
@@ -153,7 +157,7 @@ def _writes_within(facts: Facts, scope: Scope, call: ast.Call, depth: int) -> Ob
         if not isinstance(target.node, ast.FunctionDef) or target.decorators or flow.outer_names or flow.yields:
             return hard
         for statement in target.node.body:
-            written = _writes(facts, target, statement, set(), depth - 1)
+            written = _writes(facts, target, statement, vouched, depth - 1)
             if written is not None and not written.kind.is_declarable:
                 return hard
             unknown = unknown or written

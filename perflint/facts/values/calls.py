@@ -265,6 +265,9 @@ _ASKS = ("is_", "are_", "get_", "set_", "use_")
 
 
 def _torch(inference: Inferring, qualname: str, package: str, last: str, node: ast.Call, frame: Frame) -> Value:
+    special = _TORCH_FUNCTIONS.get(qualname)
+    if special is not None:
+        return special(inference, node, frame)
     if package in TORCH_PACKAGES or (package == "torch.sparse" and last in LEGACY_TENSOR_CLASSES):
         if last in LEGACY_TENSOR_CLASSES:
             place = default_place(inference, frame) if qualname == "torch.Tensor" else Place.HOST
@@ -272,9 +275,6 @@ def _torch(inference: Inferring, qualname: str, package: str, last: str, node: a
             # given a tensor, the constructor shares its memory
             fresh = not any(v.open or v.may_be(Tensor, Batch, Output) for v in (inference.infer(a, frame) for a in node.args))
             return one(Tensor(place, None, LEGACY_DTYPES.get(last, ""), fresh=fresh, grad=False))
-        special = _TORCH_FUNCTIONS.get(qualname)
-        if special is not None:
-            return special(inference, node, frame)
         row = operations.tensor_function(last)
         if package == "torch" and row is not None and row.factory:
             return one(_factory(inference, row, node, frame))
@@ -451,7 +451,7 @@ def _device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
 
 
 def _accelerator_device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
-    return one(Device(Place.ELSEWHERE))
+    return join((one(Device(Place.ELSEWHERE)), one(Literal(None))))  # None where there is no accelerator
 
 
 def _parameter(inference: Inferring, node: ast.Call, frame: Frame) -> Value:

@@ -149,6 +149,11 @@ def sliced(alternative: Alternative) -> Value:
     return UNKNOWN
 
 
+def part(alternative: Alternative) -> Value:
+    """`value[i, j]`: of a tensor, a view with as many dimensions as may be."""
+    return one(replace(alternative, ndim=None, fresh=False)) if isinstance(alternative, Tensor) else opaque(alternative)
+
+
 def opaque(alternative: Alternative) -> Value:
     """What a part of a value is of which nothing but the whole is known."""
     return one(alternative) if isinstance(alternative, (Batch, Output, Object)) else UNKNOWN

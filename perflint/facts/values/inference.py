@@ -15,7 +15,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.displays import DISPLAYS, may_change
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.operations import operations
-from perflint.facts.values import calls, classes, object_methods, tensor_methods, variables
+from perflint.facts.values import calls, classes, object_methods, runtime_calls, tensor_methods, variables
 from perflint.facts.values.array_methods import FRAME, selects_rows_or_columns
 from perflint.facts.values.bound_arguments import bound_arguments, returned_parameters
 from perflint.facts.values.callers import Callers
@@ -28,7 +28,7 @@ from perflint.facts.values.derived_values import (
     is_one_index,
     item_of,
     negated,
-    opaque,
+    part,
     quotient,
     settled,
     sliced,
@@ -325,7 +325,7 @@ class Inference:
         if base.must(lambda a: a == FRAME) and selects_rows_or_columns(node.slice):
             return base
         if isinstance(node.slice, ast.Tuple):
-            return base.map(lambda a: one(replace(a, ndim=None, fresh=False)) if isinstance(a, Tensor) else opaque(a))
+            return runtime_calls.row(self, node.slice, frame) if base.must(runtime_calls.has_rows) else base.map(part)
         if path := path_of(node.value):
             stored = [d for d in flow.definitions if d.name == f"{path}[{key!r}]"]
             if stored and base.must_be(Mapping):
