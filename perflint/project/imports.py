@@ -49,6 +49,8 @@ class Imports(Texts):
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, Mapping[str, frozenset[str]]] = field(default_factory=dict, repr=False)
     _changing: dict[str, bool] = field(default_factory=dict, repr=False)
+    _name_sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
+    """Each once: many files of a package take the same names."""
 
     @cached_property
     def _components(self) -> set[str]:
@@ -180,7 +182,7 @@ class Imports(Texts):
             for target, names in (*self._imports_of(path), *self._imports_by_name_of(path)):
                 if target != path:
                     found[target] = found.get(target, frozenset()) | names
-            self._imports[path] = found
+            self._imports[path] = {target: self._name_sets.setdefault(names, names) for target, names in found.items()}
             self.found_out.add(path)
         return self._imports[path]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perflint.source.syntax import Module
 from perflint.project.files import read_file, text_digest
 
-MAX_BLOCKS_HELD = 1_500_000
+MAX_BLOCKS_HELD = 1_000_000
 """Pieces of memory (`sys.getallocatedblocks`, some 105 bytes each) that a project takes before it forgets all that it holds.
 
 Lines do not tell how much is held: the facts about one line take 1 to 6 kB. While 30,000 parsed lines were the measure, a file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ class TextFacts:
                         yield 0, part.split()[0].decode("utf-8", "replace"), None
             else:
                 taken = re.findall(rb"\w+", re.sub(rb"\bas\s+\w+", b"", names))
-                yield len(dots), dotted.decode("utf-8", "replace"), [name.decode() for name in taken]
+                yield len(dots), dotted.decode("utf-8", "replace"), [sys.intern(name.decode()) for name in taken]
 
 
 def _named_in(text: bytes) -> frozenset[str]:
