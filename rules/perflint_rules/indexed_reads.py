@@ -155,6 +155,7 @@ def _writes_in(code: Code, loop: Loop, calls: list[ast.Call]) -> Obligation | No
 
 
 def unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
+    """What must hold of the code around a read and of the program before a helper of the runtime may read ahead."""
     if suspends(code.flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     inside = [call for call in code.flow.calls if code.flow.within(call, loop.block)]

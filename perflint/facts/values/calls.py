@@ -454,14 +454,6 @@ def _accelerator_device(inference: Inferring, node: ast.Call, frame: Frame) -> V
     return join((one(Device(Place.ELSEWHERE)), one(Literal(None))))  # None where there is no accelerator
 
 
-def _parameter(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
-    if not node.args:
-        return one(Tensor(parameter=True))
-    return inference.infer(node.args[0], frame).map(
-        lambda a: one(replace(a, parameter=True, fresh=False)) if isinstance(a, Tensor) else UNKNOWN
-    )
-
-
 def _compiled(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     return inference.infer(node.args[0], frame) if node.args else UNKNOWN
 
@@ -491,5 +483,4 @@ _TORCH_FUNCTIONS: dict[str, Callable[[Inferring, ast.Call, Frame], Value]] = {
     "torch.enable_grad": _unknown,
     "torch.inference_mode": _unknown,
     "torch.load": _unknown,
-    "torch.nn.Parameter": _parameter,
 }
