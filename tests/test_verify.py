@@ -187,6 +187,12 @@ for _ in range(3):
 """
 
 
+@pytest.mark.parametrize("asked", ['device.type == "cuda"', "'cuda' in str(device)"])
+def test_a_copy_that_asks_whether_its_device_is_cuda_waits_for_none(asked: str) -> None:
+    counted = run_in_fork(ON_DEVICE.replace("z = y.to(device)", f"z = y.to(device, non_blocking={asked})"), "count").data
+    assert [row["what"] for row in counted["transfers"] if row["line"] == 20] == ["to"]
+
+
 def test_copies_are_told_from_what_they_are_copied_from() -> None:
     counted = run_in_fork(ON_DEVICE, "count").data
     reads = {(row["line"], row["what"]): row["count"] for row in counted["reads"]}

@@ -20,7 +20,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from perflint_probe.frames import Asked, Line, asked_from, is_asked_by, line_asking_torch, lines_of_program, names_host
+from perflint_probe.frames import (
+    Asked,
+    Line,
+    asked_from,
+    asks_whether_cuda,
+    is_asked_by,
+    line_asking_torch,
+    lines_of_program,
+    names_host,
+)
 
 if TYPE_CHECKING:
     from perflint_probe.assumptions import Assumptions
@@ -146,7 +155,8 @@ class Counters:
             return self.copied(result)
         if self.sees(source):
             return result
-        is_blocking = not (non_blocking or is_asked_by(WITHOUT_WAITING))
+        asks = line is not None and asks_whether_cuda(line)
+        is_blocking = not (non_blocking or asks or is_asked_by(WITHOUT_WAITING))
         self.transfers[asked_from(f"blocking {name}" if is_blocking else name)] += 1
         if result is source and not source.requires_grad:
             self._on_device.note_copy(source)

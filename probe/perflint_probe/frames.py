@@ -20,6 +20,7 @@ Asked = tuple[str, int, str, tuple[Line, ...]]
 """A line of the program, what was asked for there, and the lines of the program that led to it, from the outside in."""
 
 _HOST = re.compile(r"""["']cpu(?::0)?["']""")
+_ASKS = re.compile(r"""non_blocking\s*=\s*(?:[\w.]+\.type\s*==\s*["']cuda["']|["']cuda["']\s+in\s+str\()""")
 
 
 def asked_from(what: str = "wait") -> Asked:
@@ -76,6 +77,11 @@ def _caller() -> "FrameType | None":
 def names_host(line: str) -> bool:
     """Whether a line speaks of the host, and not of whichever device there is."""
     return _HOST.search(line) is not None and "cuda" not in line
+
+
+def asks_whether_cuda(line: str) -> bool:
+    """Whether a copy on a line waits for no CUDA device: it asks the device, and the host, which stands for one, says no."""
+    return _ASKS.search(line) is not None
 
 
 @cache
