@@ -29,7 +29,8 @@ MAX_BLOCKS_HELD = 1_000_000
 
 Lines do not tell how much is held: the facts about one line take 1 to 6 kB. While 30,000 parsed lines were the measure, a file
 of a project like ultralytics or kornia brought in so many that nearly each file began anew, with two to four times the work.
-A third of the time over 330,000 lines of packages goes to what had been known; with no limit 28 % are saved.
+With half as much again, a third of the time over 330,000 lines of packages went to what had been known; what is held now costs
+2 % more time over training repositories, and takes 19 to 87 MiB less at the peak over 1.46 million lines.
 """
 
 MAX_FILES_HELD = 2_000

@@ -52,7 +52,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(call, message)
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_decided(code, node):
-            message = "without cuDNN, convolutions and recurrent layers run by slower kernels; leave the line out"
+            message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
             yield code.finding(node, message)
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):

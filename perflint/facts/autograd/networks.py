@@ -67,6 +67,12 @@ _SPECIAL = words("__init__ __len__ __repr__ __str__ __getitem__ __iter__ __enter
 """Special methods whose calls are seen, or that only give a text."""
 
 
+def rebound(cls: Class) -> Iterator[Obligation]:
+    """Whether a class binds the name of one of its methods to something else, too: `forward = wrapped(forward)`."""
+    if names := cls.methods.keys() & cls.variables:
+        yield Obligation(Kind.UNKNOWN_CODE, f"`{min(names)}` of `{cls.name}` is bound to something else, too")
+
+
 class Network:
     """One proof: what is known of a network is seen once.
 
@@ -209,8 +215,7 @@ class Network:
                 yield from self.cls(ancestor)
         if not is_plain_class(self.inference.module_name, cls) or _has_twins(cls):
             yield Obligation(Kind.PLAIN_MODULES, f"the methods of `{cls.name}` may be others than its body shows")
-        if rebound := cls.methods.keys() & cls.variables:
-            yield Obligation(Kind.UNKNOWN_CODE, f"`{min(rebound)}` of `{cls.name}` is bound to something else, too")
+        yield from rebound(cls)
         for method in cls.methods.values():
             if method.name.startswith("__") and method.name not in _SPECIAL:
                 yield Obligation(Kind.PLAIN_MODULES, f"`{cls.name}` has a method `{method.name}` of its own")

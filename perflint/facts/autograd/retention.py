@@ -24,7 +24,7 @@ from perflint.facts.autograd.keeps_nothing import (
     remembers,
 )
 from perflint.facts.autograd.lasting import changes_lasting
-from perflint.facts.autograd.networks import Network
+from perflint.facts.autograd.networks import Network, rebound
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
@@ -294,10 +294,7 @@ class _Proof:
                 if not ancestor.startswith(("torch.nn.", "torch.utils.data.", "builtins.", "typing.", "abc.")):
                     yield Obligation(Kind.KNOWN_LAYERS, f"`{cls.name}` inherits from `{ancestor}`, which is not known")
             else:
-                if rebound := ancestor.methods.keys() & ancestor.variables:
-                    yield Obligation(
-                        Kind.UNKNOWN_CODE, f"`{min(rebound)}` of `{ancestor.name}` is bound to something else, too"
-                    )
+                yield from rebound(ancestor)
                 for method in ancestor.methods.values():
                     yield from self.scope(method, constructor=self._constructs(method))
 

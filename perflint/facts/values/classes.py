@@ -335,10 +335,7 @@ def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name:
 
 def _where_the_network_is(buffer: Value) -> Value:
     """A tensor that a network registers as a buffer: it goes where the network goes."""
-    moved = (
-        replace(a, place=Place.UNKNOWN) if isinstance(a, Tensor) and a.place is Place.HOST else a for a in buffer.alternatives
-    )
-    return Value(frozenset(moved), open=buffer.open)
+    return buffer.map(lambda a: one(replace(a, place=Place.UNKNOWN) if isinstance(a, Tensor) and a.place is Place.HOST else a))
 
 
 def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:
