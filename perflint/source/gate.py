@@ -36,7 +36,7 @@ def beginning(pattern: re.Pattern[bytes]) -> bytes:
     outside = re.sub(rb"\[[^]]*\]", b"", re.sub(rb"\\.", b"", text, flags=re.S))
     while (flatter := re.sub(rb"\([^()]*\)", b"", outside)) != outside:
         outside = flatter
-    found = _LITERAL.match(text)
+    found = _LITERAL.match(text.removeprefix(rb"\b"))
     if found is None or b"|" in outside or pattern.flags & (re.I | re.X):
         return b""
     return squeezed(found.group())

@@ -22,6 +22,7 @@ from perflint.source.chunks import Chunk, split
 from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
 from perflint.source.nodes import bound_in
 from perflint.source.source import Source
+from perflint.source.vocabulary import branches
 from perflint.source.words import any_layout, made
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -426,6 +427,21 @@ class Module:
         holding |= {place for place in uncut if stands_in(name, functions[place].text)}
         return [*([self.top] if stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
 
+    def scopes_where(self, *patterns: re.Pattern[bytes]) -> list[Scope]:
+        """The file's own code and its outermost functions in whose text a match of one of some patterns may lie."""
+        found = [match.span() for pattern in patterns for part in branches(pattern) for match in part.finditer(self.source.body)]
+        if not found:
+            return []
+        functions, by_start, uncut = self._function_places
+        cut = {by_start.get(self.chunks[i].start, -1) for start, end in found for i in self._chunks_between(start, end)} - {-1}
+        others = {place for place in uncut if any(pattern.search(functions[place].text) for pattern in patterns)}
+        return [self.top, *(functions[place] for place in sorted(cut | others))]
+
+    def _chunks_between(self, start: int, end: int) -> range:
+        """The numbers of the functions that are cut out of a part of the text, if only with an end of theirs."""
+        first = max(bisect_right(self._chunk_starts, start) - 1, 0)
+        return range(first + (bool(self.chunks) and self.chunks[first].end <= start), bisect_right(self._chunk_starts, end))
+
     def occurrences(self, word: str) -> list[int]:
         """Where an identifier stands in the file's text, strings and comments included."""
         self._searches += 1
@@ -454,7 +470,7 @@ class Module:
     def holds(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether the file's text matches a pattern; it is searched once."""
         if pattern not in self._held:
-            self._held[pattern] = pattern.search(self.source.body) is not None
+            self._held[pattern] = any(part.search(self.source.body) for part in branches(pattern))
         return self._held[pattern]
 
     def functions(self) -> Iterator[Scope]:

@@ -96,7 +96,8 @@ def _run_in(text: bytes) -> list[str]:
     if b".py" not in text:
         return []
     executed = _texts_in(_nodes_of(text)) if _EXECUTES.search(text) is not None else ()
-    return [match[1].decode() for match in _RUN.finditer(text)] + [quoted for quoted in executed if quoted.endswith(".py")]
+    run = _RUN.finditer(text) if b"%run" in text else ()
+    return [match[1].decode() for match in run] + [quoted for quoted in executed if quoted.endswith(".py")]
 
 
 def _imported_in(text: bytes) -> frozenset[tuple[str, frozenset[str]]]:

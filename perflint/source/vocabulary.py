@@ -25,6 +25,7 @@ _ATOM = made(
     rb"|(?P<bar>\|)|.",
     re.S,
 )
+_ONE_OF = made(rb"((?:\\b|\(\?<!\\.\))?)\(\?:(\w+(?:\|\w+)+)\)(?![*+?{])")
 _REFERENCE = made(rb"\\[1-9]|\(\?(?:P=|\(|[aiLmsux]+\))")
 _REPEATED = made(rb"(?:(?P<optional>[*?]|\{0?,\d*\}|\{0\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
@@ -72,7 +73,14 @@ def branches(pattern: re.Pattern[bytes]) -> tuple[re.Pattern[bytes], ...]:
         if atom["bar"] and depth == 0:
             bars.append(atom.start())
     bars.append(len(text))
-    return tuple(made(text[start + 1 : end], pattern.flags) for start, end in pairwise(bars)) if len(bars) > 2 else (pattern,)
+    parts = [part for start, end in pairwise(bars) for part in _spread(text[start + 1 : end])]
+    return tuple(made(part, pattern.flags) for part in parts) if len(parts) > 1 else (pattern,)
+
+
+def _spread(branch: bytes) -> list[bytes]:
+    """A branch that begins with one of several literals, as one branch for each."""
+    begun = _ONE_OF.match(branch)
+    return [begun[1] + name + branch[begun.end() :] for name in begun[2].split(b"|")] if begun is not None else [branch]
 
 
 @cache

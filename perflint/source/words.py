@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, AnyStr, cast
+from typing import Any, AnyStr, Final, cast
 
 BETWEEN = rb"(?:[\s\\]|#[^\n]*\n)*"
 """What may stand between two tokens: white space, backslashes and comments, or nothing."""
@@ -35,6 +35,26 @@ def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
     return f"{name} ", made(name.encode() + rb"[\s\\(]")
 
 
+_BORDER: Final = re.compile(
+    rb"(?:\A|(?<=[|:]))(?:\\b|\(\?<!(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])\))(?:(\w+)|\(\?:(\w+(?:\|\w+)*)\))(?![*+?{])"
+)
+"""Where a pattern, or an alternative of it, begins with what may not stand before a literal, or before one of several."""
+
+
+def literal_first(pattern: bytes) -> bytes:
+    r"""The same pattern, as fast as it can be searched for: a search jumps to a literal, but tries `\b` at each place.
+
+    `\bname` becomes `name(?<!\wname)`, and `(?<!\.)(?:get|set)` becomes `(?:get(?<!\.get)|set(?<!\.set))`.
+    """
+
+    def turned(match: re.Match[bytes]) -> bytes:
+        before, literal, literals = match[1] or rb"\w", match[2], match[3]
+        behind = [rb"%b(?<!%b%b)" % (name, before, name) for name in (literal or literals).split(b"|")]
+        return behind[0] if literal else rb"(?:%b)" % b"|".join(behind)
+
+    return _BORDER.sub(turned, pattern)
+
+
 class _Uncompiled:
     """What stands for a pattern until it is first searched for: many never are, and compiling takes time."""
 
@@ -45,7 +65,7 @@ class _Uncompiled:
         """What a compiled pattern does; from now on all of it is found at once."""
         if name.startswith("__"):
             raise AttributeError(name)
-        compiled = re.compile(self.pattern, self.flags)
+        compiled = re.compile(literal_first(self.pattern) if isinstance(self.pattern, bytes) else self.pattern, self.flags)
         for method in ("search", "match", "fullmatch", "findall", "finditer", "sub", "split"):
             setattr(self, method, getattr(compiled, method))
         return getattr(compiled, name)
@@ -76,7 +96,7 @@ def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
 
 
 def whole(*names: str) -> bytes:
-    """The part of a pattern that finds some identifiers: each begins with a literal, for which a search jumps."""
+    """The part of a pattern that finds some identifiers."""
     return b"|".join(rb"%b(?<!\w%b)\b" % (name, name) for name in map(str.encode, names))
 
 

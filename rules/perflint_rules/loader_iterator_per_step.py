@@ -48,7 +48,7 @@ from perflint.api import Code, Cost, Finding, Loader, Severity, any_layout, rule
     category="data-loading",
     costs=Cost.LOADING,
     severity=Severity.WARNING,
-    needs=[(any_layout(rb"next(?<!\wnext) \( iter \("),)],
+    needs=[(any_layout(rb"\bnext \( iter \("),)],
     in_file=[("oader", "torch")],
     steps=True,
 )

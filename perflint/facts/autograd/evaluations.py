@@ -31,6 +31,7 @@ _EVALUATES = made(
 )
 _ACTS = made(r"(?:^|_)(?:act|actions?)(?:_|$|\d)", re.I)
 _READS = any_layout(rb"\. (?:item|detach|cpu|tolist) \(|argmax")
+_TEST_LIBRARIES = made(rb"pytest|unittest")
 _TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
 _LOSS = made(r"crit(?!ic)|loss", re.I)
@@ -65,7 +66,7 @@ def is_test(scope: Scope) -> bool:
     if name.endswith("_test.py") and not {"test", "tests"}.isdisjoint(folder.split(os.sep)):
         return True
     named = scope.name.startswith("test_") and (name.startswith("test_") or name.endswith("_test.py"))
-    return named or scope.module.holds(_TESTS)
+    return named or (scope.module.holds(_TEST_LIBRARIES) and scope.module.holds(_TESTS))
 
 
 def called_in_evaluation(facts: Facts, scope: Scope) -> bool:

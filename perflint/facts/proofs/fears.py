@@ -53,7 +53,7 @@ SET_BY_NAME: Final = Fear(
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
     any_layout(
-        rb"setattr(?<!\wsetattr) \(|delattr(?<!\wdelattr) \(|vars(?<!\wvars) \(|__setattr__ \(|__delattr__ \(|__dict__"
+        rb"\bsetattr \(|\bdelattr \(|\bvars \(|__setattr__ \(|__delattr__ \(|__dict__"
         rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
     ),
 )
@@ -61,8 +61,8 @@ WRAPPED: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
         rb"DataParallel|tensor_parallel|parallelize_module|FullySharded|FSDP\b|fully_shard"
-        rb"|fsdp(?<!\wfsdp)|_compile\b|torch \. compile|\. compile \("
-        rb"|torch \. jit|jit(?<!\wjit) \.|import jit\b|fabric\b|Fabric\b|Accelerator(?<!\wAccelerator) \(|deepspeed"
+        rb"|\bfsdp|_compile\b|torch \. compile|\. compile \("
+        rb"|torch \. jit|\bjit \.|import jit\b|fabric\b|Fabric\b|\bAccelerator \(|deepspeed"
         rb"|import compile\b|horovod|" + whole("DDP", "accelerate", "dynamo", "_dynamo", "tensorrt")
     ),
     "the program wraps or compiles a model",
@@ -71,7 +71,7 @@ COMPUTED_WEIGHTS: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
         rb"weight_norm|spectral_norm|parametriz\w|torch \. (?:ao|quantization)\b|quantize_|_fx\b|_qat\b|QuantStub"
-        rb"|LoRA|lora(?<!\wlora)|_lora\b|Lora(?<!\wLora)|LORA(?<!\wLORA)"
+        rb"|LoRA|\blora|_lora\b|\bLora|\bLORA"
         rb"|bitsandbytes|functional_call|stack_module_state|torch \. fx\b|symbolic_trace|torchao|swap_tensors|swap_module"
         rb"|" + whole("prune", "pruning", "qat", "peft", "functorch", "adapter", "adapters")
     ),
@@ -88,17 +88,17 @@ ASKS_FOR_GRADIENTS: Final = Fear(
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
     any_layout(
-        rb"as_subclass(?<!\was_subclass)\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
-        rb"|make_fx(?<!\wmake_fx)\b|_python_dispatch|class(?<!\wclass) [A-Za-z_]\w* \([^()]*\bTensor [,)]"
-        rb"|set_default_device(?<!\wset_default_device)\b|torch \. overrides|DeviceContext"
-        rb"|Tensor(?<!\wTensor) \. \w+ =(?!=)|Tensor(?<!\wTensor) as \w|attr \( (?:torch \. )?Tensor\b"
-        rb"|type(?<!\wtype) \([^()]*\) \. \w+ =(?!=)"
+        rb"\bas_subclass\b|__torch_(?:function|dispatch)__|Torch(?:Function|Dispatch)Mode"
+        rb"|\bmake_fx\b|_python_dispatch|\bclass [A-Za-z_]\w* \([^()]*\bTensor [,)]"
+        rb"|\bset_default_device\b|torch \. overrides|DeviceContext"
+        rb"|\bTensor \. \w+ =(?!=)|\bTensor as \w|attr \( (?:torch \. )?Tensor\b"
+        rb"|\btype \([^()]*\) \. \w+ =(?!=)"
     ),
     "the program has tensors of a class of its own, other methods of tensors, or looks at each operation",
 )
 LAZY: Final = Fear(
     Kind.NO_LAZY_MODULES,
-    any_layout(rb"Lazy(?<!\wLazy)[A-Z]"),
+    any_layout(rb"\bLazy[A-Z]"),
     "the program has layers that make their parameters when they run first",
 )
 BUILT_FROM_TEXT: Final = Fear(
@@ -116,8 +116,8 @@ BUILT_FROM_TEXT: Final = Fear(
 SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
     any_layout(
-        rb"cuda(?<!\wcuda) \. (?:stream|Stream|set_stream) \(|torch(?<!\wtorch) \. Stream \("
-        rb"|StreamContext(?<!\wStreamContext) \("
+        rb"\bcuda \. (?:stream|Stream|set_stream) \(|\btorch \. Stream \("
+        rb"|\bStreamContext \("
     ),
     "the program works with several streams, and another one may read before the copy is done",
 )
@@ -137,7 +137,7 @@ PINS_BY_HAND: Final = Fear(
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
     any_layout(
-        rb"autocast|precision|Accelerator(?<!\wAccelerator) \(|Fabric(?<!\wFabric) \(|"
+        rb"autocast|precision|\bAccelerator \(|\bFabric \(|"
         + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
     ),
     "the program may use mixed precision",
@@ -200,20 +200,20 @@ LOOKS_AT_CALLS: Final = Fear(
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
-        rb"gc(?<!\wgc) \.|get_objects(?<!\wget_objects) \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
+        rb"\bgc \.|\bget_objects \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
         rb"|tracemalloc|" + whole("weakref")
     ),
     "the program looks at which objects are alive",
 )
 FINALIZERS: Final = Fear(
     Kind.UNKNOWN_CODE,
-    any_layout(rb"def __del__ \(|get_objects(?<!\wget_objects) \(|gc \. callbacks|" + whole("weakref", "finalize")),
+    any_layout(rb"def __del__ \(|\bget_objects \(|gc \. callbacks|" + whole("weakref", "finalize")),
     "the program has code that runs, or looks, when an object is given up: a graph may hold one",
 )
 LOOKS_AT_FRAMES: Final = Fear(
     Kind.NAMES,
     any_layout(
-        rb"_getframe\b|setprofile|currentframe|inspect \. stack|inspect(?<!\winspect) \. trace\b|"
+        rb"_getframe\b|setprofile|currentframe|inspect \. stack|\binspect \. trace\b|"
         + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
     "the program looks at the variables of functions that run",

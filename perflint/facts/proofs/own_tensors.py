@@ -45,7 +45,9 @@ _HEIRS: Final = any_layout(
     rb"|(?:\w*Exception|\w*Error|ABC|(?:Int)?Enum|NamedTuple|TypedDict|Protocol) \)))"
 )
 """A class statement with another base than those that most classes have, and that are no tensors under any import."""
-_MADE: Final = any_layout(rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\(['\"\w]+ , \([^()]*\b\w*(?:Tensor|Parameter)\b")
+_MADE: Final = any_layout(
+    rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\(['\"\w]+ , \([^()]*\b\w*(?:Tensor|Parameter)\b"
+)
 _SETS: Final = any_layout(
     rb"\. (?:%b)(?: [)\]]+| :[^=\n]+)? (?:[,=](?!=)|in\b)|\bas [\w.]+ \. (?:%b)\b|\b(?:set|del)attr\b|__(?:set|del)attr__"
     rb"|\bpatch\w* \(|\bpatch \. |\bcurse \(" % (_ONE_OF, _ONE_OF)
@@ -87,11 +89,11 @@ def _found(facts: Facts, file: str) -> list[Obligation]:
 
 
 def _in_module(facts: Facts, module: Module, file: str) -> Iterator[Obligation]:
-    if module.holds(_HEIRS):
+    if facts.project.holds(file, _HEIRS):
         frame = facts.inference.frame(module.top, (), 3)
         for cls in module.classes.values():
             yield from _heir(facts, module, cls.node, frame, file)
-    for scope in (module.top, *module.functions()):
+    for scope in module.scopes_where(_HEIRS, _MADE, _SETS):
         yield from _in_scope(facts, scope, file)
 
 
@@ -113,8 +115,9 @@ def _in_scope(facts: Facts, scope: Scope, file: str) -> Iterator[Obligation]:
             if isinstance(store, ast.Attribute) and store.attr in _METHODS and not _gets_no_function(facts, scope, store):
                 yield from _set(facts, scope, store.value, store, file)
         for call in flow.calls:
-            for owner in _owners_set(call) if not _sets_no_function(facts, scope, call) else ():
-                yield from _set(facts, scope, owner, call, file)
+            for owner in _owners_set(call):
+                found = [*_set(facts, scope, owner, call, file)]
+                yield from found if found and not _sets_no_function(facts, scope, call) else ()
         for name in ("setattr", "delattr"):
             for mention in flow.mentions.get(name, ()):
                 around = flow.parent.get(mention)

@@ -22,6 +22,7 @@ _SETTERS: Final = words("setattr delattr patch object multiple dict")
 _SET_METHODS: Final = words("__setattr__ __delattr__")
 _LOOKS: Final = words("getattr hasattr isinstance issubclass callable print id type repr str dir help len bool")
 """Functions that leave alone what they are given."""
+_NO_PACKAGES: Final = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.Compare, ast.Lambda)
 _PACKAGES: Final = words(
     "torch torch.nn torch.nn.functional torch.nn.init torch.cuda torch.cuda.amp torch.amp torch.utils.data"
 )
@@ -118,9 +119,11 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
         owner, _, name = texts[0].rpartition(".") if texts else ("", "", "")
         if not texts or name in names or f"torch.{name}" in names:
             yield call if owner.startswith("torch") else call.args[0]
-    elif last not in _LOOKS and not facts.loops.targets(scope, call):
+    elif last not in _LOOKS:
         displayed = [part for a in given for part in (a.elts if isinstance(a, (ast.List, ast.Tuple, ast.Set)) else [a])]
-        yield from (part for part in displayed if facts.inference.value(scope, part).must(_is_package))
+        candidates = (part for part in displayed if not isinstance(part, _NO_PACKAGES))
+        packages = [part for part in candidates if facts.inference.value(scope, part).must(_is_package)]
+        yield from packages if packages and not facts.loops.targets(scope, call) else ()
 
 
 def _owner_of_names(facts: Facts, scope: Scope, node: ast.expr) -> ast.expr | None:

@@ -61,7 +61,7 @@ _MAY_BE_FOUND = any_layout(rb"eval(?<![\w.]eval) \(|exec(?<![\w.]exec) \(|global
 _FOUND_BY_NAME = any_layout(NO_MEMBER + rb"(?:eval|exec|globals) \(|sys \. modules\b")
 _MAY_BE_BY_KEY = any_layout(rb"__dict__ \[")
 _BY_KEY = any_layout(rb"([\w.\x80-\xff]*) \. __dict__ \[")
-_CALLED_ON_SELF = any_layout(rb"self(?<!\wself) \. ([\w\x80-\xff]+) \(")
+_CALLED_ON_SELF = any_layout(rb"\bself \. ([\w\x80-\xff]+) \(")
 _GETATTR = any_layout(rb"getattr(?<![\w.]getattr) \( (\w+) ,")
 
 

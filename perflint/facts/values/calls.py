@@ -385,8 +385,8 @@ def _factory(inference: Inferring, row: Operation, node: ast.Call, frame: Frame)
 
 
 _DEFAULT_DEVICE: Final = any_layout(
-    rb"set_default_device(?<!\wset_default_device) \( (?![\"']cpu[\"'])"
-    rb"|set_default_tensor_type(?<!\wset_default_tensor_type) \([^()]*\bcuda\b"
+    rb"\bset_default_device \( (?![\"']cpu[\"'])"
+    rb"|\bset_default_tensor_type \([^()]*\bcuda\b"
 )
 
 

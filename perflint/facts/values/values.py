@@ -266,7 +266,8 @@ class Value:
         return join(changed)
 
     def without(self, leave_out: Callable[[Alternative], bool]) -> Value:
-        return Value(OrderedFrozenSet(a for a in self.alternatives if not leave_out(a)), self.open)
+        left = [alternative for alternative in self.alternatives if not leave_out(alternative)]
+        return self if len(left) == len(self.alternatives) else Value(OrderedFrozenSet(left), self.open)
 
     @property
     def or_unknown(self) -> Value:
