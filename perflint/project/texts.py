@@ -83,6 +83,8 @@ class Texts:
     _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
     _blocks: int = field(default_factory=sys.getallocatedblocks, repr=False)
     """Pieces of memory in use when nothing was held yet."""
+    _held_before: int = 0
+    """How many files were held when the pieces were last counted."""
     found_out: set[str] = field(default_factory=set, repr=False)
     """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
@@ -196,10 +198,12 @@ class Texts:
         """Keep a file that was parsed elsewhere for later questions."""
         self._modules[path] = module
 
-    @property
-    def is_full(self) -> bool:
+    def should_forget(self) -> bool:
         """Whether so much is held that it should be forgotten when the next file's turn comes."""
-        return len(self._modules) > MAX_FILES_HELD or sys.getallocatedblocks() - self._blocks > MAX_BLOCKS_HELD
+        if len(self._modules) == self._held_before:  # counting the pieces takes as long as checking a short file
+            return False
+        self._held_before = len(self._modules)
+        return self._held_before > MAX_FILES_HELD or sys.getallocatedblocks() - self._blocks > MAX_BLOCKS_HELD
 
     def forget(self, keep: Module | None = None) -> None:
         """Drop all parsed files but one. Facts about them are void, so the generation ends."""

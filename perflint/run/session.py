@@ -77,7 +77,7 @@ class Session:
 
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
-        if self.project.is_full:
+        if self.project.should_forget():
             self._release_facts()
             self.project.forget()
 

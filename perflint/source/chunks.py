@@ -42,6 +42,18 @@ class Chunk:
     indent: bytes
 
 
+def skeleton(source: Source, chunks: list[Chunk]) -> bytes:
+    """The text with each of these functions replaced by `pass`, and as many lines as before."""
+    pieces: list[bytes] = []
+    last = 0
+    for chunk in chunks:
+        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
+        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
+        last = chunk.end
+    pieces.append(source.body[last:])
+    return b"".join(pieces)
+
+
 def split(source: Source) -> list[Chunk]:
     """Cut out the outermost functions by indentation; text inside strings and brackets is skipped."""
     body = source.body

@@ -12,13 +12,13 @@ import ast
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from perflint.source.bindings import Binding, bindings
-from perflint.source.chunks import Chunk, split
+from perflint.source.chunks import Chunk, skeleton, split
 from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
 from perflint.source.nodes import bound_in
 from perflint.source.source import Source
@@ -278,7 +278,7 @@ class Module:
     @cached_property
     def skeleton(self) -> bytes:
         """The file with each outermost function replaced by `pass`."""
-        return _skeleton(self.source, self.chunks)
+        return skeleton(self.source, self.chunks)
 
     @cached_property
     def _structure(self) -> _Structure:
@@ -392,9 +392,8 @@ class Module:
     @cached_property
     def global_writers(self) -> list[Scope]:
         """The outermost functions that declare global variables."""
-        if b"global " not in self.source.body:
-            return []
-        return [scope for scope in self.functions() if b"global " in scope.text]
+        held = b"global " in self.source.body
+        return [scope for scope in self.functions() if b"global " in scope.text] if held else []
 
     @cached_property
     def star_imports(self) -> list[tuple[str, int]]:
@@ -418,29 +417,28 @@ class Module:
 
     def scopes_with(self, word: str) -> list[Scope]:
         """The file's own code and its outermost functions, as far as their text holds an identifier."""
-        found = [bisect_right(self._chunk_starts, at) - 1 for at in self.occurrences(word)]
-        if not found:
-            return []
-        functions, by_start, uncut = self._function_places
         name = word.encode()
-        holding = {by_start.get(self._chunk_starts[index], -1) for index in found if index >= 0} - {-1}
-        holding |= {place for place in uncut if stands_in(name, functions[place].text)}
-        return [*([self.top] if stands_in(name, self.top.text) else []), *(functions[place] for place in sorted(holding))]
+        return self._scopes_at([(at, at) for at in self.occurrences(word)], partial(stands_in, name))
 
     def scopes_where(self, *patterns: re.Pattern[bytes]) -> list[Scope]:
-        """The file's own code and its outermost functions in whose text a match of one of some patterns may lie."""
-        found = [match.span() for pattern in patterns for part in branches(pattern) for match in part.finditer(self.source.body)]
-        if not found:
+        """The file's own code and its outermost functions in whose text a pattern matches."""
+        parts = [part for pattern in patterns for part in branches(pattern)]
+        spans = [match.span() for part in parts for match in part.finditer(self.source.body)]
+        return self._scopes_at(spans, lambda text: any(part.search(text) for part in parts))
+
+    def _scopes_at(self, spans: list[tuple[int, int]], stands_in: Callable[[bytes], object]) -> list[Scope]:
+        """The file's own code and the functions that have part in one of some spans; `stands_in` says it of uncut texts."""
+        if not spans:
             return []
         functions, by_start, uncut = self._function_places
-        cut = {by_start.get(self.chunks[i].start, -1) for start, end in found for i in self._chunks_between(start, end)} - {-1}
-        others = {place for place in uncut if any(pattern.search(functions[place].text) for pattern in patterns)}
-        return [self.top, *(functions[place] for place in sorted(cut | others))]
+        cut = {by_start.get(start, -1) for span in spans for start in self._chunks_in(*span)} - {-1}
+        holding = cut.union(place for place in uncut if stands_in(functions[place].text))
+        return [*([self.top] if stands_in(self.top.text) else []), *(functions[place] for place in sorted(holding))]
 
-    def _chunks_between(self, start: int, end: int) -> range:
-        """The numbers of the functions that are cut out of a part of the text, if only with an end of theirs."""
+    def _chunks_in(self, start: int, end: int) -> list[int]:
+        """Where the functions begin that are cut out of a part of the text, if only with an end of theirs."""
         first = max(bisect_right(self._chunk_starts, start) - 1, 0)
-        return range(first + (bool(self.chunks) and self.chunks[first].end <= start), bisect_right(self._chunk_starts, end))
+        return [chunk.start for chunk in self.chunks[first : bisect_right(self._chunk_starts, end)] if chunk.end > start]
 
     def occurrences(self, word: str) -> list[int]:
         """Where an identifier stands in the file's text, strings and comments included."""
@@ -500,14 +498,3 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield part.body
     yield getattr(statement, "orelse", [])
     yield getattr(statement, "finalbody", [])
-
-
-def _skeleton(source: Source, chunks: list[Chunk]) -> bytes:
-    pieces: list[bytes] = []
-    last = 0
-    for chunk in chunks:
-        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
-        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
-        last = chunk.end
-    pieces.append(source.body[last:])
-    return b"".join(pieces)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perflint.facts.proofs import fears
 from perflint.rule.registry import all_rules
 from perflint.source.vocabulary import branches, holds, may_hold, needs_of, vocabulary
-from perflint.source.words import any_layout, call_pattern
+from perflint.source.words import any_layout, call_pattern, literal_first
 
 FEARS = [fear.pattern for fear in vars(fears).values() if isinstance(fear, fears.Fear)]
 NEEDS = {needle for rule in all_rules() for group in rule.needs.groups for needle in group if not isinstance(needle, bytes)}
@@ -47,6 +47,9 @@ def test_what_a_pattern_needs(pattern: bytes, needs: object) -> None:
         (rb"(?P<q>a|b)(?P=q)|c", [rb"(?P<q>a|b)(?P=q)|c"]),
         (rb"(a|b)\1|c", [rb"(a|b)\1|c"]),
         (rb"(?i)a|b", [rb"(?i)a|b"]),
+        (rb"\b(?:set|del)attr\b|x", [rb"\bsetattr\b", rb"\bdelattr\b", rb"x"]),
+        (rb"(?:a|b)+c", [rb"(?:a|b)+c"]),
+        (rb"(?<!\.)(?:a|b) c", [rb"(?<!\.)a c", rb"(?<!\.)b c"]),
     ],
 )
 def test_the_alternatives_of_a_pattern(pattern: bytes, parts: list[bytes]) -> None:
@@ -79,3 +82,28 @@ def test_texts_without_the_words_are_told() -> None:
     assert may_hold(words, call_pattern("make"))
     assert not may_hold(words, call_pattern("ader"))
     assert not may_hold(words, any_layout(rb"torch \. compile \("))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "turned"),
+    [
+        (rb"\bname\b", rb"name(?<!\wname)\b"),
+        (rb"\bab*c", rb"a(?<!\wa)b*c"),
+        (rb"\ba?", rb"\ba?"),
+        (rb"x|\bfoo|(?:y|\bbar)z", rb"x|foo(?<!\wfoo)|(?:y|bar(?<!\wbar))z"),
+        (rb"(?<!\.)(?:get|set) \(", rb"(?:get(?<!\.get)|set(?<!\.set)) \("),
+        (rb"(?<![.\w])get", rb"get(?<![.\w]get)"),
+        (rb"\b(?:a|b)?c", rb"\b(?:a|b)?c"),
+        (rb"\w\bfoo", rb"\w\bfoo"),
+    ],
+)
+def test_a_literal_comes_first(pattern: bytes, turned: bytes) -> None:
+    assert literal_first(pattern) == turned
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.pattern.decode()[:40])
+def test_what_comes_first_changes_no_match(pattern: re.Pattern[bytes]) -> None:
+    first = re.compile(literal_first(pattern.pattern), pattern.flags)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        text = path.read_bytes()
+        assert [m.span() for m in first.finditer(text)] == [m.span() for m in pattern.finditer(text)]

@@ -137,8 +137,7 @@ PINS_BY_HAND: Final = Fear(
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
     any_layout(
-        rb"autocast|precision|\bAccelerator \(|\bFabric \(|"
-        + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
+        rb"autocast|precision|\bAccelerator \(|\bFabric \(|" + whole("amp", "f16", "fp16", "ff16", "b16", "bp16", "bf16")
     ),
     "the program may use mixed precision",
 )

@@ -45,9 +45,7 @@ _HEIRS: Final = any_layout(
     rb"|(?:\w*Exception|\w*Error|ABC|(?:Int)?Enum|NamedTuple|TypedDict|Protocol) \)))"
 )
 """A class statement with another base than those that most classes have, and that are no tensors under any import."""
-_MADE: Final = any_layout(
-    rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\(['\"\w]+ , \([^()]*\b\w*(?:Tensor|Parameter)\b"
-)
+_MADE: Final = any_layout(rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\(['\"\w]+ , \([^()]*\b\w*(?:Tensor|Parameter)\b")
 _SETS: Final = any_layout(
     rb"\. (?:%b)(?: [)\]]+| :[^=\n]+)? (?:[,=](?!=)|in\b)|\bas [\w.]+ \. (?:%b)\b|\b(?:set|del)attr\b|__(?:set|del)attr__"
     rb"|\bpatch\w* \(|\bpatch \. |\bcurse \(" % (_ONE_OF, _ONE_OF)
