@@ -446,6 +446,40 @@ def test_autograd_that_a_computed_name_switches_on() -> None:
     assert changes({"main.py": TEACHER})[0] == []
 
 
+INFERRED = """
+import torch
+from torch import nn
+
+
+def evaluate(model, rows):
+    model.eval()
+    total = 0.0
+    for x in rows:
+        {0}
+    return total
+
+
+with torch.inference_mode():
+    rows = [row * 2 for row in torch.ones(2, 3, 4)]
+try:
+    print(evaluate(nn.Linear(4, 3), rows))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "total += model(x).sum().item()",
+        "with torch.no_grad():\n            x.mul_(2)\n            total += model(x).sum().item()",
+        "with torch.no_grad():\n            with torch.inference_mode():\n                y = model(x)\n            y.mul_(2)",
+    ],
+)
+def test_errors_of_inference_tensors_are_kept(step: str) -> None:
+    assert changes({"main.py": INFERRED.replace("{0}", step)})[0] == []
+
+
 TWICE = """
 class Twice(nn.Module):
     def __init__(self):

@@ -14,6 +14,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Region, flow_of
 from perflint.facts.dataflow.uses import functions_see, is_changed_in_place
 from perflint.facts.facts import Facts
+from perflint.facts.proofs.fears import INFERENCE_TENSORS, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.reach import called_from, can_be_parsed
@@ -60,6 +61,7 @@ def stays_inside(facts: Facts, scope: Scope, body: list[ast.stmt], *, whole: boo
         seeing = [call for call in inside.calls if _sees_tensors(facts, scope, call)]
         missing += kept_by(facts, scope, seeing, inside.nodes, batches=True)
         missing += _switched_on(facts, scope, inside)
+        missing += feared(facts.project, scope.module.source.path, INFERENCE_TENSORS)
     if suspends(flow_of(scope)):
         missing.append(Obligation(Kind.CONTROL_FLOW, "the function yields or awaits"))
     return missing

@@ -11,7 +11,7 @@ from perflint.facts.autograd.graphless import may_record
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import OTHER_NETWORK, WATCHES_WARNINGS, feared
+from perflint.facts.proofs.fears import INFERENCE_TENSORS, OTHER_NETWORK, WATCHES_WARNINGS, feared
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.training.training_objects import is_neural_module
@@ -70,7 +70,7 @@ def _forward_without_graph(facts: Facts, scope: Scope, call: ast.Call) -> Iterat
     fears = [*feared(facts.project, path, *OTHER_NETWORK)]
     yield from fears
     yield from surgery(facts, path, fears)
-    yield from feared(facts.project, path, WATCHES_WARNINGS)  # `float` warns about a tensor with a graph
+    yield from feared(facts.project, path, WATCHES_WARNINGS, INFERENCE_TENSORS)  # `float` warns about a tensor with a graph
     callee = facts.inference.value(scope, call.func)
     if callee.open or not (targets or callee.must(lambda a: is_neural_module(facts.inference, a))):
         yield Obligation(Kind.KNOWN_LAYERS, f"`{ast.unparse(call.func)}` is not known, and may ask for gradients itself")

@@ -39,8 +39,12 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
 
 
 def relied_on(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obligation | None:
-    """What is around `node`, or around a call of its function, and goes on after an error: perhaps after one of this line."""
-    for block in flow_of(scope).block[node].ancestry():
+    """What is around `node`, or around a call of its function, and goes on after an error: perhaps after one of this line.
+
+    `node` may be a decorator, which stands for all of its function.
+    """
+    inside = flow_of(scope).block.get(node)
+    for block in inside.ancestry() if inside is not None else ():
         handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
         if any(_goes_on(handler) and not _exits(handler) and _may_take_error_of_torch(handler) for handler in handlers):
             return Obligation(Kind.CONTROL_FLOW, "a handler around it goes on after an error")

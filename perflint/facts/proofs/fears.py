@@ -141,6 +141,14 @@ AUTOCAST: Final = Fear(
     ),
     "the program may use mixed precision",
 )
+INFERENCE_TENSORS: Final = Fear(
+    Kind.ERRORS_ARE_BUGS,
+    any_layout(
+        rb"\binference_mode \(|[.@=(,:\[{] inference_mode\b(?!`)|\b(?:import|return|else|and|or) inference_mode\b(?!`)"
+        rb"|\binference_mode as\b|InferenceMode"
+    ),
+    "a tensor that the program makes under `inference_mode` raises where a graph needs it, or where it is changed in place",
+)
 INFERENCE_SWITCHED: Final = Fear(
     Kind.GRADIENT,
     any_layout(
