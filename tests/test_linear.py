@@ -200,4 +200,5 @@ def test_findings_do_not_depend_on_how_much_is_held(tmp_path: Path, monkeypatch:
 
     held = findings()
     monkeypatch.setattr(texts, "MAX_BLOCKS_HELD", -(2**60))
+    monkeypatch.setattr(texts, "FILES_BETWEEN_COUNTS", 1)
     assert findings() == held != []

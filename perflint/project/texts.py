@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from perflint.source.syntax import Module
 from perflint.project.files import read_file, text_digest
 
+FILES_BETWEEN_COUNTS = 4
+"""How seldom the pieces of memory are counted, which takes as long as checking a short file."""
+
 MAX_BLOCKS_HELD = 1_000_000
 """Pieces of memory (`sys.getallocatedblocks`, some 105 bytes each) that a project takes before it forgets all that it holds.
 
@@ -83,8 +86,8 @@ class Texts:
     _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
     _blocks: int = field(default_factory=sys.getallocatedblocks, repr=False)
     """Pieces of memory in use when nothing was held yet."""
-    _held_before: int = 0
-    """How many files were held when the pieces were last counted."""
+    _turns: int = 0
+    """How many files have had their turn."""
     found_out: set[str] = field(default_factory=set, repr=False)
     """The files about which something was found out here that was not learned."""
     _digests: dict[str, str] = field(default_factory=dict, repr=False)
@@ -200,10 +203,10 @@ class Texts:
 
     def should_forget(self) -> bool:
         """Whether so much is held that it should be forgotten when the next file's turn comes."""
-        if len(self._modules) == self._held_before:  # counting the pieces takes as long as checking a short file
-            return False
-        self._held_before = len(self._modules)
-        return self._held_before > MAX_FILES_HELD or sys.getallocatedblocks() - self._blocks > MAX_BLOCKS_HELD
+        self._turns += 1
+        is_counted = self._turns % FILES_BETWEEN_COUNTS == 0
+        is_large = is_counted and sys.getallocatedblocks() - self._blocks > MAX_BLOCKS_HELD
+        return is_large or len(self._modules) > MAX_FILES_HELD
 
     def forget(self, keep: Module | None = None) -> None:
         """Drop all parsed files but one. Facts about them are void, so the generation ends."""
