@@ -7,7 +7,8 @@ import sys
 
 from perflint.source.words import made
 
-_MAY_PRINT = made(rb"=[\s)]*[!:}]|(?<!\w)[tT][rR]?['\"]|(?<!\w)[rR][tT]['\"]")
+_T_STRING = rb"|(?<!\w)[tT][rR]?['\"]|(?<!\w)[rR][tT]['\"]"
+_MAY_PRINT = made(rb"=[\s)]*[!:}]" + (_T_STRING if sys.version_info >= (3, 14) else b""))
 _FOLLOWS = made(rb"[\s)]*=")
 _HOLDS = getattr(ast, "Interpolation", ())
 """What a t-string, which Python 3.14 has, gives with its text to whoever takes it."""

@@ -36,7 +36,7 @@ def keyword(name: str) -> tuple[str, re.Pattern[bytes]]:
 
 
 _BORDER: Final = re.compile(
-    rb"(?:\A|(?<=[|:]))(?:\\b|\(\?<!(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])\))(?:(\w+)|\(\?:(\w+(?:\|\w+)*)\))(?![*+?{])"
+    rb"(?:\A|(?<=[|:]))(?:\\b|\(\?<!(\\.|\w+|\[\^?\]?(?:\\.|[^\]\\])*\])\))(?:(\w+)|\(\?:(\w+(?:\|\w+)*)\))(?![*+?{])"
 )
 """Where a pattern, or an alternative of it, begins with what may not stand before a literal, or before one of several."""
 

@@ -95,6 +95,7 @@ def test_texts_without_the_words_are_told() -> None:
         (rb"(?<![.\w])get", rb"get(?<![.\w]get)"),
         (rb"\b(?:a|b)?c", rb"\b(?:a|b)?c"),
         (rb"\w\bfoo", rb"\w\bfoo"),
+        (rb"back|(?<!time)step", rb"back|step(?<!timestep)"),
     ],
 )
 def test_a_literal_comes_first(pattern: bytes, turned: bytes) -> None:
