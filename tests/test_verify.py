@@ -193,6 +193,13 @@ def test_a_copy_that_asks_whether_its_device_is_cuda_waits_for_none(asked: str) 
     assert [row["what"] for row in counted["transfers"] if row["line"] == 20] == ["to"]
 
 
+def test_a_read_of_tensors_that_are_not_on_cuda_alone_waits_for_no_cuda_device() -> None:
+    counted = run_in_fork(
+        ON_DEVICE.replace("start.sum().item()", "start if start.is_cuda else start.sum().item()"), "count"
+    ).data
+    assert 18 not in {row["line"] for row in counted["reads"]}
+
+
 def test_copies_are_told_from_what_they_are_copied_from() -> None:
     counted = run_in_fork(ON_DEVICE, "count").data
     reads = {(row["line"], row["what"]): row["count"] for row in counted["reads"]}
