@@ -80,7 +80,7 @@ numbers at most, and copies of larger tensors on the host; it must not be handed
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
 that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
 shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix
-are made with one wait, by `items_together`, for later reads of the step, too. All else is advice: log less often, or later.
+are made with one wait by `items_together`, later ones, too; a `SummaryWriter`'s by `copies_together`. All else is advice.
 """
 
 import ast
