@@ -26,6 +26,7 @@ from perflint_probe.frames import (
     asked_from,
     asks_whether_cuda,
     is_asked_by,
+    joins_list,
     line_asking_torch,
     lines_of_program,
     names_host,
@@ -291,7 +292,7 @@ class _Conversions(TorchFunctionMode):
         counters = self._counters
         is_read = func in CONVERSIONS and counters.sees(args[0])
         if is_read:
-            counters.reads[asked_from(func.__name__)] += 1
+            (counters.transfers if joins_list() else counters.reads)[asked_from(func.__name__)] += 1
         counters.assumptions.on_function(func)
         try:
             result = func(*args, **kwargs)

@@ -74,6 +74,17 @@ def is_asked_by(module: str) -> bool:
     return frame is not None and frame.f_globals.get("__name__") == module
 
 
+def joins_list() -> bool:
+    """Whether a copy to the host is a further one of a `HostList`, which on CUDA waits for all of them when somebody looks.
+
+    The copy that comes first stands for that wait.
+    """
+    frame = _caller()
+    if frame is None or frame.f_globals.get("__name__") != "perflint_runtime.host_list" or frame.f_back is None:
+        return False
+    return bool(getattr(frame.f_back.f_locals.get("self"), "_values", None))
+
+
 def _caller() -> "FrameType | None":
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
