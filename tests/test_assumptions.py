@@ -23,7 +23,8 @@ def train(loader, device, epochs):
         loss = nn.functional.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
-        total += loss.item()
+        value = loss.item()
+        total += value
     return total
 """
 """One fix, which needs a device with float64."""
@@ -52,13 +53,13 @@ def test_a_fix_says_what_it_assumes_and_is_applied_only_if_that_is_declared(trai
     assert levels(training) == [("assuming", ["cuda-or-cpu"])]
     assert "loss.item()" in training.fixed("train.py", "--isolated")
     assert "loss.item()" in training.fixed("train.py", "--isolated", "--assume", "one-stream,no-hooks")
-    assert "loss.detach().double()" in training.fixed("train.py", "--isolated", "--assume", "one-stream,cuda-or-cpu")
+    assert "loss.detach().clone().double()" in training.fixed("train.py", "--isolated", "--assume", "one-stream,cuda-or-cpu")
 
 
 @pytest.mark.parametrize("names", ['["cuda-or-cpu"]', '["ordinary"]'])
 def test_the_configuration_may_declare_it(training: Project, names: str) -> None:
     training.write({"perflint.toml": f"assume = {names}"})
-    assert "loss.detach().double()" in training.fixed("train.py")
+    assert "loss.detach().clone().double()" in training.fixed("train.py")
 
 
 def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Project) -> None:
@@ -69,7 +70,10 @@ def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Pr
 
 def test_it_is_said_what_the_runtime_would_fix(training: Project) -> None:
     training.write(
-        {"train.py": TRAIN.replace("0.0", "[]").replace("+= loss.item()", ".append(float(loss))"), "bare.py": "x = 1\n"}
+        {
+            "train.py": TRAIN.replace("0.0", "[]").replace("loss.item()", "float(loss)").replace("+= value", ".append(value)"),
+            "bare.py": "x = 1\n",
+        }
     )
     shown = in_process("check", "--isolated", "--select", "item-every-step").stdout
     assert "up to 1 with `--runtime` (see `perflint assumptions`)" in shown
@@ -121,21 +125,25 @@ def test_ordinary_lets_no_number_of_an_evaluation_change() -> None:
 
 
 SELECTED = ("--isolated", "--extend-select", "duplicate-item-read")
-SHOWN_NOW_AND_THEN = TRAIN.replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):").replace(
-    "        total += loss.item()\n",
-    "        total += loss.item()\n        if i % 100 == 0:\n            print(i, loss.item())\n",
+SHOWN_NOW_AND_THEN = (
+    TRAIN.replace("for x, y in loader:", "for i, (x, y) in enumerate(loader):")
+    .replace("total = 0.0", "total = []")
+    .replace(
+        "        value = loss.item()\n        total += value\n",
+        "        total.append(loss.item())\n        if i % 100 == 0:\n            print(i, loss.item())\n",
+    )
 )
 
 
 @pytest.mark.parametrize("more", [["--assume", "ordinary"], ["--unsafe-fixes"]])
 def test_a_safe_fix_does_not_stand_in_the_way_of_one_that_rests_on_more(training: Project, more: list[str]) -> None:
-    """Reading once what is shown now and then, too, is safe; that no step waits takes a word about the devices."""
+    """Reading once what is shown now and then, too, is safe; that no step waits takes a word about the memory."""
     training.write({"train.py": SHOWN_NOW_AND_THEN})
     assert "loss_value = loss.item()" in training.fixed("train.py", *SELECTED)
     fixed = training.fixed("train.py", *SELECTED, *more)
     assert "loss.item()" not in fixed
     assert "loss.detach()" in fixed
     training.write({"train.py": SHOWN_NOW_AND_THEN})
-    assert "total += loss.detach()" in training.fixed("train.py", *SELECTED, *more)
+    assert "loss.detach().clone()" in training.fixed("train.py", *SELECTED, *more)
     left = json.loads(in_process("check", *SELECTED, "--exit-zero", "--output-format", "json").stdout)
     assert not [f for f in left if f["fix"] is not None]

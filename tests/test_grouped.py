@@ -266,7 +266,8 @@ def test_what_an_assumption_means_is_said_where_its_name_comes_first(project: Pr
             loss = nn.functional.mse_loss(model(x), y)
             loss.backward()
             optimizer.step()
-            total += loss.item()
+            value = loss.item()
+            total += value
         return total
     """
     text = "\n    import torch\n    from torch import nn\n" + loop.format(name="first") + loop.format(name="second")

@@ -44,7 +44,7 @@ EXPECTED = {
     },
     "gan/data.py": {"dataloader-no-pin-memory"},
     "gan/networks.py": {"python-ema-loop"},
-    "gan/walker.py": {"blocking-h2d-in-loop", "item-every-step"},
+    "gan/walker.py": {"blocking-h2d-in-loop", "distribution-checks-arguments", "item-every-step"},
     "image/data.py": {"dataloader-no-pin-memory"},
     "image/model.py": {"factory-then-transfer"},
     "image/trainer.py": {

@@ -193,6 +193,23 @@ def test_a_copy_that_asks_whether_its_device_is_cuda_waits_for_none(asked: str) 
     assert [row["what"] for row in counted["transfers"] if row["line"] == 20] == ["to"]
 
 
+def test_a_read_of_tensors_that_are_not_on_cuda_alone_waits_for_no_cuda_device() -> None:
+    counted = run_in_fork(
+        ON_DEVICE.replace("start.sum().item()", "start if start.is_cuda else start.sum().item()"), "count"
+    ).data
+    assert 18 not in {row["line"] for row in counted["reads"]}
+
+
+def test_a_list_of_copies_waits_once_when_somebody_looks() -> None:
+    """A run on the host stands for one on CUDA, where `HostList` waits for no single copy."""
+    program = ON_DEVICE.replace("    loss.backward()", "    kept.add_array(loss.detach())").replace(
+        "for _", "kept = HostList()\nfor _"
+    )
+    counted = run_in_fork("from perflint_runtime import HostList\n" + program.partition("    torch.nn.utils")[0], "count").data
+    assert [(row["what"].partition(" ")[0], row["count"]) for row in counted["reads"]] == [("cpu", 1)]
+    assert [row["count"] for row in counted["transfers"] if row["what"].startswith("cpu")] == [2]
+
+
 def test_copies_are_told_from_what_they_are_copied_from() -> None:
     counted = run_in_fork(ON_DEVICE, "count").data
     reads = {(row["line"], row["what"]): row["count"] for row in counted["reads"]}

@@ -138,7 +138,7 @@ def _all() -> Iterable[Assumption]:
         Kind.ERRORS_ARE_BUGS,
         "no code relies on errors that these lines raise",
         "No code relies on an error or a warning of the lines that a fix changes, or on when it is raised.",
-        "An error of the device, of a wrong size or of a wrong type is raised later, or with other words.",
+        "An error of the device, of a wrong size, type or number is raised later, with other words, or not at all.",
         "Whether an error that a function of torch raised was caught. A run without errors shows nothing.",
     )
     yield Assumption(

@@ -26,9 +26,11 @@ from perflint_probe.frames import (
     asked_from,
     asks_whether_cuda,
     is_asked_by,
+    joins_list,
     line_asking_torch,
     lines_of_program,
     names_host,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ class Counters:
         for mode in reversed(self._modes):
             mode.__exit__(None, None, None)
         return {
-            "reads": _rows(self.reads),
+            "reads": _rows(+self.reads),
             "waits": _rows(self.waits),
             "transfers": _rows(self.transfers),
             "copies": dict(self.copies),
@@ -155,7 +157,7 @@ class Counters:
             return self.copied(result)
         if self.sees(source):
             return result
-        asks = line is not None and asks_whether_cuda(line)
+        asks = asks_whether_cuda(line or "")
         is_blocking = not (non_blocking or asks or is_asked_by(WITHOUT_WAITING))
         self.transfers[asked_from(f"blocking {name}" if is_blocking else name)] += 1
         if result is source and not source.requires_grad:
@@ -262,7 +264,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         counters.assumptions.on_operation((args, kwargs))
         on_device = counters.sees((args, kwargs))
         if on_device and reads_values(func, args, kwargs):
-            counters.reads[asked_from(str(func))] += 1
+            asked = asked_from(str(func))
+            counters.reads[asked] += not asks_whether_cuda(text_of(asked))
         result = func(*args, **kwargs)
         counters.assumptions.on_operation(result)
         if func in FACTORIES:
@@ -289,7 +292,7 @@ class _Conversions(TorchFunctionMode):
         counters = self._counters
         is_read = func in CONVERSIONS and counters.sees(args[0])
         if is_read:
-            counters.reads[asked_from(func.__name__)] += 1
+            (counters.transfers if joins_list() else counters.reads)[asked_from(func.__name__)] += 1
         counters.assumptions.on_function(func)
         try:
             result = func(*args, **kwargs)

@@ -20,7 +20,9 @@ Asked = tuple[str, int, str, tuple[Line, ...]]
 """A line of the program, what was asked for there, and the lines of the program that led to it, from the outside in."""
 
 _HOST = re.compile(r"""["']cpu(?::0)?["']""")
-_ASKS = re.compile(r"""non_blocking\s*=\s*(?:[\w.]+\.type\s*==\s*["']cuda["']|["']cuda["']\s+in\s+str\()""")
+_ASKS = re.compile(
+    r"""non_blocking\s*=\s*(?:[\w.]+\.type\s*==\s*["']cuda["']|["']cuda["']\s+in\s+str\()|\.is_cuda\s+else\s.*\.item\(\)"""
+)
 
 
 def asked_from(what: str = "wait") -> Asked:
@@ -40,6 +42,11 @@ def asked_from(what: str = "wait") -> Asked:
     if library is not None:
         what = f"{what} in {Path(library[0]).name}:{library[1]}"
     return (*lines[0], what, tuple(lines[:0:-1]))
+
+
+def text_of(asked: Asked) -> str:
+    """The text of a line of the program."""
+    return linecache.getline(*asked[:2])
 
 
 def lines_of_program() -> set[Line]:
@@ -67,6 +74,17 @@ def is_asked_by(module: str) -> bool:
     return frame is not None and frame.f_globals.get("__name__") == module
 
 
+def joins_list() -> bool:
+    """Whether a copy to the host is a further one of a `HostList`, which on CUDA waits for all of them when somebody looks.
+
+    The copy that comes first stands for that wait.
+    """
+    frame = _caller()
+    if frame is None or frame.f_globals.get("__name__") != "perflint_runtime.host_list" or frame.f_back is None:
+        return False
+    return bool(getattr(frame.f_back.f_locals.get("self"), "_values", None))
+
+
 def _caller() -> "FrameType | None":
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
@@ -80,7 +98,7 @@ def names_host(line: str) -> bool:
 
 
 def asks_whether_cuda(line: str) -> bool:
-    """Whether a copy on a line waits for no CUDA device: it asks the device, and the host, which stands for one, says no."""
+    """Whether a line waits for no CUDA device: it asks the device or a tensor, and the host, which stands for one, says no."""
     return _ASKS.search(line) is not None
 
 

@@ -31,17 +31,34 @@ or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 
 ## When it stays silent
 At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
-`set_default_validate_args`.
+`set_default_validate_args`. Where it does not run in each step, in programs that name no device, and for parameters on the host
+it is reported only if the rule is selected.
 
 ## Fix safety
-Unsafe: what is invalid (a `nan`, a negative deviation) raises no error any more.
+It rests on `errors-are-bugs`: what is invalid (a `nan`, a negative deviation) raises no error any more. All else is as it was.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, rule, words
+from perflint.api import (
+    Alternative,
+    Code,
+    Cost,
+    Edit,
+    Finding,
+    Kind,
+    Literal,
+    Number,
+    Obligation,
+    Place,
+    Severity,
+    add_keyword,
+    place_of,
+    rule,
+    words,
+)
 
 _KINDS = words(
     "Bernoulli Beta Binomial Categorical Cauchy ContinuousBernoulli Dirichlet Exponential Gamma Geometric Gumbel Laplace "
@@ -50,10 +67,10 @@ _KINDS = words(
 _MODULES = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() for kind in _KINDS} | {"StudentT": "studentT"}
 _DISTRIBUTIONS = tuple(f"torch.distributions.{name}" for kind in sorted(_KINDS) for name in (kind, f"{_MODULES[kind]}.{kind}"))
 _SWITCHED = re.compile(rb"set_default_validate_args")
-_SILENT = Obligation(Kind.UNKNOWN_CODE, "invalid parameters raise no error any more")
+_SILENT = Obligation(Kind.ERRORS_ARE_BUGS, "invalid parameters raise no error any more")
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.INFO, calls=_DISTRIBUTIONS, fixes=True)
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, calls=_DISTRIBUTIONS, fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each distribution that checks what it is given."""
     if code.scope.is_module:
@@ -65,7 +82,18 @@ def check(code: Code) -> Iterator[Finding]:
             return
         fix = code.fix("leave the checks out", _unchecked(code, call), unless=[_SILENT])
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
-        yield code.finding(call, message, fix, [_SILENT])
+        yield code.finding(call, message, fix, [_SILENT], severity=None if _waits(code, call) else Severity.INFO)
+
+
+def _waits(code: Code, call: ast.Call) -> bool:
+    """Whether the parameters may be on a device, in each step."""
+    if not code.is_hot(call) or not code.facts.project.uses_accelerator(code.source.path):
+        return False
+    return not all(code.value(given).must(_is_on_host) for given in (*call.args, *(k.value for k in call.keywords)))
+
+
+def _is_on_host(alternative: Alternative) -> bool:
+    return isinstance(alternative, (Number, Literal)) or place_of(alternative) is Place.HOST
 
 
 def _unchecked(code: Code, call: ast.Call) -> Iterator[Edit]:

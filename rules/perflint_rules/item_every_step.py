@@ -33,7 +33,8 @@ def train(model, loader, optimizer, criterion):
     total = float(total)
     return total / len(loader)
 ```
-A float64 sum on the device is the sum of Python floats to the bit; a float32 one is not. A total shown now and then:
+A float64 sum on the device is the sum of Python floats to the bit; a float32 one is not. Where the device may have no float64:
+`total += loss.detach().double() if loss.is_cuda else loss.item()`. A total shown now and then:
 ```python
         running += loss.detach().double()
         if step % 100 == 99:
@@ -64,12 +65,11 @@ an evaluation needs each round's value or collects tensors, only if selected. Wh
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
-looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the device
-is CUDA or the CPU (MPS has no float64), the loop reads no clock, no `try` in it handles an error of the read, no asynchronous
-copy in it relies on the wait, and the program neither has a tensor class of its own nor switches `inference_mode` on and off
-but by `with` and as a decorator. Integers must be counts: sums of others may not fit into 64 bits.
-Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither type, size nor device, divides, and takes any
-weight; where the total is looked at in each step there is none.
+looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the loop
+reads no clock, no `try` in it handles an error of the read, no asynchronous copy in it relies on the wait, and the program
+neither has a tensor class of its own nor switches `inference_mode` on and off but by `with` and as a decorator. Integers must
+be counts: sums of others may not fit into 64 bits. Without these proofs the fix is unsafe, or an `ItemSum`, which needs neither
+type, size nor device, divides, and takes any weight; where the total is looked at in each step there is none.
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
 the device, and under the guard the number; not where each step looks at it, or code behind the loop.
 The fix for a list that is filled in the loop and read behind it rests on memory to spare:
@@ -80,7 +80,7 @@ numbers at most, and copies of larger tensors on the host; it must not be handed
 A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
 that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
 shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix
-are made with one wait, by `items_together`, for later reads of the step, too. All else is advice: log less often, or later.
+are made with one wait by `items_together`, later ones, too; a `SummaryWriter`'s by `copies_together`. All else is advice.
 """
 
 import ast

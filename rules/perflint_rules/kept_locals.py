@@ -55,6 +55,11 @@ class Kept:
         self.is_differentiated = is_differentiated(code.facts, code.scope, read.tensor)
 
     @property
+    def asks(self) -> bool:
+        """Whether the rewrite looks at the tensor's device when the program runs."""
+        return False
+
+    @property
     def cure(self) -> str | None:
         """What the rewrite does, where it is something else than the usual."""
         return None

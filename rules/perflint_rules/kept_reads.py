@@ -25,7 +25,7 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
         late = _behind_inner(code, read) or late
     if plain is None or late is None:
         return plain or late
-    forms: list[Kept | Late] = [plain, late]
+    forms: list[Kept | Late] = [late, plain] if plain.asks else [plain, late]  # the runtime asks by itself
     return min(forms, key=_what_is_open)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
 
 from perflint.api import (
     COMPLEX,
@@ -16,11 +17,17 @@ from perflint.api import (
     Loop,
     Number,
     Obligation,
+    ReadKind,
     Tensor,
+    free_name,
+    insert_before,
+    path_of,
     place_of,
     replace,
+    without_effect,
 )
 from perflint_rules.kept_locals import Kept
+from perflint_rules.late_order import out_of_order
 
 
 class Total(Kept):
@@ -63,10 +70,36 @@ class Total(Kept):
         if not self.is_differentiated:  # what a backward pass begins with is real
             yield from self._unknown_number()
             yield from self.code.feared(COMPLEX)
-        if not self.value.must(lambda a: place_of(a).is_cuda_or_host):
+        if not self._has_float64 and not self.asks:
             yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
         if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
             yield Obligation(Kind.NUMBERS, "the sum may be too large for an integer of 64 bits")
+
+    @cached_property
+    def _has_float64(self) -> bool:
+        return self.value.must(lambda a: place_of(a).is_cuda_or_host)
+
+    @cached_property
+    def asks(self) -> bool:
+        """Whether each tensor is asked for its device, and read as it was unless that is CUDA: another may have no float64."""
+        if self._has_float64 or self.taken is not self.read.node:
+            return False
+        return self._is_at_hand() or self._named() is not None
+
+    def _is_at_hand(self) -> bool:
+        """Whether the tensor is a name, or attributes of one, and can be evaluated more than once."""
+        tensor = self.read.tensor
+        return path_of(tensor) is not None and without_effect(self.code.facts, self.code.scope, tensor) is None
+
+    def _named(self) -> str | None:
+        """A name for the tensor in a statement of its own, where nothing else comes first, and it holds no other memory."""
+        match self.statement.value:
+            case ast.BinOp(left=first) if first is not self.taken:
+                is_first = not any(out_of_order(self.code, [first], [self.read.tensor]))
+            case _:
+                is_first = True
+        holds_itself = self.value.must(lambda a: isinstance(a, Tensor) and a.fresh)
+        return free_name(self.code.scope, f"{self.name}_added") if is_first and holds_itself else None
 
     def _unknown_number(self) -> Iterator[Obligation]:
         tensor = ast.unparse(self.read.tensor)
@@ -84,11 +117,21 @@ class Total(Kept):
             raise CannotRewrite("the total has no literal start")
         if any(self.is_inside(d.node) for d in {*self.flow.definitions_of(self.name)} - self._own() - self._reaching()):
             raise CannotRewrite("the loop may leave something else in the total")
+        if self.asks and not self._is_at_hand():
+            has_graph = not (self.counts or self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False))
+            made = f"{self._named()} = {self.source()}{'.detach()' if has_graph else ''}"
+            yield insert_before(self.code.source, self.statement, made)
         yield from super().parts()
 
     def kept(self) -> Edit:
-        text = self.source()
-        return replace(self.code.source, self.read.node, text if self.counts else f"{text}.detach().double()")
+        source, read, is_at_hand = self.code.source, self.read.node, not self.asks or self._is_at_hand()
+        text = self.source() if is_at_hand else f"{self._named()}"
+        kept = text if self.counts else f"{text}{'.detach()' if is_at_hand else ''}.double()"
+        if not self.asks:
+            return replace(source, read, kept)
+        plain = f"{text}.item()" if self.read.kind is ReadKind.ITEM else f"float({text})"
+        asked = f"{kept} if {text}.is_cuda else {plain}"
+        return replace(source, read, asked if self.statement.value is self.taken else f"({asked})")
 
     def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
         if self.counts:

@@ -57,6 +57,17 @@ def _is_entry(code: Code, target: ast.expr) -> bool:
 _DICTS = frozenset(("builtins.dict", "collections.OrderedDict"))
 
 
+_WRITERS = frozenset(("torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter"))
+
+
+def writes_scalar(code: Code, call: ast.AST | None) -> bool:
+    """Whether a call writes a number to a log, by a writer that copies each tensor to the host and does nothing else."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=writer, attr="add_scalar")):
+            return code.value(writer).must(lambda a: isinstance(a, Object) and a.qualname in _WRITERS)
+    return False
+
+
 _NUMBERS = (Number, Literal, Text)
 _WRITES_TO_ARGUMENTS = frozenset(("batch_norm", "embedding", "embedding_bag"))
 
@@ -95,6 +106,8 @@ def _is_quiet(code: Code, node: ast.AST) -> bool:
             code.is_external(func, "numpy.append")
         ):
             return _is_array(code, grown, "numpy.append", "numpy.array") and _is_array(code, added)
+        case ast.Call() if writes_scalar(code, node):
+            return True
         case ast.Call(func=ast.Name(id="print"), args=shown, keywords=[]):
             return code.means_builtin("print") and all(code.value(part).must_be(*_NUMBERS) for part in shown)
         case ast.BinOp() | ast.UnaryOp() | ast.Compare() if code.value(node).must_be(*_NUMBERS):

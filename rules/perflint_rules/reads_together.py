@@ -32,6 +32,10 @@ from perflint.api import (
 from perflint_rules.early_reads import made_earlier
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
+from perflint_rules.quiet_code import writes_scalar
+
+_HELPERS = {ReadKind.ITEM: "items_together", ReadKind.LOGGER: "copies_together"}
+"""What makes several reads of a kind with one wait."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,12 @@ class Together:
 
 def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
     """Groups of some reads that can be made at once, where the first of them is made."""
-    left = sorted(filter(lambda read: _always_runs(code, read), reads), key=lambda read: code.flow.order[read.node])
+    for kind in _HELPERS:
+        alike = filter(lambda read: read.kind is kind and _always_runs(code, read), reads)
+        yield from _groups(code, sorted(alike, key=lambda read: code.flow.order[read.node]))
+
+
+def _groups(code: Code, left: Sequence[HostRead]) -> Iterator[Together]:
     while code.options.runtime and left:
         group, missing = [left[0]], [*made_earlier(code, left[0], left[:1])]
         for read in left[1:]:
@@ -63,7 +72,8 @@ def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
         group += _again(code, group)
         if len({ast.dump(read.tensor) for read in group}) > 1 and not is_refuted(missing):
             missing += [*_open_about_all(code, group)]
-            fix = code.fix("read them with one wait, by `items_together` of the runtime", _made(code, group), unless=missing)
+            cure = f"read them with one wait, by `{_HELPERS[group[0].kind]}` of the runtime"
+            fix = code.fix(cure, _made(code, group), unless=missing)
             if fix is not None:
                 yield Together(group, missing, fix)
 
@@ -82,9 +92,9 @@ def _line(code: Code, read: HostRead) -> ast.stmt:
 
 
 def _always_runs(code: Code, read: HostRead) -> bool:
-    """Whether a read is `x.item()` and is made whenever its statement runs."""
+    """Whether a read is `x.item()`, or a writer's of what it is given, and is made whenever its statement runs."""
     line = _line(code, read)
-    if read.kind is not ReadKind.ITEM or hasattr(line, "body"):
+    if hasattr(line, "body") or (read.kind is ReadKind.LOGGER and not writes_scalar(code, code.flow.parent.get(read.node))):
         return False
     return code.flow.block[read.node] is code.flow.block[line]
 
@@ -93,7 +103,12 @@ def _again(code: Code, group: Sequence[HostRead]) -> Iterator[HostRead]:
     """Later reads of the same tensors, perhaps now and then, for which the numbers are there already: all is proved."""
     flow, line = code.flow, _line(code, group[0])
     taken = {ast.dump(read.tensor): read.tensor for read in group if isinstance(read.tensor, ast.Name)}
-    reads = code.reads() if any(len(flow.uses[d]) > 1 for t in taken.values() for d in flow.reaching.get(t, ())) else []
+    reads = (
+        code.reads()
+        if group[0].kind is ReadKind.ITEM
+        and any(len(flow.uses[d]) > 1 for t in taken.values() for d in flow.reaching.get(t, ()))
+        else []
+    )
     for read in reads:
         first = taken.get(ast.dump(read.tensor))
         if first is None or read.kind is not ReadKind.ITEM or flow.order[read.node] <= flow.order[group[-1].node]:
@@ -126,8 +141,9 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
         if name is None:
             raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
         names[text] = name
-    yield Import("perflint_runtime", "items_together")
-    yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = items_together({', '.join(names)})")
+    helper = _HELPERS[group[0].kind]
+    yield Import("perflint_runtime", helper)
+    yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = {helper}({', '.join(names)})")
     for read in group:
         yield replace(code.source, read.node, names[_text(code, read)])
 
@@ -147,8 +163,8 @@ def _wanted(code: Code, read: HostRead) -> str:
             return f"{name}_item"
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(name)))], value=value) if value is read.node:
             return f"{name}_item" if name.isidentifier() else "value_item"
-    path = path_of(read.tensor) or "value"
-    return path.replace(".", "_").replace("[", "_").replace("]", "").replace("'", "") + "_item"
+    path = (path_of(read.tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "")
+    return path + f"_{'item' if read.kind is ReadKind.ITEM else 'copy'}"
 
 
 def joined(code: Code, found: Sequence[tuple[HostRead, Finding]]) -> Iterator[Finding]:

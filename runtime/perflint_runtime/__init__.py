@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from perflint_runtime.host_list import HostList as HostList
     from perflint_runtime.item_sum import ItemSum as ItemSum
     from perflint_runtime.late_items import LateItem as LateItem
+    from perflint_runtime.late_items import copies_together as copies_together
     from perflint_runtime.late_items import items_together as items_together
     from perflint_runtime.late_meter import LateMeter as LateMeter
     from perflint_runtime.loaders import make_loader as make_loader
@@ -93,6 +94,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "item_sum": ("ItemSum",),
     "late_items": (
         "LateItem",
+        "copies_together",
         "items_together",
     ),
     "late_meter": ("LateMeter",),

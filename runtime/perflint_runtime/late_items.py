@@ -6,7 +6,7 @@ wait, and Python does with the numbers what the plain code would have done, in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,6 +116,24 @@ def items_together(*values: Any) -> tuple[Any, ...]:
     return tuple(numbers([value.detach().reshape(()) for value in values]))
 
 
+def copies_together(*values: Any) -> tuple[Any, ...]:
+    """Copies on the host of values of one number each, with one wait for all of a device: for a writer that would copy each.
+
+        loss_copy, norm_copy = copies_together(loss, norm)
+        writer.add_scalar("loss", loss_copy, step)  # writer.add_scalar("loss", loss, step)
+        writer.add_scalar("norm", norm_copy, step)
+
+    Where one of them is no plain tensor of one element, all are handed on as they are.
+    """
+    if not all(map(is_readable, values)):
+        return values
+    found: list[Any] = [None] * len(values)
+    for positions, row in _rows([value.detach().reshape(()) for value in values]):
+        for position, copied in zip(positions, row.cpu().unbind(), strict=True):
+            found[position] = copied
+    return tuple(found)
+
+
 def late(value: Any) -> LateItem | None:
     """What gives `value.item()` when somebody asks; None where it has to be read at once."""
     if type(value) is not LateItem:
@@ -184,16 +202,21 @@ def numbers(tensors: Sequence[Tensor]) -> list[Any]:
     """What `item` gives for each of some snapshots, with one wait for all of a device."""
     if len(tensors) == 1:
         return [tensors[0].item()]
+    found: list[Any] = [None] * len(tensors)
+    for positions, row in _rows(tensors):
+        for position, number in zip(positions, row.tolist(), strict=True):
+            found[position] = number
+    return found
+
+
+def _rows(tensors: Sequence[Tensor]) -> Iterator[tuple[list[int], Tensor]]:
+    """The numbers of some tensors of one element, those of one type and device as a tensor, with their positions."""
     devices: dict[torch.device, dict[torch.dtype, list[int]]] = {}
     for position, tensor in enumerate(tensors):
         devices.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append(position)
-    found: list[Any] = [None] * len(tensors)
     for types in devices.values():
         groups = sorted(types.values(), key=lambda positions: -tensors[positions[0]].element_size())
-        for positions, stacked in zip(groups, _on_host([torch.stack([tensors[p] for p in g]) for g in groups]), strict=True):
-            for position, number in zip(positions, stacked.tolist(), strict=True):
-                found[position] = number
-    return found
+        yield from zip(groups, _on_host([torch.stack([tensors[p] for p in g]) for g in groups]), strict=True)
 
 
 def _is_far(tensor: Tensor) -> bool:

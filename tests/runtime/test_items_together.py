@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from perflint_runtime import items_together, late_items
+from perflint_runtime import copies_together, items_together, late_items
 from torch import Tensor
 
 TYPES = sorted(late_items.READ_ALIKE, key=str)
@@ -61,3 +61,22 @@ def test_errors_are_those_of_item() -> None:
 
 def test_nothing_is_read_of_nothing() -> None:
     assert items_together() == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("is_far", [False, True])
+def test_each_copy_is_what_a_writer_would_copy(seed: int, is_far: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late_items, "_is_far", lambda tensor: is_far)
+    draw = random.Random(seed)
+    values = [drawn(draw) for _ in range(draw.randint(1, 9))]
+    values[0] = values[0].clone().float().requires_grad_()
+    found = copies_together(*values)
+    for ours, value in zip(found, values, strict=True):
+        assert (ours.dtype, ours.device.type, ours.requires_grad) == (value.dtype, "cpu", False)
+        assert same(ours.item(), value.item())
+        assert ours.data_ptr() != value.data_ptr()
+
+
+def test_what_cannot_be_copied_together_is_handed_on() -> None:
+    values = torch.tensor(1.0), 2.0, torch.ones(2)
+    assert all(ours is value for ours, value in zip(copies_together(*values), values, strict=True))

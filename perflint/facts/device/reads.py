@@ -12,7 +12,7 @@ from enum import Enum
 
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Flow, flow_of
-from perflint.facts.device.uploads import is_left_on_host
+from perflint.facts.device.uploads import is_left_on_host, is_off_cuda
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road
 from perflint.facts.training.loops import Loops
@@ -84,7 +84,7 @@ def find_reads(inference: Inference, loops: Loops, scope: Scope) -> list[HostRea
         if not _may_read(inference, scope, flow, call) or not _counts(loops, scope, call):
             continue
         read = _read_call(inference, scope, flow, call)
-        if read is not None and read.node not in taken:
+        if read is not None and read.node not in taken and not is_off_cuda(flow, read.node):
             taken.add(read.node)
             reads.append(read)
     for store, value in _filled(flow):

@@ -268,6 +268,17 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
     return False
 
 
+def is_off_cuda(flow: Flow, node: ast.AST) -> bool:
+    """Whether an expression is evaluated for tensors that are not on a CUDA device alone: `x if x.is_cuda else x.item()`."""
+    for parent in flow.ancestors(node):
+        if isinstance(parent, ast.stmt):
+            return False
+        if isinstance(parent, ast.IfExp) and node is parent.orelse and last_name(parent.test) == "is_cuda":
+            return True
+        node = parent
+    return False
+
+
 def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3) -> bool:
     """Whether an expression of unknown type is what a step loop iterates over or draws, a part of it, or several joined."""
     root = node

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, ReadKind, device_value, value_on_device
-from perflint.facts.device.uploads import comes_from_host, is_blocking, is_on_host, target_of, without_cuda
+from perflint.facts.device.uploads import comes_from_host, is_blocking, is_off_cuda, is_on_host, target_of, without_cuda
 from perflint.facts.device.waiting_places import MASK, bounds_of, keys_of, made_on_host, places
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road, Wait
@@ -138,7 +138,7 @@ class _Finder:
     def _call(self, call: ast.Call) -> Iterator[HostWait]:
         row, receiver, others = self._operation(call)
         wait = row.wait if row is not None else None
-        if row is None or wait is None or _is_waived(wait, call, others):
+        if row is None or wait is None or _is_waived(wait, call, others) or is_off_cuda(self._flow, call):
             return
         if wait.road is Road.UPLOAD or wait.road is Road.TRANSFER:
             road = self._copied(row, call, receiver)

@@ -92,6 +92,7 @@ _DRAWS = words(
 _READS_TOGETHER = words(
     """
     perflint_runtime.TensorItems perflint_runtime.TensorRows perflint_runtime.item_list perflint_runtime.items_together
+    perflint_runtime.copies_together
     """
 )
 """What fixes put in the place of reads, and which does what these do."""

@@ -48,6 +48,7 @@ _HARMLESS_OBJECTS = {
     "torch.amp.GradScaler": frozenset(("scale",)),
     "accelerate.Accelerator": frozenset(("backward", "log", "print")),
     "torch.utils.tensorboard.SummaryWriter": frozenset(("add_scalar",)),
+    "tensorboardX.SummaryWriter": frozenset(("add_scalar",)),
 }
 """Methods that only look at the tensors that they are given."""
 _CONTAINERS = frozenset(("Module", "Sequential", "ModuleList", "DataParallel", "DistributedDataParallel"))

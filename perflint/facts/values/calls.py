@@ -142,7 +142,7 @@ def _batches_as_usual(inference: Inferring, node: ast.Call, frame: Frame) -> boo
     flow = flow_of(frame.scope)
     for options in (k.value for k in node.keywords if k.arg is None):
         definitions = flow.reaching.get(options, frozenset())
-        if not definitions or not all(d.kind == "assign" and isinstance(d.value, ast.Dict) for d in definitions):
+        if not _is_written_out(flow, options):
             return False
         given = [update.args for update in flow.calls_named["update"] if _method_of(update) in {d.name for d in definitions}]
         if not all(_is_written_out(flow, other) for others in given for other in others):
@@ -156,11 +156,16 @@ def _method_of(call: ast.Call) -> str | None:
 
 
 def _is_written_out(flow: Flow, node: ast.expr) -> bool:
-    """Whether an expression is a dict display, or a name for some."""
+    """Whether an expression is a dict display, one of two, or a name for some."""
+    if isinstance(node, ast.IfExp):
+        return _is_written_out(flow, node.body) and _is_written_out(flow, node.orelse)
     if isinstance(node, ast.Dict):
         return None not in node.keys
     definitions = flow.reaching.get(node, frozenset())
-    return bool(definitions) and all(d.kind == "assign" and isinstance(d.value, ast.Dict) for d in definitions)
+    return bool(definitions) and all(
+        d.kind == "assign" and not d.index and isinstance(d.value, (ast.Dict, ast.IfExp)) and _is_written_out(flow, d.value)
+        for d in definitions
+    )
 
 
 def _loader(inference: Inferring, qualname: str, node: ast.Call, frame: Frame) -> Loader:
