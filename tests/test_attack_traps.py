@@ -75,7 +75,24 @@ NAMED = {
             "engine.__dict__",
             "engine.__dir__()",
             "dict(inspect.getmembers(engine, inspect.isclass))",
+            "next(map(dir, [engine]))",
+            "[n for held in [engine] for n in dir(held)]",
+            "(lambda show: show(engine))(vars)",
         )
+    },
+    "all names are shown by a function that has another name": {
+        "main.py": (
+            "from inspect import getmembers as parts\nimport engine\n\n"
+            "print(engine.run(), sorted(n for n, _ in parts(engine) if n[0] != '_'))\n"
+        ),
+        "engine.py": ENGINE,
+    },
+    "all names of a module that an object holds are shown": {
+        "main.py": (
+            "import engine\n\n\nclass Holder:\n    held = engine\n\n\n"
+            "print(engine.run(), sorted(n for n in dir(Holder.held) if n[0] != '_'))\n"
+        ),
+        "engine.py": ENGINE,
     },
     "all names are shown after an import of all": {
         "main.py": "from engine import *\n\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n",

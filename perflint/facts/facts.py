@@ -50,6 +50,8 @@ class Facts:
         """What each file puts in the place of functions of torch by some names."""
         self.own_tensors: Memo[str, list[Obligation]] = Memo(project.trace)
         """Why each file may make other tensors than torch's own."""
+        self.lists_names: Memo[str, bool] = Memo(project.trace)
+        """Whether each file goes through the names of a module."""
         self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
