@@ -52,6 +52,8 @@ class Facts:
         """Why each file may make other tensors than torch's own."""
         self.lists_names: Memo[str, bool] = Memo(project.trace)
         """Whether each file goes through the names of a module."""
+        self.pins: Memo[str, bool] = Memo(project.trace)
+        """Whether each file pins memory by hand."""
         self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
