@@ -352,3 +352,148 @@ def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch:
 
     monkeypatch.setattr(meaning, "outcome", alone)
     assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []
+
+
+RUNNER = (
+    HEAD
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+{before}
+model = Net()
+
+
+class Runner{of}:
+    def __init__(self):
+        self.kept = []
+
+{head}
+    def evaluate(self):
+        model.eval()
+        right = 0
+        with torch.no_grad():
+            for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+                right += (self.head(model(x)) > y).sum().item()
+        return right
+
+
+{after}"""
+)
+"""An evaluation that gives what a network computes to a method, which an heir of the class may override."""
+HEADS = """    def head(self, out):
+        return out * 1
+
+"""
+KEEPS = """    def head(self, out):
+        self.kept.append(out)
+        return out * 1
+
+"""
+HEAD_FUNCTION = """def head(self, out):
+    self.kept.append(out)
+    return out * 1
+
+
+"""
+USED = """
+runner = {runner}()
+print(runner.evaluate())
+sum((out * model.layer.weight.sum()).sum() for out in runner.kept).backward()
+print(model.layer.weight.grad)
+runner.kept.clear()
+"""
+LAST = "class Last({base}):\n" + KEEPS + USED.format(runner="Last")
+HEIRS = {
+    "of an heir, in a third file": {
+        "main.py": "from runner import model\nfrom middle import Middle\n\n\n" + LAST.format(base="Middle"),
+        "middle.py": "from runner import Runner\n\n\nclass Middle(Runner):\n    pass\n",
+    },
+    "by another name, from a third file": {
+        "main.py": "import names\nfrom runner import model\n\n\n" + LAST.format(base="names.Base"),
+        "names.py": "import runner\n\nBase = runner.Runner\n",
+    },
+    "in a function": {
+        "main.py": (
+            "from runner import Runner, model\n\n\ndef made():\n    class Last(Runner):\n"
+            + KEEPS.replace("    ", "        ").replace("                ", "            ")
+            + "    return Last\n"
+            + USED.format(runner="made()")
+        )
+    },
+    "made by a function of another file": {
+        "main.py": "from runner import Runner, model\nfrom maker import made\n" + USED.format(runner="made(Runner)"),
+        "maker.py": "def made(base):\n    class Last(base):\n        def head(self, out):\n            self.kept.append(out)\n"
+        "            return out * 1\n    return Last\n",
+    },
+    "in the first branch of two": {
+        "main.py": (
+            "from runner import Runner, model\n\nif model:\n    class Last(Runner):\n"
+            + KEEPS.replace("    ", "        ").replace("                ", "            ")
+            + "else:\n    class Last(Runner):\n        pass\n"
+            + USED.format(runner="Last")
+        )
+    },
+    **{
+        f"made by {call}": {
+            "main.py": f"from runner import Runner, model\n{imports}\n\n\n{HEAD_FUNCTION}{call}\n" + USED.format(runner="Last"),
+            "maker.py": "def made(bases, **names):\n    return type('Last', bases, names)\n",
+        }
+        for imports, call in (
+            ("make = type", "Last = make('Last', (Runner,), {'head': head})"),
+            ("bases = (Runner,)", "Last = type('Last', bases, {'head': head})"),
+            ("from maker import made", "Last = made((Runner,), head=head)"),
+            ("class Meta(type): pass", "Last = Meta('Last', (Runner,), {'head': head})"),
+            ("import types as t", "Last = t.new_class('Last', (Runner,), {}, lambda names: names.update(head=head))"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", HEIRS)
+def test_an_heir_overrides_what_an_evaluation_calls(name: str) -> None:
+    runner = RUNNER.format(before="", of="", head=HEADS, after="")
+    assert changes({**HEIRS[name], "runner.py": runner})[0] == []
+
+
+def test_an_heir_that_keeps_nothing_is_harmless() -> None:
+    runner = RUNNER.format(before="", of="", head=HEADS, after="")
+    main = "from runner import Runner\n\n\nclass Last(Runner):\n    name = 'last'\n\n\nprint(Last().evaluate())\n"
+    assert "inference_mode" in safely_fixed({"main.py": main, "runner.py": runner}).files["runner.py"]
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+ARMS = {
+    "of two branches": f"    if FLAG:\n{_indented(KEEPS)}    else:\n{_indented(HEADS)}",
+    "before a branch that is not taken": f"{KEEPS}    if not FLAG:\n{_indented(HEADS)}",
+    "of a try": f"    try:\n        import json\n\n{_indented(KEEPS)}    except ImportError:\n{_indented(HEADS)}",
+    "of a match": "".join(
+        ("    match FLAG:\n        case 1:\n", *map(_indented, (_indented(KEEPS), "    case _:\n", _indented(HEADS))))
+    ),
+    "of a base, where a branch is not taken": f"    if not FLAG:\n{_indented(HEADS)}",
+    "of a base, where a loop has no round": f"    for _ in range(FLAG - 1):\n{_indented(HEADS)}",
+}
+KEEPER = f"FLAG = 1\n\n\nclass Keeper:\n{KEEPS}"
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_one_of_two_definitions_of_a_method_is_kept(name: str) -> None:
+    of = "(Keeper)" if "base" in name else ""
+    code = RUNNER.format(before=KEEPER, of=of, head=ARMS[name], after=USED.format(runner="Runner"))
+    assert changes({"main.py": code})[0] == []
+
+
+def test_a_definition_behind_a_branch_is_the_one_that_is_kept() -> None:
+    code = RUNNER.format(
+        before=KEEPER, of="", head=f"    if FLAG:\n{_indented(KEEPS)}{HEADS}", after="print(Runner().evaluate())\n"
+    )
+    assert "inference_mode" in safely_fixed({"main.py": code}).files["main.py"]

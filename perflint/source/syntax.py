@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Protocol
 
 from perflint.source.bindings import Binding, bindings
-from perflint.source.chunks import Chunk, split
+from perflint.source.chunks import Chunk, skeleton_of, split
 from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
 from perflint.source.nodes import bound_in
 from perflint.source.source import Source
@@ -76,6 +76,8 @@ class Class:
     qualname: str
     node: ast.ClassDef
     methods: dict[str, Scope] = field(default_factory=dict)
+    uncertain: set[str] = field(default_factory=set)
+    """The methods whose last definition stands under a condition, in a `try` or in a loop: another one may be kept."""
     _assigning: dict[str, list[Scope]] = field(default_factory=dict)
 
     @property
@@ -84,8 +86,8 @@ class Class:
 
     @cached_property
     def variables(self) -> set[str]:
-        """The names that the class's own statements bind otherwise than by `def` and `class`, or delete."""
-        return set(bound_in(self.node.body))
+        """The names that the class's own statements bind otherwise than by `def` and `class`, perhaps by `def`, or delete."""
+        return {*bound_in(self.node.body), *self.uncertain}
 
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
@@ -260,6 +262,7 @@ class _Structure:
     tree: ast.Module
     text: bytes
     classes: dict[str, Class] = field(default_factory=dict)
+    all_classes: list[Class] = field(default_factory=list)
     scopes: dict[str, Scope] = field(default_factory=dict)
     placeholders: dict[int, Scope] = field(default_factory=dict)
     twins: Counter[str] = field(default_factory=Counter)
@@ -277,7 +280,7 @@ class Module:
     @cached_property
     def skeleton(self) -> bytes:
         """The file with each outermost function replaced by `pass`."""
-        return _skeleton(self.source, self.chunks)
+        return skeleton_of(self.source, self.chunks)
 
     @cached_property
     def _structure(self) -> _Structure:
@@ -313,6 +316,11 @@ class Module:
     def classes(self) -> dict[str, Class]:
         """The classes by qualified name, those inside functions left out."""
         return self._structure.classes
+
+    @property
+    def all_classes(self) -> list[Class]:
+        """All class statements outside of functions, those included whose name another one takes further down."""
+        return self._structure.all_classes
 
     @property
     def scopes(self) -> dict[str, Scope]:
@@ -378,10 +386,14 @@ class Module:
                 case ast.ClassDef():
                     found = Class(self, prefix + statement.name, statement)
                     into.classes[found.qualname] = found
+                    into.all_classes.append(found)
                     self._collect(into, statement.body, found.qualname + ".", found, chunks)
                 case _:
+                    before = dict(owner.methods) if owner is not None else {}
                     for inner in _blocks(statement):
                         self._collect(into, inner, prefix, owner, chunks)
+                    if owner is not None:
+                        owner.uncertain.update(n for n, method in owner.methods.items() if before.get(n) is not method)
 
     @cached_property
     def bindings(self) -> dict[str, Binding | None]:
@@ -411,7 +423,7 @@ class Module:
         if "_structure" in vars(self):
             for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else [])]:
                 scope.release()
-            for cls in self.classes.values():
+            for cls in self.all_classes:
                 vars(cls).clear()
         vars(self).clear()
 
@@ -471,6 +483,7 @@ def _add(into: _Structure, scope: Scope) -> None:
     into.twins[scope.qualname] += 1
     into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
     if scope.owner is not None and not (twins and _COMPLETES.search(scope.text.partition(b"def ")[0])):
+        scope.owner.uncertain.discard(scope.name)
         scope.owner.methods[scope.name] = scope  # the last definition is the one that Python keeps
 
 
@@ -484,14 +497,3 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield part.body
     yield getattr(statement, "orelse", [])
     yield getattr(statement, "finalbody", [])
-
-
-def _skeleton(source: Source, chunks: list[Chunk]) -> bytes:
-    pieces: list[bytes] = []
-    last = 0
-    for chunk in chunks:
-        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
-        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
-        last = chunk.end
-    pieces.append(source.body[last:])
-    return b"".join(pieces)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -23,7 +21,6 @@ from perflint.facts.values.values import (
     External,
     FunctionRef,
     Instance,
-    Literal,
     Loader,
     Place,
     Tensor,
@@ -33,7 +30,7 @@ from perflint.facts.values.values import (
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
 from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, made, words
+from perflint.source.words import made
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
@@ -77,92 +74,6 @@ def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
         chosen = next(free, heads[0])  # Python refuses such classes: one of the bases is not what it seems
         yield chosen
         orders = [rest for order in orders if (rest := [found for found in order if found != chosen])]
-
-
-def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
-    """The classes of the project that inherit from a class; None when too many files import its file to look through them."""
-    nothing: list[Class] | None = []
-    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
-
-
-def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
-    project = inference.project
-    path = cls.module.source.path
-    if len(project.importers(path)) > MAX_IMPORTERS:
-        return None
-    name = cls.name.encode()
-    found = []
-    for file in sorted({path, *project.importers(path)}):
-        data = cls.module.source.body if file == path else project.read(file)
-        if data is None or name not in data:
-            continue
-        if _makes_heir(inference, file, data, cls.name):
-            return None
-        if cls.name in _FOREIGN or cls.name == "Module" or project.holds(file, _HAS_HEIRS):
-            module = cls.module if file == path else project.module(file)
-            others = [other for other in module.classes.values() if other is not cls] if module is not None else []
-            if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
-                return None
-            found += [other for other in others if cls in ancestors(inference, other)]
-    return found
-
-
-def _makes_heir(inference: Inferring, file: str, data: bytes, name: str) -> bool:
-    """Whether a file may make an heir of a class without a class statement: `type("Heir", (Class,), {})`, a metaclass."""
-    return inference.project.holds(file, _MAKES_CLASS) and _made_from(name).search(data) is not None
-
-
-_MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__|type \([^()]*\) \(|Meta \(")
-"""What `_made_from` finds holds this, of whatever class."""
-
-
-_STAR = any_layout(rb"\bimport \*")
-_FOREIGN = words("Dataset object Exception ValueError RuntimeError NamedTuple Enum ABC")
-"""Names of classes of others that many classes derive from, and of no class of the project that is not called so."""
-_ANY_FOREIGN = b"|".join(sorted(name.encode() for name in _FOREIGN))
-_HAS_HEIRS = any_layout(
-    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:(?:torch \. )?utils \. )?(?:data \. )?(?:%b)) \))"
-    rb"|\bas (?:%b)\b|\b(?:%b) =(?!=)" % ((_ANY_FOREIGN,) * 3)
-)
-"""A class with another base than these, or another class by one of their names."""
-
-
-@cache
-def _made_from(name: str) -> re.Pattern[bytes]:
-    word = rb"\b" + name.encode() + rb"\b"
-    return any_layout(
-        rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*" + word + rb"|\b__bases__\b"
-        rb"|(?:\btype \([^()]*\)|Meta) \([^()]*, \([^()]*" + word
-    )
-
-
-def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
-    """Whether a base of a class is not known, or made of a class by its name, by a function or a table of the project's."""
-    frame = inference.frame(cls.module.top, (), 3)
-    return any(_is_made(inference, cls, base, name, frame) for base in cls.node.bases)
-
-
-def _is_bound_plainly(cls: Class, name: str) -> bool:
-    """Whether a name is a class's by its statement, or nobody's in its file: Python refuses it there."""
-    module = cls.module
-    return name in module.classes or (name not in module.bindings and not _STAR.search(module.source.body))
-
-
-def _is_made(inference: Inferring, cls: Class, base: ast.expr, name: str, frame: Frame) -> bool:
-    root = base
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    match root:
-        case ast.Name(id=named) if root is base and _is_bound_plainly(cls, named):
-            return False
-        case ast.Name():
-            return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
-        case ast.Subscript(value=generic):
-            return not inference.infer(generic, frame).must_be(External, ClassRef)
-        case ast.Call(func=maker):
-            by_name = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
-            return by_name or not inference.infer(maker, frame).must_be(External)
-    return True
 
 
 def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
