@@ -419,6 +419,14 @@ HEIRS = {
         "main.py": "import names\nfrom runner import model\n\n\n" + LAST.format(base="names.Base"),
         "names.py": "import runner\n\nBase = runner.Runner\n",
     },
+    "of what a name in a text finds": {
+        "main.py": "import runner as r\nfrom runner import model\n\n\n" + LAST.format(base="getattr(r, 'Run' + 'ner')"),
+    },
+    "of what a module has that is imported by its name": {
+        "main.py": (
+            "import importlib\nfrom runner import model\n\n\n" + LAST.format(base="importlib.import_module('runner').Runner")
+        ),
+    },
     "in a function": {
         "main.py": (
             "from runner import Runner, model\n\n\ndef made():\n    class Last(Runner):\n"
@@ -459,7 +467,7 @@ HEIRS = {
 @pytest.mark.parametrize("name", HEIRS)
 def test_an_heir_overrides_what_an_evaluation_calls(name: str) -> None:
     runner = RUNNER.format(before="", of="", head=HEADS, after="")
-    assert changes({**HEIRS[name], "runner.py": runner})[0] == []
+    assert changes({"runner.py": runner, **HEIRS[name]})[0] == []
 
 
 def test_an_heir_that_keeps_nothing_is_harmless() -> None:

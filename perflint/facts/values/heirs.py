@@ -10,7 +10,7 @@ from functools import cache
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.values.classes import ancestors, find_method
 from perflint.facts.values.frames import Frame, Inferring
-from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, Sequence
+from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, ModuleRef, Sequence
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.renaming import renamed_in
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
@@ -33,6 +33,9 @@ _MAKES = any_layout(
 """What makes classes without a class statement, whatever it is called, stands in such a text."""
 _INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
 """A class statement in a function, or in a class."""
+_NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
+"""A class statement whose base is found by a name, which may be any class of a module."""
+_FINDS_MODULES = words("importlib.import_module builtins.__import__")
 _MAKERS = words("builtins.type types.new_class dataclasses.make_dataclass abc.ABCMeta enum.EnumMeta enum.EnumType")
 
 
@@ -65,7 +68,7 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
     has_common_name = cls.name in _FOREIGN or cls.name == "Module"
     found: list[Class] = []
     for file, text in sorted(texts.items()):
-        if not any(name.encode() in text for name in names):
+        if not any(name.encode() in text for name in names) and _NAMED_BASE.search(text) is None:
             continue
         may_make = _MAKES.search(text) or _INNER.search(text) or _is_handed_on(text, names)
         if not (may_make or has_common_name or project.holds(file, _HAS_HEIRS)):
@@ -214,7 +217,10 @@ def _is_made(inference: Inferring, cls: Class, base: ast.expr, names: frozenset[
             return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
         case ast.Subscript(value=generic):
             return not inference.infer(generic, frame).must_be(External, ClassRef)
-        case ast.Call(func=maker):
+        case ast.Call(func=maker, args=given):
             by_name = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(root))
-            return by_name or not inference.infer(maker, frame).must_be(External)
+            made_by = inference.infer(maker, frame)
+            if by_name or not made_by.must(lambda a: isinstance(a, External) and a.qualname not in _FINDS_MODULES):
+                return True
+            return any(inference.infer(part, frame).may_be(ModuleRef) for part in given)
     return True
