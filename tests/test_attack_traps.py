@@ -104,6 +104,12 @@ NAMED = {
         }
         for shown in ("globals()", "locals()", "(lambda get: get())(globals)")
     },
+    "a default is all of a file's own names": {
+        "main.py": (
+            f"{ENGINE}\n\ndef show(named=globals()):\n    return sorted(n for n in list(named) if n[0] != '_')\n\n\n"
+            "print(run(), show())\n"
+        )
+    },
 }
 RUN = {
     "exec": "names = {'__name__': '__main__'}\nexec(open('train.py').read(), names)\n",

@@ -17,6 +17,8 @@ PINS = [
     "def make(factory, n):\n    return factory(n, pin_memory=True)",
     "options = {'pin_memory': True}\nb = torch.empty(2, **options)",
     "def make(**options):\n    return torch.empty(2, **options)\n\n\nb = make(pin_memory=True)",
+    "def fill(b=torch.empty(2, pin_memory=True)):\n    return b",
+    "def fill(*, b=torch.empty(2).pin_memory()):\n    return b",
     "b = torch.ones(2).pin_memory()",
     "bs = [*map(torch.Tensor.pin_memory, [torch.ones(2)])]",
     "pin = torch.ones(2).pin_memory\nb = pin()",

@@ -10,6 +10,7 @@ from typing import Final
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, ModuleRef
+from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -45,8 +46,10 @@ def _in_scope(facts: Facts, scope: Scope) -> bool:
         return False
     flow = flow_of(scope)
     called = (*_CALLED, *renamed(scope.module.source, _CALLED))
+    defining = () if scope.parent is not None else at_definition(scope.node)
     return (
-        any(_lists(facts, scope, mention) for name in called for mention in flow.mentions.get(name, ()))
+        any(getattr(node, "id", None) in called or getattr(node, "attr", None) in (*called, "__dict__") for node in defining)
+        or any(_lists(facts, scope, mention) for name in called for mention in flow.mentions.get(name, ()))
         or any(_shows(facts, scope, owned, owned.value) for owned in _attributes(flow, "__dict__"))
         or any(_may_be_module(facts, scope, owned.value) for owned in _attributes(flow, "__dir__"))
         or any(_in_scope(facts, flow.inner_scope(inner)) for inner in flow.inner)

@@ -12,6 +12,7 @@ from perflint.facts.values.classes import ancestors, find_method
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, ModuleRef, Sequence
 from perflint.project.project import MAX_IMPORTERS
+from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
@@ -112,8 +113,10 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
     if not (makes or inner or any(name.encode() in text for name in names)):
         return False
     flow = flow_of(scope)
+    defining = at_definition(scope.node) if makes and scope.parent is None else ()
     return (
-        any(_may_be_base(inference, scope, base, cls) for base in (_inner_bases(flow) if inner else ()))
+        any(getattr(node, "id", None) in names or getattr(node, "attr", None) in names for node in defining)
+        or any(_may_be_base(inference, scope, base, cls) for base in (_inner_bases(flow) if inner else ()))
         or (makes and any(isinstance(store, ast.Attribute) and store.attr == "__bases__" for store in flow.stores))
         or b"'__bases__'" in text
         or b'"__bases__"' in text
