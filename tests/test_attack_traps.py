@@ -433,6 +433,12 @@ HEIRS = {
             "import importlib\nfrom runner import model\n\n\n" + LAST.format(base="importlib.import_module('runner').Runner")
         ),
     },
+    "that holds another function under the name of the method": {
+        "main.py": (
+            "from runner import Runner, model\n\n\nclass Last(Runner):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.head = self.keep\n\n" + KEEPS.replace("def head", "def keep") + USED.format(runner="Last")
+        )
+    },
     "in a function": {
         "main.py": (
             "from runner import Runner, model\n\n\ndef made():\n    class Last(Runner):\n"

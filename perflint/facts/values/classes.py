@@ -29,7 +29,7 @@ from perflint.facts.values.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
-from perflint.source.syntax import Class, Scope
+from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import made
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
@@ -105,8 +105,29 @@ def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:
             if name in ancestor.variables:  # `forward = wrapped(forward)`, perhaps behind the method of that name
                 return None
             if name in ancestor.methods:
-                return ancestor.methods[name]
+                method = ancestor.methods[name]
+                return None if _is_hidden(inference, cls, method) else method
     return None
+
+
+def _is_hidden(inference: Inferring, cls: Class, method: Scope) -> bool:
+    """Whether objects of a class may hold something else under the name of a method: `self.log = self.keep`."""
+    found = [m for a in ancestors(inference, cls) if isinstance(a, Class) for m in a.methods_assigning(method.name)]
+    return bool(found) and not _is_property(method) and any(_sets_own(setter, method.name) for setter in found)
+
+
+def _is_property(method: Scope) -> bool:
+    return any((path_of(d) or "").endswith("property") for d in method.decorators)
+
+
+def _sets_own(method: Scope, name: str) -> bool:
+    """Whether a method sets an attribute of its object, which comes before what its class has by that name."""
+    own = method.parameters[0].arg if method.parameters else None
+    try:
+        stores = flow_of(method).stores
+    except SyntaxProblem:
+        return True
+    return any(isinstance(s, ast.Attribute) and s.attr == name and path_of(s.value) == own for s in stores)
 
 
 def is_super_call(node: ast.expr) -> bool:
@@ -164,7 +185,7 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
     cls = base.cls
     method = find_method(inference, cls, name)
     if method is not None:
-        if any((path_of(d) or "").endswith("property") for d in method.decorators):
+        if _is_property(method):
             bound = inference.bound(method, base, depth - 1)
             return inference.returned(bound) if bound is not None else UNKNOWN
         written = inference.reference(method, one(base) if isinstance(base, Instance) else None)
@@ -178,7 +199,8 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
         elif not values:
             values += _inherited(ancestor, name)
     if values:
-        return join((*values, *_assigned_from_outside(inference, cls, name, depth)))
+        is_method = any(isinstance(a, Class) and name in a.methods for a in ancestors(inference, cls))
+        return join((*values, *_assigned_from_outside(inference, cls, name, depth), *((UNKNOWN,) if is_method else ())))
     return hinted(name)
 
 
