@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, ModuleRef
@@ -90,4 +91,6 @@ def _is_looked_up(scope: Scope, names: ast.expr) -> bool:
 
 
 def _may_be_module(facts: Facts, scope: Scope, owner: ast.expr) -> bool:
+    if scope.owner is not None and scope.parameters and path_of(owner) == scope.parameters[0].arg:
+        return False  # a method's own object, or its class
     return not facts.inference.value(scope, owner).must(lambda a: not isinstance(a, ModuleRef))
