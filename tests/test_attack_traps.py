@@ -517,3 +517,51 @@ def test_a_definition_behind_a_branch_is_the_one_that_is_kept() -> None:
         before=KEEPER, of="", head=f"    if FLAG:\n{_indented(KEEPS)}{HEADS}", after="print(Runner().evaluate())\n"
     )
     assert "inference_mode" in safely_fixed({"main.py": code}).files["main.py"]
+
+
+STARS = {
+    "behind the name": ("from harmless import head\nfrom keeping import *", {}),
+    "behind another star": ("from harmless import *\nfrom keeping import *", {}),
+    "in a branch": ("from harmless import head\n\nif device:\n    from keeping import *", {}),
+    "of a file that hands it on": (
+        "from harmless import head\nfrom more import *",
+        {"more.py": "from keeping import head\n\n__all__ = ['head']\n"},
+    ),
+}
+STARRED = (
+    HEAD
+    + """
+{imports}
+from kept import KEPT
+
+model = nn.Linear(3, 2)
+
+
+def evaluate():
+    model.eval()
+    right = 0
+    with torch.no_grad():
+        for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+            right += (head(model(x)) > y).sum().item()
+    return right
+
+
+print(evaluate())
+sum((out * model.weight.sum()).sum() for out in KEPT).backward()
+print(model.weight.grad)
+"""
+)
+
+
+@pytest.mark.parametrize("name", STARS)
+def test_an_import_of_all_names_takes_the_place_of_one(name: str) -> None:
+    imports, more = STARS[name]
+    files = {
+        "kept.py": "KEPT = []\n",
+        "harmless.py": "def head(out):\n    return out * 1\n",
+        "keeping.py": "from kept import KEPT\n\n\ndef head(out):\n    KEPT.append(out)\n    return out * 1\n",
+        **more,
+    }
+    assert changes({**files, "main.py": STARRED.format(imports=imports)})[0] == []
+    before = STARRED.format(imports="from keeping import *\nfrom harmless import head")
+    assert "inference_mode" in safely_fixed({**files, "main.py": before}).files["main.py"]

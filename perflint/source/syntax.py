@@ -408,12 +408,12 @@ class Module:
         return [scope for scope in self.functions() if b"global " in scope.text]
 
     @cached_property
-    def star_imports(self) -> list[tuple[str, int]]:
-        """What the file imports with `*`, as (dotted name, level)."""
+    def star_imports(self) -> list[tuple[str, int, int]]:
+        """What the file imports with `*`, as (dotted name, level, row)."""
         if _STAR.search(self.top_text) is None:
             return []
         return [
-            (node.module or "", node.level)
+            (node.module or "", node.level, node.lineno)
             for node in ast.walk(self.tree)
             if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
         ]

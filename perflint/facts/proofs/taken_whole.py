@@ -111,7 +111,7 @@ def _in_scope(facts: Facts, scope: Scope) -> Iterator[_Takes]:
             for alternative in value.alternatives:
                 if isinstance(alternative, External) and alternative.qualname not in _WHOLE_PACKAGES:
                     yield from _takes(alternative.qualname)
-    if scope.is_module and any(name in _WHOLE_PACKAGES for name, _ in scope.module.star_imports):
+    if scope.is_module and any(name in _WHOLE_PACKAGES for name, *_ in scope.module.star_imports):
         yield from _Takes
     for inner in flow.inner:
         yield from _in_scope(facts, flow.inner_scope(inner))
