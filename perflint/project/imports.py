@@ -127,11 +127,11 @@ class Imports(Texts):
 
     @cached_property
     def _by_stem(self) -> dict[str, str]:
-        """The files by the paths that imports spell: `a/b` is `a/b.py`, else `a/b/__init__.py`."""
+        """The files by the paths that imports spell: `a/b` is `a/b/__init__.py`, else `a/b.py`, as Python has it."""
         named = {**self.links, **{path: path for path in self.files}}
         package = f"{os.sep}__init__.py"
         packages = {name.removesuffix(package): path for name, path in named.items() if name.endswith(package)}
-        return packages | {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")}
+        return {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")} | packages
 
     def importers(self, path: str) -> frozenset[str]:
         """Files that import the file at `path`, directly, through the `__init__.py` of a package, or what another one hands on.

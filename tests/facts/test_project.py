@@ -37,6 +37,11 @@ def test_resolve(dotted: str, importer: str, level: int, target: str | None) -> 
     assert found == (target and f"{ROOT}/{target}")
 
 
+def test_a_package_comes_before_a_file_of_its_name() -> None:
+    project = Program("import pkg\n", {"pkg.py": "", "pkg/__init__.py": ""}).project
+    assert project.resolve("pkg", f"{ROOT}/main.py") == f"{ROOT}/pkg/__init__.py"
+
+
 CHANGING = {
     "train.py": "import _init_paths\nimport nets.unet\n",
     "_init_paths.py": "import sys\nsys.path.insert(0, 'lib')\n",
