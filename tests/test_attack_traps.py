@@ -75,7 +75,24 @@ NAMED = {
             "engine.__dict__",
             "engine.__dir__()",
             "dict(inspect.getmembers(engine, inspect.isclass))",
+            "next(map(dir, [engine]))",
+            "[n for held in [engine] for n in dir(held)]",
+            "(lambda show: show(engine))(vars)",
         )
+    },
+    "all names are shown by a function that has another name": {
+        "main.py": (
+            "from inspect import getmembers as parts\nimport engine\n\n"
+            "print(engine.run(), sorted(n for n, _ in parts(engine) if n[0] != '_'))\n"
+        ),
+        "engine.py": ENGINE,
+    },
+    "all names of a module that an object holds are shown": {
+        "main.py": (
+            "import engine\n\n\nclass Holder:\n    held = engine\n\n\n"
+            "print(engine.run(), sorted(n for n in dir(Holder.held) if n[0] != '_'))\n"
+        ),
+        "engine.py": ENGINE,
     },
     "all names are shown after an import of all": {
         "main.py": "from engine import *\n\nprint(run(), sorted(n for n in globals() if n[0] != '_'))\n",
@@ -86,6 +103,12 @@ NAMED = {
             "main.py": f"{ENGINE}\nnamed = {shown}\nprint(run(), sorted(n for n in list(named) if n[0] != '_'))\n"
         }
         for shown in ("globals()", "locals()", "(lambda get: get())(globals)")
+    },
+    "a default is all of a file's own names": {
+        "main.py": (
+            f"{ENGINE}\n\ndef show(named=globals()):\n    return sorted(n for n in list(named) if n[0] != '_')\n\n\n"
+            "print(run(), show())\n"
+        )
     },
 }
 RUN = {
@@ -335,3 +358,210 @@ def test_a_function_of_torch_is_replaced_by_any_statement(put: str, monkeypatch:
 
     monkeypatch.setattr(meaning, "outcome", alone)
     assert changes({"main.py": HEAD.replace("randn(6, 3)", "randn(18)") + PUT.format(put=put)})[0] == []
+
+
+RUNNER = (
+    HEAD
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+{before}
+model = Net()
+
+
+class Runner{of}:
+    def __init__(self):
+        self.kept = []
+
+{head}
+    def evaluate(self):
+        model.eval()
+        right = 0
+        with torch.no_grad():
+            for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+                right += (self.head(model(x)) > y).sum().item()
+        return right
+
+
+{after}"""
+)
+"""An evaluation that gives what a network computes to a method, which an heir of the class may override."""
+HEADS = """    def head(self, out):
+        return out * 1
+
+"""
+KEEPS = """    def head(self, out):
+        self.kept.append(out)
+        return out * 1
+
+"""
+HEAD_FUNCTION = """def head(self, out):
+    self.kept.append(out)
+    return out * 1
+
+
+"""
+USED = """
+runner = {runner}()
+print(runner.evaluate())
+sum((out * model.layer.weight.sum()).sum() for out in runner.kept).backward()
+print(model.layer.weight.grad)
+runner.kept.clear()
+"""
+LAST = "class Last({base}):\n" + KEEPS + USED.format(runner="Last")
+HEIRS = {
+    "of an heir, in a third file": {
+        "main.py": "from runner import model\nfrom middle import Middle\n\n\n" + LAST.format(base="Middle"),
+        "middle.py": "from runner import Runner\n\n\nclass Middle(Runner):\n    pass\n",
+    },
+    "by another name, from a third file": {
+        "main.py": "import names\nfrom runner import model\n\n\n" + LAST.format(base="names.Base"),
+        "names.py": "import runner\n\nBase = runner.Runner\n",
+    },
+    "of what a name in a text finds": {
+        "main.py": "import runner as r\nfrom runner import model\n\n\n" + LAST.format(base="getattr(r, 'Run' + 'ner')"),
+    },
+    "of what a module has that is imported by its name": {
+        "main.py": (
+            "import importlib\nfrom runner import model\n\n\n" + LAST.format(base="importlib.import_module('runner').Runner")
+        ),
+    },
+    "that holds another function under the name of the method": {
+        "main.py": (
+            "from runner import Runner, model\n\n\nclass Last(Runner):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.head = self.keep\n\n" + KEEPS.replace("def head", "def keep") + USED.format(runner="Last")
+        )
+    },
+    "in a function": {
+        "main.py": (
+            "from runner import Runner, model\n\n\ndef made():\n    class Last(Runner):\n"
+            + KEEPS.replace("    ", "        ").replace("                ", "            ")
+            + "    return Last\n"
+            + USED.format(runner="made()")
+        )
+    },
+    "made by a function of another file": {
+        "main.py": "from runner import Runner, model\nfrom maker import made\n" + USED.format(runner="made(Runner)"),
+        "maker.py": "def made(base):\n    class Last(base):\n        def head(self, out):\n            self.kept.append(out)\n"
+        "            return out * 1\n    return Last\n",
+    },
+    "in the first branch of two": {
+        "main.py": (
+            "from runner import Runner, model\n\nif model:\n    class Last(Runner):\n"
+            + KEEPS.replace("    ", "        ").replace("                ", "            ")
+            + "else:\n    class Last(Runner):\n        pass\n"
+            + USED.format(runner="Last")
+        )
+    },
+    **{
+        f"made by {call}": {
+            "main.py": f"from runner import Runner, model\n{imports}\n\n\n{HEAD_FUNCTION}{call}\n" + USED.format(runner="Last"),
+            "maker.py": "def made(bases, **names):\n    return type('Last', bases, names)\n",
+        }
+        for imports, call in (
+            ("make = type", "Last = make('Last', (Runner,), {'head': head})"),
+            ("bases = (Runner,)", "Last = type('Last', bases, {'head': head})"),
+            ("from maker import made", "Last = made((Runner,), head=head)"),
+            ("class Meta(type): pass", "Last = Meta('Last', (Runner,), {'head': head})"),
+            ("import types as t", "Last = t.new_class('Last', (Runner,), {}, lambda names: names.update(head=head))"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", HEIRS)
+def test_an_heir_overrides_what_an_evaluation_calls(name: str) -> None:
+    runner = RUNNER.format(before="", of="", head=HEADS, after="")
+    assert changes({"runner.py": runner, **HEIRS[name]})[0] == []
+
+
+def test_an_heir_that_keeps_nothing_is_harmless() -> None:
+    runner = RUNNER.format(before="", of="", head=HEADS, after="")
+    main = "from runner import Runner\n\n\nclass Last(Runner):\n    name = 'last'\n\n\nprint(Last().evaluate())\n"
+    assert "inference_mode" in safely_fixed({"main.py": main, "runner.py": runner}).files["runner.py"]
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+ARMS = {
+    "of two branches": f"    if FLAG:\n{_indented(KEEPS)}    else:\n{_indented(HEADS)}",
+    "before a branch that is not taken": f"{KEEPS}    if not FLAG:\n{_indented(HEADS)}",
+    "of a try": f"    try:\n        import json\n\n{_indented(KEEPS)}    except ImportError:\n{_indented(HEADS)}",
+    "of a match": "".join(
+        ("    match FLAG:\n        case 1:\n", *map(_indented, (_indented(KEEPS), "    case _:\n", _indented(HEADS))))
+    ),
+    "of a base, where a branch is not taken": f"    if not FLAG:\n{_indented(HEADS)}",
+    "of a base, where a loop has no round": f"    for _ in range(FLAG - 1):\n{_indented(HEADS)}",
+}
+KEEPER = f"FLAG = 1\n\n\nclass Keeper:\n{KEEPS}"
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_one_of_two_definitions_of_a_method_is_kept(name: str) -> None:
+    of = "(Keeper)" if "base" in name else ""
+    code = RUNNER.format(before=KEEPER, of=of, head=ARMS[name], after=USED.format(runner="Runner"))
+    assert changes({"main.py": code})[0] == []
+
+
+def test_a_definition_behind_a_branch_is_the_one_that_is_kept() -> None:
+    code = RUNNER.format(
+        before=KEEPER, of="", head=f"    if FLAG:\n{_indented(KEEPS)}{HEADS}", after="print(Runner().evaluate())\n"
+    )
+    assert "inference_mode" in safely_fixed({"main.py": code}).files["main.py"]
+
+
+STARS = {
+    "behind the name": ("from harmless import head\nfrom keeping import *", {}),
+    "behind another star": ("from harmless import *\nfrom keeping import *", {}),
+    "in a branch": ("from harmless import head\n\nif device:\n    from keeping import *", {}),
+    "of a file that hands it on": (
+        "from harmless import head\nfrom more import *",
+        {"more.py": "from keeping import head\n\n__all__ = ['head']\n"},
+    ),
+}
+STARRED = (
+    HEAD
+    + """
+{imports}
+from kept import KEPT
+
+model = nn.Linear(3, 2)
+
+
+def evaluate():
+    model.eval()
+    right = 0
+    with torch.no_grad():
+        for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+            right += (head(model(x)) > y).sum().item()
+    return right
+
+
+print(evaluate())
+sum((out * model.weight.sum()).sum() for out in KEPT).backward()
+print(model.weight.grad)
+"""
+)
+
+
+@pytest.mark.parametrize("name", STARS)
+def test_an_import_of_all_names_takes_the_place_of_one(name: str) -> None:
+    imports, more = STARS[name]
+    files = {
+        "kept.py": "KEPT = []\n",
+        "harmless.py": "def head(out):\n    return out * 1\n",
+        "keeping.py": "from kept import KEPT\n\n\ndef head(out):\n    KEPT.append(out)\n    return out * 1\n",
+        **more,
+    }
+    assert changes({**files, "main.py": STARRED.format(imports=imports)})[0] == []
+    before = STARRED.format(imports="from keeping import *\nfrom harmless import head")
+    assert "inference_mode" in safely_fixed({**files, "main.py": before}).files["main.py"]

@@ -50,6 +50,12 @@ class Facts:
         """What each file puts in the place of functions of torch by some names."""
         self.own_tensors: Memo[str, list[Obligation]] = Memo(project.trace)
         """Why each file may make other tensors than torch's own."""
+        self.lists_names: Memo[str, bool] = Memo(project.trace)
+        """Whether each file goes through the names of a module."""
+        self.pins: Memo[str, bool] = Memo(project.trace)
+        """Whether each file pins memory by hand."""
+        self.takes_whole: Memo[str, frozenset[Any]] = Memo(project.trace)
+        """How each file takes functions as a whole, as `taken_whole` finds it."""
         self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)

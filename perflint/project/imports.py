@@ -71,6 +71,8 @@ class Imports(Texts):
             path = next((path for path in found if path is not None), None)
             if path is None and not directory.startswith("."):
                 path = self._on_changed_path(directory, dotted)
+            elif path is not None and not directory.startswith(".") and self._may_be_another(directory, dotted):
+                path = None
             self._resolved[key] = path
         return self._resolved[key]
 
@@ -87,9 +89,17 @@ class Imports(Texts):
             above = os.path.dirname(above)
             if (path := self._file_of(above, dotted)) is not None:
                 return path
-        ending = os.sep + dotted.replace(".", os.sep)
-        stems = [stem for stem in self._stems_ending.get(dotted.rpartition(".")[2], ()) if stem.endswith(ending)]
+        stems = self._stems_of(dotted)
         return self._by_stem[stems[0]] if len(stems) == 1 and self._changes_path(directory) else None
+
+    def _stems_of(self, dotted: str) -> list[str]:
+        """The paths in any folder that an import may spell."""
+        ending = os.sep + dotted.replace(".", os.sep)
+        return [stem for stem in self._stems_ending.get(dotted.rpartition(".")[2], ()) if stem.endswith(ending)]
+
+    def _may_be_another(self, directory: str, dotted: str) -> bool:
+        """Whether a folder that a program puts first on `sys.path` may have a module, too, which is imported then."""
+        return len(self._stems_of(dotted)) > 1 and self._changes_path(directory)
 
     @cached_property
     def _stems_ending(self) -> dict[str, list[str]]:
@@ -127,11 +137,11 @@ class Imports(Texts):
 
     @cached_property
     def _by_stem(self) -> dict[str, str]:
-        """The files by the paths that imports spell: `a/b` is `a/b.py`, else `a/b/__init__.py`."""
+        """The files by the paths that imports spell: `a/b` is `a/b/__init__.py`, else `a/b.py`, as Python has it."""
         named = {**self.links, **{path: path for path in self.files}}
         package = f"{os.sep}__init__.py"
         packages = {name.removesuffix(package): path for name, path in named.items() if name.endswith(package)}
-        return packages | {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")}
+        return {name.removesuffix(".py"): path for name, path in named.items() if name.endswith(".py")} | packages
 
     def importers(self, path: str) -> frozenset[str]:
         """Files that import the file at `path`, directly, through the `__init__.py` of a package, or what another one hands on.

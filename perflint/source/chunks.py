@@ -42,18 +42,6 @@ class Chunk:
     indent: bytes
 
 
-def skeleton(source: Source, chunks: list[Chunk]) -> bytes:
-    """The text with each of these functions replaced by `pass`, and as many lines as before."""
-    pieces: list[bytes] = []
-    last = 0
-    for chunk in chunks:
-        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
-        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
-        last = chunk.end
-    pieces.append(source.body[last:])
-    return b"".join(pieces)
-
-
 def split(source: Source) -> list[Chunk]:
     """Cut out the outermost functions by indentation; text inside strings and brackets is skipped."""
     body = source.body
@@ -187,3 +175,15 @@ def _depth(body: bytes, start: int, end: int) -> int:
     """How many brackets more a text opens than it closes."""
     found = Counter(token.group() for token in _HEADER_TOKEN.finditer(body, start, end))
     return found[b"("] + found[b"["] + found[b"{"] - found[b")"] - found[b"]"] - found[b"}"]
+
+
+def skeleton_of(source: Source, chunks: list[Chunk]) -> bytes:
+    """The text of a file with each outermost function replaced by `pass`."""
+    pieces: list[bytes] = []
+    last = 0
+    for chunk in chunks:
+        pieces += [source.body[last : chunk.start], chunk.indent, b"pass"]
+        pieces.append(b"\n" * (chunk.last_row - chunk.first_row + 1))
+        last = chunk.end
+    pieces.append(source.body[last:])
+    return b"".join(pieces)

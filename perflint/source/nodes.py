@@ -47,3 +47,25 @@ def bound_in(body: list[ast.stmt]) -> Iterator[str]:
             case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
                 yield name
         pending += ast.iter_child_nodes(node)
+
+
+def at_definition(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function's decorators and defaults, which run where it is defined."""
+    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        defaults = [default for default in function.args.kw_defaults if default is not None]
+        for part in (*function.decorator_list, *function.args.defaults, *defaults):
+            yield from ast.walk(part)
+
+
+def first_row(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The row that a function begins on, its decorators included."""
+    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+def blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The lists of statements that a statement holds."""
+    yield getattr(statement, "body", [])
+    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+        yield part.body
+    yield getattr(statement, "orelse", [])
+    yield getattr(statement, "finalbody", [])

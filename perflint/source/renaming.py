@@ -16,6 +16,11 @@ def renamed(source: Source, names: Collection[str]) -> frozenset[str]:
     return _renamed(source.body, frozenset(names))
 
 
+def renamed_in(text: bytes, names: Collection[str]) -> frozenset[str]:
+    """The same for the text of a file."""
+    return _renamed(text, frozenset(names))
+
+
 @lru_cache(maxsize=256)
 def _renamed(body: bytes, names: frozenset[str]) -> frozenset[str]:
     found: set[str] = set()

@@ -18,9 +18,9 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from perflint.source.bindings import Binding, bindings
-from perflint.source.chunks import Chunk, skeleton, split
+from perflint.source.chunks import Chunk, skeleton_of, split
 from perflint.source.identifiers import attributes_in, may_assign, occurrences, stands_in
-from perflint.source.nodes import bound_in
+from perflint.source.nodes import blocks_of, bound_in, first_row
 from perflint.source.source import Source
 from perflint.source.vocabulary import branches
 from perflint.source.words import any_layout, made
@@ -77,6 +77,8 @@ class Class:
     qualname: str
     node: ast.ClassDef
     methods: dict[str, Scope] = field(default_factory=dict)
+    uncertain: set[str] = field(default_factory=set)
+    """The methods whose last definition stands under a condition, in a `try` or in a loop: another one may be kept."""
     _assigning: dict[str, list[Scope]] = field(default_factory=dict)
 
     @property
@@ -85,8 +87,8 @@ class Class:
 
     @cached_property
     def variables(self) -> set[str]:
-        """The names that the class's own statements bind otherwise than by `def` and `class`, or delete."""
-        return set(bound_in(self.node.body))
+        """The names that the class's own statements bind otherwise than by `def` and `class`, perhaps by `def`, or delete."""
+        return {*bound_in(self.node.body), *self.uncertain}
 
     def methods_assigning(self, name: str) -> list[Scope]:
         """The methods that may assign an attribute, as far as their text tells."""
@@ -164,7 +166,7 @@ class Scope:
         if self._chunk is not None:
             return body[self._chunk.start : self._chunk.end]
         if isinstance(self._node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            first = self._node.lineno if isinstance(self._node, ast.Lambda) else _first_row(self._node)
+            first = self._node.lineno if isinstance(self._node, ast.Lambda) else first_row(self._node)
             starts = self.module.source.starts
             end = self._node.end_lineno or first
             return body[starts[first - 1] : starts[end] if end < len(starts) else len(body)]
@@ -261,6 +263,7 @@ class _Structure:
     tree: ast.Module
     text: bytes
     classes: dict[str, Class] = field(default_factory=dict)
+    all_classes: list[Class] = field(default_factory=list)
     scopes: dict[str, Scope] = field(default_factory=dict)
     placeholders: dict[int, Scope] = field(default_factory=dict)
     twins: Counter[str] = field(default_factory=Counter)
@@ -278,7 +281,7 @@ class Module:
     @cached_property
     def skeleton(self) -> bytes:
         """The file with each outermost function replaced by `pass`."""
-        return skeleton(self.source, self.chunks)
+        return skeleton_of(self.source, self.chunks)
 
     @cached_property
     def _structure(self) -> _Structure:
@@ -316,6 +319,11 @@ class Module:
         return self._structure.classes
 
     @property
+    def all_classes(self) -> list[Class]:
+        """All class statements outside of functions, those included whose name another one takes further down."""
+        return self._structure.all_classes
+
+    @property
     def scopes(self) -> dict[str, Scope]:
         """The outermost functions and methods by qualified name."""
         return self._structure.scopes
@@ -346,9 +354,9 @@ class Module:
         pending: list[ast.stmt] = list(tree.body)
         for statement in pending:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found.add((statement.name, _first_row(statement)))
+                found.add((statement.name, first_row(statement)))
             else:
-                pending += (inner for block in _blocks(statement) for inner in block)
+                pending += (inner for block in blocks_of(statement) for inner in block)
         return found.issuperset((chunk.name, chunk.first_row) for chunk in self.chunks)
 
     def find_in_whole_tree(self, chunk: Chunk) -> FunctionNode:
@@ -360,7 +368,7 @@ class Module:
         """
         for node in ast.walk(parse(self.source.body.decode())):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == chunk.name:
-                if _first_row(node) == chunk.first_row:
+                if first_row(node) == chunk.first_row:
                     return node
         raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
 
@@ -379,10 +387,14 @@ class Module:
                 case ast.ClassDef():
                     found = Class(self, prefix + statement.name, statement)
                     into.classes[found.qualname] = found
+                    into.all_classes.append(found)
                     self._collect(into, statement.body, found.qualname + ".", found, chunks)
                 case _:
-                    for inner in _blocks(statement):
+                    before = dict(owner.methods) if owner is not None else {}
+                    for inner in blocks_of(statement):
                         self._collect(into, inner, prefix, owner, chunks)
+                    if owner is not None:
+                        owner.uncertain.update(n for n, method in owner.methods.items() if before.get(n) is not method)
 
     @cached_property
     def bindings(self) -> dict[str, Binding | None]:
@@ -396,12 +408,12 @@ class Module:
         return [scope for scope in self.functions() if b"global " in scope.text] if held else []
 
     @cached_property
-    def star_imports(self) -> list[tuple[str, int]]:
-        """What the file imports with `*`, as (dotted name, level)."""
+    def star_imports(self) -> list[tuple[str, int, int]]:
+        """What the file imports with `*`, as (dotted name, level, row)."""
         if _STAR.search(self.top_text) is None:
             return []
         return [
-            (node.module or "", node.level)
+            (node.module or "", node.level, node.lineno)
             for node in ast.walk(self.tree)
             if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
         ]
@@ -411,7 +423,7 @@ class Module:
         if "_structure" in vars(self):
             for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else [])]:
                 scope.release()
-            for cls in self.classes.values():
+            for cls in self.all_classes:
                 vars(cls).clear()
         vars(self).clear()
 
@@ -485,16 +497,5 @@ def _add(into: _Structure, scope: Scope) -> None:
     into.twins[scope.qualname] += 1
     into.scopes[f"{scope.qualname}'{twins}" if twins else scope.qualname] = scope
     if scope.owner is not None and not (twins and _COMPLETES.search(scope.text.partition(b"def ")[0])):
+        scope.owner.uncertain.discard(scope.name)
         scope.owner.methods[scope.name] = scope  # the last definition is the one that Python keeps
-
-
-def _first_row(node: FunctionNode) -> int:
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-
-
-def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    yield getattr(statement, "body", [])
-    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
-        yield part.body
-    yield getattr(statement, "orelse", [])
-    yield getattr(statement, "finalbody", [])

@@ -6,6 +6,7 @@ import pytest
 from ask import Program
 
 from perflint.facts.values import classes
+from perflint.facts.values.heirs import subclasses
 
 FILES = {"base.py": "from torch import nn\nclass Base(nn.Module):\n    def f(self): pass\nclass Plain: pass\n"}
 TEXT = """
@@ -63,7 +64,7 @@ def test_methods() -> None:
 
 def test_subclasses_across_files() -> None:
     program = Program(TEXT, FILES)
-    found = classes.subclasses(program.facts.inference, program.cls("Base", "base.py"))
+    found = subclasses(program.facts.inference, program.cls("Base", "base.py"))
     assert [cls.name for cls in found] == ["A", "B", "Last", "Generic"]
 
 
@@ -74,6 +75,6 @@ def test_a_class_of_the_project_may_have_the_name_of_a_well_known_one(name: str)
         "more.py": f"from base import {name} as Dataset\nclass Second(Dataset): pass\n",
     }
     program = Program(f"from base import {name}\nclass First({name}): pass\n", files)
-    found = classes.subclasses(program.facts.inference, program.cls(name, "base.py"))
+    found = subclasses(program.facts.inference, program.cls(name, "base.py"))
     assert found is not None
     assert sorted(cls.name for cls in found) == ["First", "Second"]

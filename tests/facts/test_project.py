@@ -37,6 +37,19 @@ def test_resolve(dotted: str, importer: str, level: int, target: str | None) -> 
     assert found == (target and f"{ROOT}/{target}")
 
 
+def test_a_package_comes_before_a_file_of_its_name() -> None:
+    project = Program("import pkg\n", {"pkg.py": "", "pkg/__init__.py": ""}).project
+    assert project.resolve("pkg", f"{ROOT}/main.py") == f"{ROOT}/pkg/__init__.py"
+
+
+def test_a_folder_that_is_put_first_may_have_a_module_of_the_same_name() -> None:
+    files = {"heads.py": "", "other/heads.py": "", "lib/tools.py": ""}
+    changing = Program("import sys\n\nsys.path.insert(0, 'other')\nimport heads, tools\n", files).project
+    assert changing.resolve("heads", f"{ROOT}/main.py") is None
+    assert changing.resolve("tools", f"{ROOT}/main.py") == f"{ROOT}/lib/tools.py"
+    assert Program("import heads\n", files).project.resolve("heads", f"{ROOT}/main.py") == f"{ROOT}/heads.py"
+
+
 CHANGING = {
     "train.py": "import _init_paths\nimport nets.unet\n",
     "_init_paths.py": "import sys\nsys.path.insert(0, 'lib')\n",

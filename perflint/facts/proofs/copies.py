@@ -10,8 +10,8 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
-from perflint.facts.proofs.fears import PINS_BY_HAND, feared
 from perflint.facts.proofs.hidden import hidden_runs
+from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.proofs.reach import called_from, can_be_parsed
 from perflint.facts.values.arguments import transfer_target
 from perflint.facts.values.bound_arguments import given
@@ -43,7 +43,6 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
     for function in ran:
         if _STARTS_COPIES.search(function.text) and (reason := _started_in(facts, function, {scope, *ran})) is not None:
             return reason
-    pins = any(feared(facts.project, scope.module.source.path, PINS_BY_HAND))
     for call in calls:
         if getattr(call.func, "attr", "") == "replay":
             return Obligation(Kind.TRANSFER, f"`{ast.unparse(call)}` may overwrite what is read")
@@ -53,8 +52,9 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
             return Obligation(Kind.TRANSFER, "an asynchronous copy to the host may be started in between")
         if call.func.attr in ("to", "cuda") and _outlives_step(flow_of(scope), call.func.value):
             return _may_be_written(call)
-        if pins and not _Origin(facts, {scope, *ran}).is_of_step(scope, call.func.value, _DEPTH):
-            return _may_be_written(call)
+        if pinned_by_hand(facts, scope.module.source.path) is not None:
+            if not _Origin(facts, {scope, *ran}).is_of_step(scope, call.func.value, _DEPTH):
+                return _may_be_written(call)
     return None
 
 

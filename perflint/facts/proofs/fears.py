@@ -121,19 +121,6 @@ SIDE_STREAM: Final = Fear(
     ),
     "the program works with several streams, and another one may read before the copy is done",
 )
-PINS_BY_HAND: Final = Fear(
-    Kind.MUTATION,
-    any_layout(
-        rb"\bpin_memory \(|Tensor \. pin_memory\b|['\"]pin_memory['\"] \) \(|methodcaller \( ['\"]pin_memory|HostRegister"
-        rb"|Host_?Alloc|alloc_pinned|pinned_\w* \(|page_?locked"
-        rb"|partial \( (?:torch \. )?(?:empty|zeros|ones|full|rand\w*|tensor)\w* ,[^()]*\bpin_memory = (?! False)"
-        rb"|\b(?:torch \. \w+|new_\w+|(?:empty|zeros|ones|full|rand\w*|tensor)(?:_like|_strided)?)"
-        rb" \((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\bpin_memory = (?! False)"
-    ),
-    "the program pins memory by hand, perhaps that of its batches, and may fill it again while it is being copied",
-    any_layout(rb"pin_memory|HostRegister|Host_?Alloc|alloc_pinned|pinned_|page_?locked"),
-)
-"""A loader pins new memory for each batch, and what is copied from other memory is staged first."""
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
     any_layout(

@@ -10,6 +10,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.calls import iterating_runs
+from perflint.facts.values.heirs import subclasses
 from perflint.facts.values.values import (
     ClassRef,
     Elements,
@@ -56,7 +57,7 @@ def _run_by(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Scope]:
             for alternative in value.alternatives:
                 if isinstance(alternative, (Instance, ClassRef)):
                     method = classes.find_method(facts.inference, alternative.cls, name)
-                    heirs = classes.subclasses(facts.inference, alternative.cls) if value.open else None
+                    heirs = subclasses(facts.inference, alternative.cls) if value.open else None
                     yield from filter(None, (method, *(heir.methods.get(name) for heir in heirs or ())))
         case ast.Lambda() if node in flow.inner:
             yield flow.inner_scope(node)

@@ -2,57 +2,95 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.values.values import ModuleRef
-from perflint.source.syntax import Module
-from perflint.source.words import any_layout
+from perflint.facts.values.values import External, ModuleRef
+from perflint.source.nodes import at_definition
+from perflint.source.renaming import renamed
+from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
 
-_ONE = rb"(?! (?:\[|\. (?:get|update|pop|setdefault)\b))"
-"""One name is looked up."""
-_OWN: Final = any_layout(
-    rb"\b(?:globals|dir|vars) \( \)" + _ONE + rb"|\b(?:dir|vars|getmembers\w*) \( sys \. modules\b|\. __dir__ \("
-    rb"|[=(,\[] (?:globals|locals)\b(?! [(=])"
+_GATE: Final = any_layout(rb"\b(?:globals|locals|dir|vars|getmembers\w*|__dict__|__dir__)\b")
+_CALLED: Final = ("globals", "locals", "dir", "vars", "getmembers", "getmembers_static")
+_FUNCTIONS: Final = words(
+    "builtins.globals builtins.locals builtins.dir builtins.vars inspect.getmembers inspect.getmembers_static"
 )
-"""What goes through the names of the file that it stands in, or that this file has from another one."""
-_OTHERS: Final = any_layout(
-    rb"\b(?:dir|getmembers\w*) \( (\w+)\b(?! \()|\bvars \( (\w+)(?: \. \w+)* \)%b|\b(\w+)(?: \. \w+)* \. __dict__\b%b"
-    % (_ONE, _ONE)
-)
-"""What goes through the names of something, which may be a module."""
-_LOCALS: Final = any_layout(rb"\blocals \( \)" + _ONE)
-"""What goes through the names of a file where it stands outside of functions."""
-_BY_TEXT: Final = any_layout(rb"import_module \(|__import__ \(")
+_LOOKS_UP: Final = words("get update pop setdefault")
+"""Methods of a dictionary of names that are about some of them alone."""
 
 
 def lists_names(facts: Facts, path: str) -> bool:
     """Whether a file, or one that imports it, goes through the names of a module, as registries do."""
     project = facts.project
-    return any(
-        (text := project.read(file)) is not None
-        and (_OWN.search(text) is not None or _shows_own(facts, file, text) or any(_modules(facts, file, text)))
-        for file in (path, *sorted(project.importers(path)))
+    files = (path, *sorted(project.importers(path)))
+    return any(project.holds(file, _GATE) and facts.lists_names.get(file, partial(_found, facts, file)) for file in files)
+
+
+def _found(facts: Facts, file: str) -> bool:
+    module = facts.project.module(file)
+    if module is None:
+        return True
+    try:
+        return any(_in_scope(facts, scope) for scope in (module.top, *module.functions()))
+    except SyntaxProblem:
+        return True
+
+
+def _in_scope(facts: Facts, scope: Scope) -> bool:
+    if _GATE.search(scope.text) is None and not renamed(scope.module.source, _CALLED):
+        return False
+    flow = flow_of(scope)
+    called = (*_CALLED, *renamed(scope.module.source, _CALLED))
+    defining = () if scope.parent is not None else at_definition(scope.node)
+    return (
+        any(getattr(node, "id", None) in called or getattr(node, "attr", None) in (*called, "__dict__") for node in defining)
+        or any(_lists(facts, scope, mention) for name in called for mention in flow.mentions.get(name, ()))
+        or any(_shows(facts, scope, owned, owned.value) for owned in _attributes(flow, "__dict__"))
+        or any(_may_be_module(facts, scope, owned.value) for owned in _attributes(flow, "__dir__"))
+        or any(_in_scope(facts, flow.inner_scope(inner)) for inner in flow.inner)
     )
 
 
-def _shows_own(facts: Facts, path: str, text: bytes) -> bool:
-    if _LOCALS.search(text) is None:
+def _attributes(flow: Flow, name: str) -> Iterator[ast.Attribute]:
+    return (mention for mention in flow.mentions.get(name, ()) if isinstance(mention, ast.Attribute))
+
+
+def _lists(facts: Facts, scope: Scope, mention: ast.expr) -> bool:
+    """Whether one of Python's functions for names is handed on, or gives the names of a module to go through."""
+    value = facts.inference.value(scope, mention)
+    if not value.may(lambda a: isinstance(a, External) and a.qualname in _FUNCTIONS):
         return False
-    module = facts.project.module(path)
-    return module is None or _LOCALS.search(module.top.text) is not None
+    around = flow_of(scope).parent.get(mention)
+    if not isinstance(around, ast.Call) or around.func is not mention:
+        return isinstance(getattr(mention, "ctx", None), ast.Load)
+    given = [*around.args[:1], *(keyword.value for keyword in around.keywords)]
+    if given:
+        return any(_shows(facts, scope, around, owner) for owner in given)
+    is_own = scope.is_module or value.may(lambda a: a == External("builtins.globals"))
+    return is_own and not _is_looked_up(scope, around)
 
 
-def _modules(facts: Facts, path: str, text: bytes) -> Iterator[bool]:
-    """For each object whose names a file goes through, whether it may be a module of the project."""
-    found = {(match[1] or match[2] or match[3]).decode() for match in _OTHERS.finditer(text)}
-    if not found:
-        return
-    module = facts.project.module(path)
-    for name in sorted(found):
-        yield module is None or _BY_TEXT.search(text) is not None or _is_module(facts, module, name)
+def _shows(facts: Facts, scope: Scope, names: ast.expr, owner: ast.expr) -> bool:
+    """Whether somebody gets the names of something that may be a module of the project, and not only looks some of them up."""
+    return not _is_looked_up(scope, names) and _may_be_module(facts, scope, owner)
 
 
-def _is_module(facts: Facts, module: Module, name: str) -> bool:
-    return name in module.bindings and facts.inference.module_name(module, name, 1).may_be(ModuleRef)
+def _is_looked_up(scope: Scope, names: ast.expr) -> bool:
+    match flow_of(scope).parent.get(names):
+        case ast.Subscript(value=value):
+            return value is names
+        case ast.Attribute(attr=attr):
+            return attr in _LOOKS_UP
+    return False
+
+
+def _may_be_module(facts: Facts, scope: Scope, owner: ast.expr) -> bool:
+    if scope.owner is not None and scope.parameters and path_of(owner) == scope.parameters[0].arg:
+        return False  # a method's own object, or its class
+    return not facts.inference.value(scope, owner).must(lambda a: not isinstance(a, ModuleRef))

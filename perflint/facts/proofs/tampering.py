@@ -13,7 +13,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.operations.api_tables import ALIASING_MODULES, LEGACY_TENSOR_CLASSES
 from perflint.facts.operations.operations import Memory
-from perflint.facts.proofs.fears import PINS_BY_HAND, feared
+from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.values.arguments import argument, transfer_target, works_in_place
 from perflint.facts.values.values import (
     Alternative,
@@ -401,8 +401,8 @@ class _HostMemory:
     def of(self, node: ast.expr) -> Obligation | None:
         loaders = [a for a in self._value(node).alternatives if isinstance(a, Loader)]
         if loaders:  # each batch is new memory, but for what a `collate_fn` may fill again
-            fears = feared(self.facts.project, self.scope.module.source.path, PINS_BY_HAND)
-            return None if all(loader.default_collate for loader in loaders) else next(fears, None)
+            is_own = all(loader.default_collate for loader in loaders)
+            return None if is_own else pinned_by_hand(self.facts, self.scope.module.source.path)
         match node:
             case ast.Subscript(value=base) | ast.Starred(value=base) | ast.NamedExpr(value=base):
                 return self.of(base)

@@ -9,6 +9,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.values import classes
+from perflint.facts.values.heirs import subclasses
 from perflint.facts.values.inference import Inference
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout
@@ -27,7 +28,7 @@ def in_forward(inference: Inference, scope: Scope, depth: int = 2) -> bool:
         return True
     if depth == 0 or (scope.name.startswith("__") and scope.name.endswith("__")) or _sets_property(scope):
         return False
-    heirs = classes.subclasses(inference, scope.owner) or ()
+    heirs = subclasses(inference, scope.owner) or ()
     family = [a for a in classes.ancestors(inference, scope.owner) if not isinstance(a, str)]
     methods = [method for cls in (*family, *heirs) for method in cls.methods.values() if method is not scope]
     users = [method for method in methods if _runs(method, scope.name)]

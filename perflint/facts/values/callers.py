@@ -23,6 +23,7 @@ from perflint.facts.values.call_sites import CallSite, CallSites, calls_by_anoth
 from perflint.facts.values.decorators import hands_on, runs_unnamed
 from perflint.facts.values.forward_sites import forward_sites, is_forward, passed
 from perflint.facts.values.frames import Inferring
+from perflint.facts.values.heirs import subclasses
 from perflint.facts.values.values import (
     UNKNOWN,
     Alternative,
@@ -134,7 +135,7 @@ class Callers:
         kinds = {path_of(d) for d in scope.decorators}
         if "staticmethod" in kinds:
             return None
-        heirs = classes.subclasses(self._inference, scope.owner)
+        heirs = subclasses(self._inference, scope.owner)
         heirs = [c for c in heirs if scope.name not in c.methods] if heirs is not None else None
         certain = heirs is not None and len(heirs) <= MAX_HEIRS
         known = [scope.owner, *(heirs if heirs is not None and certain else ())]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -23,7 +21,6 @@ from perflint.facts.values.values import (
     External,
     FunctionRef,
     Instance,
-    Literal,
     Loader,
     Place,
     Tensor,
@@ -32,8 +29,8 @@ from perflint.facts.values.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
-from perflint.source.syntax import Class, Scope
-from perflint.source.words import any_layout, made, words
+from perflint.source.syntax import Class, Scope, SyntaxProblem
+from perflint.source.words import made
 
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
@@ -79,92 +76,6 @@ def _merged(orders: list[list[Class | str]]) -> Iterator[Class | str]:
         orders = [rest for order in orders if (rest := [found for found in order if found != chosen])]
 
 
-def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
-    """The classes of the project that inherit from a class; None when too many files import its file to look through them."""
-    nothing: list[Class] | None = []
-    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
-
-
-def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
-    project = inference.project
-    path = cls.module.source.path
-    if len(project.importers(path)) > MAX_IMPORTERS:
-        return None
-    name = cls.name.encode()
-    found = []
-    for file in sorted({path, *project.importers(path)}):
-        data = cls.module.source.body if file == path else project.read(file)
-        if data is None or name not in data:
-            continue
-        if _makes_heir(inference, file, data, cls.name):
-            return None
-        if cls.name in _FOREIGN or cls.name == "Module" or project.holds(file, _HAS_HEIRS):
-            module = cls.module if file == path else project.module(file)
-            others = [other for other in module.classes.values() if other is not cls] if module is not None else []
-            if any(_has_base_that_is_made(inference, other, cls.name) for other in others):
-                return None
-            found += [other for other in others if cls in ancestors(inference, other)]
-    return found
-
-
-def _makes_heir(inference: Inferring, file: str, data: bytes, name: str) -> bool:
-    """Whether a file may make an heir of a class without a class statement: `type("Heir", (Class,), {})`, a metaclass."""
-    return inference.project.holds(file, _MAKES_CLASS) and _made_from(name).search(data) is not None
-
-
-_MAKES_CLASS = any_layout(rb"(?:type|new_class|make_dataclass) \([^()]*,|__bases__|type \([^()]*\) \(|Meta \(")
-"""What `_made_from` finds holds this, of whatever class."""
-
-
-_STAR = any_layout(rb"\bimport \*")
-_FOREIGN = words("Dataset object Exception ValueError RuntimeError NamedTuple Enum ABC")
-"""Names of classes of others that many classes derive from, and of no class of the project that is not called so."""
-_ANY_FOREIGN = b"|".join(sorted(name.encode() for name in _FOREIGN))
-_HAS_HEIRS = any_layout(
-    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:(?:torch \. )?utils \. )?(?:data \. )?(?:%b)) \))"
-    rb"|\bas (?:%b)\b|\b(?:%b) =(?!=)" % ((_ANY_FOREIGN,) * 3)
-)
-"""A class with another base than these, or another class by one of their names."""
-
-
-@cache
-def _made_from(name: str) -> re.Pattern[bytes]:
-    word = rb"\b" + name.encode() + rb"\b"
-    return any_layout(
-        rb"\b(?:type|new_class|make_dataclass) \([^()]*,[^)]*" + word + rb"|\b__bases__\b"
-        rb"|(?:\btype \([^()]*\)|Meta) \([^()]*, \([^()]*" + word
-    )
-
-
-def _has_base_that_is_made(inference: Inferring, cls: Class, name: str) -> bool:
-    """Whether a base of a class is not known, or made of a class by its name, by a function or a table of the project's."""
-    frame = inference.frame(cls.module.top, (), 3)
-    return any(_is_made(inference, cls, base, name, frame) for base in cls.node.bases)
-
-
-def _is_bound_plainly(cls: Class, name: str) -> bool:
-    """Whether a name is a class's by its statement, or nobody's in its file: Python refuses it there."""
-    module = cls.module
-    return name in module.classes or (name not in module.bindings and not _STAR.search(module.source.body))
-
-
-def _is_made(inference: Inferring, cls: Class, base: ast.expr, name: str, frame: Frame) -> bool:
-    root = base
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    match root:
-        case ast.Name(id=named) if root is base and _is_bound_plainly(cls, named):
-            return False
-        case ast.Name():
-            return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
-        case ast.Subscript(value=generic):
-            return not inference.infer(generic, frame).must_be(External, ClassRef)
-        case ast.Call(func=maker):
-            by_name = any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(root))
-            return by_name or not inference.infer(maker, frame).must_be(External)
-    return True
-
-
 def derives_from(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
     """Whether a class inherits, as far as is known, from one of some classes outside the project."""
     return any(isinstance(a, str) and a in names for a in ancestors(inference, cls))
@@ -194,8 +105,29 @@ def find_method(inference: Inferring, cls: Class, name: str) -> Scope | None:
             if name in ancestor.variables:  # `forward = wrapped(forward)`, perhaps behind the method of that name
                 return None
             if name in ancestor.methods:
-                return ancestor.methods[name]
+                method = ancestor.methods[name]
+                return None if _is_hidden(inference, cls, method) else method
     return None
+
+
+def _is_hidden(inference: Inferring, cls: Class, method: Scope) -> bool:
+    """Whether objects of a class may hold something else under the name of a method: `self.log = self.keep`."""
+    found = [m for a in ancestors(inference, cls) if isinstance(a, Class) for m in a.methods_assigning(method.name)]
+    return bool(found) and not _is_property(method) and any(_sets_own(setter, method.name) for setter in found)
+
+
+def _is_property(method: Scope) -> bool:
+    return any((path_of(d) or "").endswith("property") for d in method.decorators)
+
+
+def _sets_own(method: Scope, name: str) -> bool:
+    """Whether a method sets an attribute of its object, which comes before what its class has by that name."""
+    own = method.parameters[0].arg if method.parameters else None
+    try:
+        stores = flow_of(method).stores
+    except SyntaxProblem:
+        return True
+    return any(isinstance(s, ast.Attribute) and s.attr == name and path_of(s.value) == own for s in stores)
 
 
 def is_super_call(node: ast.expr) -> bool:
@@ -253,7 +185,7 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
     cls = base.cls
     method = find_method(inference, cls, name)
     if method is not None:
-        if any((path_of(d) or "").endswith("property") for d in method.decorators):
+        if _is_property(method):
             bound = inference.bound(method, base, depth - 1)
             return inference.returned(bound) if bound is not None else UNKNOWN
         written = inference.reference(method, one(base) if isinstance(base, Instance) else None)
@@ -267,7 +199,8 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
         elif not values:
             values += _inherited(ancestor, name)
     if values:
-        return join((*values, *_assigned_from_outside(inference, cls, name, depth)))
+        is_method = any(isinstance(a, Class) and name in a.methods for a in ancestors(inference, cls))
+        return join((*values, *_assigned_from_outside(inference, cls, name, depth), *((UNKNOWN,) if is_method else ())))
     return hinted(name)
 
 

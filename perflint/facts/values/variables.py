@@ -75,9 +75,27 @@ def module_variable(inference: Inferring, module: Module, name: str, depth: int)
         binding = module.bindings[name]
         values = _defined(inference, module, name, depth) if binding is None else [_bound(inference, binding, name, module)]
         if values:
-            return join((*values, *_assigned_as_global(inference, module, name, depth)))
-    foreign = False
-    for dotted, level in module.star_imports:
+            later, _ = _by_stars(inference, module, name, depth, behind=True)
+            return join((*values, *later, *_assigned_as_global(inference, module, name, depth)))
+    found, foreign = _by_stars(inference, module, name, depth)
+    if found:
+        return join(found)
+    if name not in _BUILTINS:
+        return UNKNOWN
+    foreign |= _may_be_replaced(inference, module, name)
+    builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
+    return join((builtin, *_assigned_as_global(inference, module, name, depth)))
+
+
+def _by_stars(inference: Inferring, module: Module, name: str, depth: int, *, behind: bool = False) -> tuple[list[Value], bool]:
+    """What `from x import *` gives a name, and whether one of them is of a file that nobody knows.
+
+    behind: only by what stands behind a statement of the file that binds the name.
+    """
+    found, foreign = list[Value](), False
+    for dotted, level, row in module.star_imports:
+        if behind and not _is_bound_before(module, name, row):
+            continue
         target = inference.project.resolve(dotted, module.source.path, level)
         foreign |= target is None
         if target is None or depth <= 0 or not inference.project.mentions(target, name):
@@ -86,13 +104,18 @@ def module_variable(inference: Inferring, module: Module, name: str, depth: int)
         if other is not None:
             value = inference.module_name(other, name, depth - 1)
             if value.alternatives:
-                return value
+                found.append(value)
             foreign |= value.open
-    if name not in _BUILTINS:
-        return UNKNOWN
-    foreign |= _may_be_replaced(inference, module, name)
-    builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
-    return join((builtin, *_assigned_as_global(inference, module, name, depth)))
+    return found, foreign
+
+
+def _is_bound_before(module: Module, name: str, row: int) -> bool:
+    """Whether the first statement of a file that binds a name stands above a row."""
+    binding = module.bindings.get(name)
+    if binding is not None:
+        return getattr(binding.statement, "lineno", 0) < row
+    rows = (getattr(d.node, "lineno", 0) for d in flow_of(module.top).definitions_of(name))
+    return min(rows, default=0) < row
 
 
 def _may_be_replaced(inference: Inferring, module: Module, name: str) -> bool:

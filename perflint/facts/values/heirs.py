@@ -1,0 +1,229 @@
+"""The classes of the project that inherit from a class, and whether there may be others that no class statement shows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.values.classes import ancestors, find_method
+from perflint.facts.values.frames import Frame, Inferring
+from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, ModuleRef, Sequence
+from perflint.project.project import MAX_IMPORTERS
+from perflint.source.nodes import at_definition
+from perflint.source.renaming import renamed_in
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.words import any_layout, words
+
+_STAR = any_layout(rb"\bimport \*")
+_FOREIGN = words("Dataset object Exception ValueError RuntimeError NamedTuple Enum ABC")
+"""Names of classes of others that many classes derive from, and of no class of the project that is not called so."""
+_ANY_FOREIGN = b"|".join(sorted(name.encode() for name in _FOREIGN))
+_HAS_HEIRS = any_layout(
+    rb"class[\s\\]+\w+[^(:]*\( (?!\)|(?:(?:torch \. )?nn \. Module|(?:(?:torch \. )?utils \. )?(?:data \. )?(?:%b)) \))"
+    rb"|\bas (?:%b)\b|\b(?:%b) =(?!=)" % ((_ANY_FOREIGN,) * 3)
+)
+"""A class with another base than these, or another class by one of their names."""
+_MAKES = any_layout(
+    rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\b__bases__\b|\btype \([^()]*\) \(|Meta \(|\( type \) :"
+    rb"|\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\bas (?:type|new_class|make_dataclass)\b"
+    rb"|\b(?:type|new_class|make_dataclass) as\b"
+)
+"""What makes classes without a class statement, whatever it is called, stands in such a text."""
+_INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
+"""A class statement in a function, or in a class."""
+_NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
+"""A class statement whose base is found by a name, which may be any class of a module."""
+_FINDS_MODULES = words("importlib.import_module builtins.__import__")
+_MAKERS = words("builtins.type types.new_class dataclasses.make_dataclass abc.ABCMeta enum.EnumMeta enum.EnumType")
+
+
+def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
+    """The classes of the project that inherit from a class; None where there may be others: too many files import its file
+    to look through them, or one of them makes classes of it that no class statement at its own level shows.
+    """
+    nothing: list[Class] | None = []
+    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
+
+
+def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
+    found = _near(inference, cls)
+    for heir in found or ():
+        further = subclasses(inference, heir)  # in files that know the heir alone
+        if further is None:
+            return None
+        found += [other for other in further if other not in found and other is not cls]  # type: ignore[operator]
+    return found
+
+
+def _near(inference: Inferring, cls: Class) -> list[Class] | None:
+    """The classes that inherit from a class, in the files that have a name of it."""
+    project, path = inference.project, cls.module.source.path
+    if len(project.importers(path)) > MAX_IMPORTERS:
+        return None
+    texts = {file: project.read(file) or b"" for file in project.importers(path)} | {path: cls.module.source.body}
+    word = cls.name.encode()
+    names = frozenset((cls.name,)).union(*(renamed_in(text, (cls.name,)) for text in texts.values() if word in text))
+    has_common_name = cls.name in _FOREIGN or cls.name == "Module"
+    found: list[Class] = []
+    for file, text in sorted(texts.items()):
+        if not any(name.encode() in text for name in names) and _NAMED_BASE.search(text) is None:
+            continue
+        may_make = _MAKES.search(text) or _INNER.search(text) or _is_handed_on(text, names)
+        if not (may_make or has_common_name or project.holds(file, _HAS_HEIRS)):
+            continue
+        module = cls.module if file == path else project.module(file)
+        others = [other for other in module.all_classes if other is not cls] if module is not None else []
+        if module is not None and may_make and _makes_heir(inference, module, cls, names):
+            return None
+        if any(_has_base_that_is_made(inference, other, names) for other in others):
+            return None
+        found += [other for other in others if cls in ancestors(inference, other)]
+    return found
+
+
+def _is_handed_on(text: bytes, names: frozenset[str]) -> bool:
+    """Whether a text may give a class to a function: not only to a class statement."""
+    return any(
+        not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip().startswith(b"class")
+        for name in names
+        for match in _handed(name).finditer(text)
+    )
+
+
+@cache
+def _handed(name: str) -> re.Pattern[bytes]:
+    return any_layout(rb"\( [^()]*\b" + name.encode() + rb" [,)\]]")
+
+
+def _makes_heir(inference: Inferring, module: Module, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a file may make an heir of a class where no class statement at its own level shows it."""
+    try:
+        return any(_in_scope(inference, scope, cls, names) for scope in (module.top, *module.functions()))
+    except SyntaxProblem:
+        return True
+
+
+def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[str]) -> bool:
+    text = scope.text
+    makes = _MAKES.search(text) is not None
+    inner = _INNER.search(text) is not None and not scope.is_module
+    if not (makes or inner or any(name.encode() in text for name in names)):
+        return False
+    flow = flow_of(scope)
+    defining = at_definition(scope.node) if makes and scope.parent is None else ()
+    return (
+        any(getattr(node, "id", None) in names or getattr(node, "attr", None) in names for node in defining)
+        or any(_may_be_base(inference, scope, base, cls) for base in (_inner_bases(flow) if inner else ()))
+        or (makes and any(isinstance(store, ast.Attribute) and store.attr == "__bases__" for store in flow.stores))
+        or b"'__bases__'" in text
+        or b'"__bases__"' in text
+        or any(_makes_class_of(inference, scope, call, cls, names) for call in flow.calls)
+        or any(_in_scope(inference, flow.inner_scope(function), cls, names) for function in flow.inner)
+    )
+
+
+def _inner_bases(flow: Flow) -> Iterator[ast.expr]:
+    for node in flow.order:
+        if isinstance(node, ast.ClassDef):
+            yield from node.bases
+
+
+def _may_be_base(inference: Inferring, scope: Scope, base: ast.expr, cls: Class) -> bool:
+    """Whether a base may be a class, or an heir of it: it is, or nobody knows what it is."""
+    node = base.value if isinstance(base, ast.Subscript) else base
+    value = inference.value(scope, node)
+    return not value.must(
+        lambda a: isinstance(a, External) or (isinstance(a, ClassRef) and cls not in ancestors(inference, a.cls))
+    )
+
+
+def _makes_class_of(inference: Inferring, scope: Scope, call: ast.Call, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a call may make an heir of a class: `type("Heir", (Base,), {})`, or a function that makes classes gets it."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    displayed = [a for a in given if isinstance(a, (ast.Tuple, ast.List))]
+    in_tuple = any(_is_class(inference, scope, part, cls, names) for a in displayed for part in a.elts)
+    is_given = in_tuple or any(_is_class(inference, scope, part, cls, names) for part in given)
+    last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    if not is_given and len(call.args) < 2 and not any(keyword.arg in ("bases", None) for keyword in call.keywords):
+        return False
+    if not is_given and last is not None and _MAKES.search(scope.module.source.body) is None:
+        return False
+    value = inference.value(scope, call.func)
+    for made_by in value.alternatives:
+        if _makes_classes(inference, made_by):
+            bases = [k.value for k in call.keywords if k.arg == "bases"] or call.args[1:2]
+            if is_given or any(_may_hold(inference, scope, base, cls) for base in bases):
+                return True
+        elif is_given and _may_make_classes(inference, made_by):
+            return True
+    return in_tuple and not value.alternatives
+
+
+def _is_class(inference: Inferring, scope: Scope, node: ast.expr, cls: Class, names: frozenset[str]) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+    return name in names and inference.value(scope, node).may(lambda a: a == ClassRef(cls))
+
+
+def _may_hold(inference: Inferring, scope: Scope, bases: ast.expr, cls: Class) -> bool:
+    """Whether the bases that a class gets may be a class or an heir of it."""
+    if isinstance(bases, (ast.Tuple, ast.List)):
+        return any(_may_be_base(inference, scope, part, cls) for part in bases.elts)
+    value = inference.value(scope, bases)
+    if not value.must_be(Sequence):
+        return True
+    items = [item for a in value.alternatives if isinstance(a, Sequence) for item in a.items]
+    others = [a for item in items for a in item.alternatives if isinstance(a, ClassRef) and cls in ancestors(inference, a.cls)]
+    return bool(others) or not all(item.must_be(External, ClassRef) for item in items)
+
+
+def _makes_classes(inference: Inferring, alternative: Alternative) -> bool:
+    """Whether a call of something makes a class: `type`, a metaclass."""
+    if isinstance(alternative, External):
+        return alternative.qualname in _MAKERS
+    return isinstance(alternative, ClassRef) and any(a in _MAKERS for a in ancestors(inference, alternative.cls))
+
+
+def _may_make_classes(inference: Inferring, alternative: Alternative) -> bool:
+    """Whether a function, or a class's constructor, may make classes of what it gets, as far as its text tells."""
+    match alternative:
+        case FunctionRef(scope=scope):
+            return bool(_MAKES.search(scope.text) or _INNER.search(scope.text))
+        case ClassRef(cls=cls):
+            made = (find_method(inference, cls, name) for name in ("__init__", "__new__"))
+            return any(_MAKES.search(method.text) or _INNER.search(method.text) for method in made if method is not None)
+    return False
+
+
+def _has_base_that_is_made(inference: Inferring, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a base of a class is not known, or made of a class by its name, by a function or a table of the project's."""
+    frame = inference.frame(cls.module.top, (), 3)
+    return any(_is_made(inference, cls, base, names, frame) for base in cls.node.bases)
+
+
+def _is_bound_plainly(cls: Class, name: str) -> bool:
+    """Whether a name is a class's by its statement, or nobody's in its file: Python refuses it there."""
+    module = cls.module
+    return name in module.classes or (name not in module.bindings and not _STAR.search(module.source.body))
+
+
+def _is_made(inference: Inferring, cls: Class, base: ast.expr, names: frozenset[str], frame: Frame) -> bool:
+    root = base
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    match root:
+        case ast.Name(id=named) if root is base and _is_bound_plainly(cls, named):
+            return False
+        case ast.Name():
+            return not inference.infer(base, frame).must(lambda a: isinstance(a, (External, ClassRef)) or a == Literal(None))
+        case ast.Subscript(value=generic):
+            return not inference.infer(generic, frame).must_be(External, ClassRef)
+        case ast.Call(func=maker, args=given):
+            by_name = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(root))
+            made_by = inference.infer(maker, frame)
+            if by_name or not made_by.must(lambda a: isinstance(a, External) and a.qualname not in _FINDS_MODULES):
+                return True
+            return any(inference.infer(part, frame).may_be(ModuleRef) for part in given)
+    return True
