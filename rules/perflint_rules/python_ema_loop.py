@@ -32,7 +32,8 @@ for x, y in loader:
 or `perflint_runtime.ExponentialMovingAverage`.
 
 ## When it stays silent
-Under a guard such as `step % 10 == 0`, once per epoch, and in loops that do something else with each parameter, too. Where it
+Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and in the
+`step` of an optimizer. Where it
 is not known that each step of a training does it, it is reported only if the rule is selected.
 
 ## Fix safety
@@ -43,7 +44,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule, words
+from perflint.api import Code, Cost, Finding, Severity, is_optimizer_class, rule, words
 from perflint_rules.work_on_parameter import WorkOnParameter
 
 _SOURCES = words("parameters named_parameters values items keys state_dict named_buffers buffers")
@@ -65,6 +66,9 @@ _LONGEST = 10
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop over parameters that moves one towards another."""
+    owner = code.scope.owner
+    if owner is not None and code.scope.name == "step" and is_optimizer_class(code.facts.inference, owner):
+        return  # its averages are of gradients
     for loop in code.flow.loops:
         statement = loop.statement
         if not isinstance(statement, ast.For):
