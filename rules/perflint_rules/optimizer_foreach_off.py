@@ -27,7 +27,6 @@ a `step` that is written out.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -39,7 +38,6 @@ from perflint.api import (
     Loop,
     Obligation,
     Severity,
-    any_layout,
     goes_over_parameters,
     is_optimizer_class,
     remove_keyword,
@@ -51,7 +49,6 @@ _OPTIMIZERS = tuple(
     f"torch.optim.{name}"
     for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 )
-_STEP = any_layout(rb"def step \([^)]*\).*\bparam_groups\b", re.S)
 _UPDATES = words("add_ mul_ sub_ div_ addcmul_ addcdiv_ lerp_ sqrt_ clamp_")
 _MIN_KERNELS = 3
 """A loop with fewer updates of a tensor does little with each parameter."""
@@ -62,7 +59,7 @@ _PEAK = Obligation(Kind.NUMBERS, "kernels for many parameters may round differen
     category="optimizer",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[("foreach=False", _STEP)],
+    needs=[("foreach=False", "param_groups")],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:
