@@ -23,8 +23,8 @@ class Attention(nn.Module):
 ```
 
 ## When it stays silent
-When the weights are used for something else, too (returned, kept, shown), for torch below 2.0, and where the scores are not
-the product of two tensors of which one is transposed.
+When the weights are used for something else, too (returned, kept, shown), but for what a flag or a mask asks for; for torch
+below 2.0, and where the scores are not the product of two tensors of which one is transposed.
 
 ## Fix safety
 There is no fix: it rounds differently, a row that is masked as a whole gives zeros instead of nan, and dropout draws other
@@ -46,13 +46,14 @@ _TURNS = words("transpose t permute mT T swapaxes")
     category="memory",
     costs=Cost.MEMORY,
     severity=Severity.INFO,
-    needs=[("softmax(",), ("@", "matmul(", "bmm("), (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"),)],
+    needs=[("softmax(", "Softmax("), ("@", "matmul(", "bmm("), (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"),)],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each softmax of products that is multiplied again."""
     if code.facts.versions.get("torch", Version("2.0")) < Version("2.0"):
         return
-    for call in code.calls("softmax"):
+    made = (code.flow.parent.get(layer) for layer in code.calls("Softmax"))
+    for call in (*code.calls("softmax"), *(c for c in made if isinstance(c, ast.Call) and isinstance(c.func, ast.Call))):
         scores = _scores(call)
         if scores is not None and _is_product_of_turned(code, scores, 6) and _is_multiplied(code, call, 4):
             message = (
@@ -119,8 +120,22 @@ def _is_multiplied(code: Code, node: ast.expr, depth: int) -> bool:
             call = code.flow.parent.get(parent)
             return isinstance(call, ast.Call) and _is_multiplied(code, call, depth - 1)
         case ast.Assign(targets=[ast.Name() as name]) if depth:
-            uses = [use for d in code.flow.definitions_at(name) for use in code.flow.uses[d]]
+            uses = [
+                use for d in code.flow.definitions_at(name) for use in code.flow.uses[d] if not _is_asked_for(code, use, node)
+            ]
             return len(uses) == 1 and _is_multiplied(code, uses[0], depth - 1)
         case ast.expr():
             return node in _factors(parent)[:1]
+    return False
+
+
+def _is_asked_for(code: Code, use: ast.AST, weights: ast.expr) -> bool:
+    """Whether somebody may ask for the weights there, by a flag or a mask: `(x, weights) if self.keeps_weights else (x,)`."""
+    for block in code.flow.block[use].ancestry():
+        if code.flow.within(weights, block):
+            return False
+        if isinstance(block.node, ast.IfExp) or (block.kind == "then" and isinstance(block.node, ast.If)):
+            match block.node.test:
+                case ast.Name() | ast.Attribute() | ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                    return True
     return False
