@@ -136,7 +136,7 @@ from perflint.facts.training.training_objects import is_neural_module, is_optimi
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
 from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.call_sites import CallSite
-from perflint.facts.values.classes import ancestors, derives_from, find_method
+from perflint.facts.values.classes import ancestors, derives_from, find_method, is_optimizer_class
 from perflint.facts.values.contents import items_of
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.names import NETWORK_CALL
@@ -348,6 +348,7 @@ __all__ = [
     "is_of_constants",
     "is_one_of_many",
     "is_optimizer",
+    "is_optimizer_class",
     "is_optimizer_name",
     "is_read_back",
     "is_read_in_step",

@@ -28,6 +28,8 @@ _ACCELERATOR = any_layout(
     rb"\. to \( (?:\w+ \. )*\w*(?:dev|gpu)|accelerator|Accelerator|" + whole("cuda", "fabric", "mps", "xla", "npu")
 )
 
+_OPTIMIZER = any_layout(rb"class[\s\\]+\w+ \( (?:\w+ \. )*Optimizer \)")
+
 _STORED_ATTRIBUTE = any_layout(rb"\.(?<!\bself\.)(?<![\s\\]\.) (\w+) =(?!=)")
 
 _STORED_APART = any_layout(rb"\.(?<=[\s\\]\.) (\w+) =(?!=)")
@@ -102,8 +104,15 @@ class Project(Imports):
     # -- what kind of program ----------------------------------------------------------------------------------------
 
     def uses_accelerator(self, path: str) -> bool:
-        """Whether the program that a file belongs to ever names a device."""
-        return self.program_holds(path, _ACCELERATOR)
+        """Whether the program that a file belongs to ever names a device.
+
+        An optimizer in a file that nobody imports is one to choose from: it may be of any program of the project.
+        """
+        if self.program_holds(path, _ACCELERATOR):
+            return True
+        if self.importers(path) or not self.holds(path, _OPTIMIZER) or self.holds(path, BACKWARD):
+            return False
+        return any(self.holds(file, _ACCELERATOR) for file in sorted(self.files))
 
     def attributes_stored(self, path: str) -> frozenset[bytes]:
         """The attributes that a file assigns on anything but `self`."""
@@ -290,7 +299,7 @@ class Project(Imports):
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:
         """Those of some names by which the project calls functions that run a backward pass.
 
-        A function runs one itself, or calls one of its file that does.
+        A function runs one itself, or calls one that does, of its file or by a name that its file imports.
         """
         asked = frozenset(names)
         self.trace.note("helpers", *sorted(asked))
@@ -298,8 +307,16 @@ class Project(Imports):
 
     def _find_helpers(self) -> frozenset[str]:
         if self._all_helpers is None:
-            self._all_helpers = frozenset(name for file in sorted(self.files) for name in self._helpers_of(file))
+            files = sorted(self.files)
+            own = frozenset(name for file in files for name in self._helpers_of(file))
+            self._all_helpers = own.union(*(self._users_of_helpers(file, own) for file in files if own))
         return self._all_helpers
+
+    def _users_of_helpers(self, path: str, helpers: Set[str]) -> Iterator[str]:
+        """The functions of a file that call some functions by names that the file imports."""
+        taken = frozenset[str]().union(*self._taken_by(path).values()) & helpers
+        texts = self._function_texts(path) if taken else ()
+        yield from (name for name, text in texts if call_pattern(*sorted(taken)).search(text))
 
     def _helpers_of(self, path: str) -> frozenset[str]:
         if path not in self._helpers:

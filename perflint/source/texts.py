@@ -16,6 +16,7 @@ _IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*
 
 BACKWARD = any_layout(rb"backward \(")
 _LOADER = made(rb"oader[\s\\():,.]")
+_OPTIMIZERS = any_layout(rb"torch(?<!\wtorch) \. optim\b")
 _BY_NAME = any_layout(rb"\b(?:import_module|__import__|run_path|run_module|spec_from_file_location|SourceFileLoader) \(")
 _IMPORTERS = frozenset(("import_module", "__import__", "run_path", "run_module", "spec_from_file_location", "SourceFileLoader"))
 _IMPORTER_WORDS = tuple(name.encode() for name in sorted(_IMPORTERS))
@@ -52,7 +53,7 @@ class TextFacts:
         statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
         backward = BACKWARD.search(text) is not None
         named = any(word in text for word in (b"zero_grad", b"Replay", b"perflint_runtime"))
-        trains = backward or named or _LOADER.search(text) is not None
+        trains = backward or named or _LOADER.search(text) is not None or _OPTIMIZERS.search(text) is not None
         holds_model = b"def forward" in text
         return cls(
             digest, trains, holds_model, None if backward else frozenset(), _named_in(text), _imported_in(text), statements

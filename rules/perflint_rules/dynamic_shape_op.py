@@ -2,7 +2,7 @@
 
 ## What it does
 Finds, in code that runs each step, reads and writes by a boolean mask (`x[mask]`, `x[mask] = y`), `nonzero`, `argwhere`,
-`where` with one argument, `masked_select`, `unique` and `bincount` of tensors on the device.
+`where` with one argument, `masked_select`, `unique`, `bincount` and `to_sparse` of tensors on the device.
 
 ## Why it is slow
 torch has to allocate the result before it queues the work that follows, and only the device knows how large it is: the CPU
@@ -64,7 +64,8 @@ from perflint_rules.loader_use import is_of_one_pass
 from perflint_rules.same_masks import by_mask, looked_for_once, missing
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
-_CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(")
+_TO_SPARSE = tuple(f"to_sparse{kind}(" for kind in ("", "_coo", "_csc", "_csr"))
+_CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(", *_TO_SPARSE)
 _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)")
 
 
@@ -127,6 +128,8 @@ def _selectors(code: Code, node: ast.expr) -> Iterator[ast.expr]:
 def _cure(node: ast.expr) -> str:
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("bincount"):
         return "the largest number; count with `scatter_add_` into zeros of a known size"
+    if isinstance(node, ast.Call) and "to_sparse" in ast.unparse(node.func):
+        return "how many elements are no zeros; keep it dense, or keep the indices that it was filled by"
     what = "this mask selects" if isinstance(node, ast.Subscript) else "elements there are"
     return f"how many {what}; keep the size fixed with `where`, `masked_fill` or weights"
 

@@ -27,10 +27,10 @@ A buffer of fixed size needs no copy either: write new rows where the oldest are
 
 ## When it stays silent
 For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
-When the loop needs what was collected in each round (a key-value cache, a window that moves), in forward passes, under a
-guard, when more than the one piece is added to the front and to the back, and in loops over a written-out `range` of a
-few rounds. Where the copies are short beside a step, it is reported only if the rule is selected: what is added is one number
-for each sample (`argmax(1)`, `x[:, 0]`, or an evaluation to `np.array([])`), an evaluation collects on the device, or
+When the loop needs what was collected in each round (a key-value cache, a window that moves), under a guard, when more than
+the one piece is added to the front and to the back, and in loops over a written-out `range` of a few rounds. Where the copies
+are short beside a step, it is reported only if the rule is selected: what is added is one number for each sample (`argmax(1)`,
+`x[:, 0]`, or an evaluation to `np.array([])`), a forward pass joins parts, an evaluation collects on the device, or
 `np.append` stands in no step, but in a loop within a loop or in a dataset.
 
 ## Fix safety
@@ -91,15 +91,14 @@ def check(code: Code) -> Iterator[Finding]:
         few = code.is_external(call.func, "numpy.append") and not code.is_hot(call)
         if few and loop.parent is None and not runs_per_item(code.facts, code.scope):
             continue  # a few numbers for a plot
-        if _is_needed(code, call, grown) or code.heat is Heat.FORWARD:
-            continue  # a forward pass loops over a few parts of a batch
-        if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
+        rounds = written_rounds(loop)
+        if _is_needed(code, call, grown) or (rounds is not None and rounds < code.option(_MIN_ROUNDS)):
             continue
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
         step, parts = code.step_loop(call), _added(call, grown)
         evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
-        there = evaluates and any(map(code.may_be_on_device, parts))  # beside a forward pass, a copy there is short
-        little = there or (step is not None and all(is_number_a_row(code, part) for part in parts))
+        little = code.heat is Heat.FORWARD or (evaluates and any(map(code.may_be_on_device, parts)))  # a short copy beside it
+        little |= step is not None and all(is_number_a_row(code, part) for part in parts)
         little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
         yield code.finding(call, message, severity=Severity.INFO if little or few else None)
 
@@ -161,6 +160,8 @@ def _is_needed(code: Code, call: ast.Call, grown: str) -> bool:
     assert loop is not None
     joins = [s for s in ast.walk(loop.node) if isinstance(s, ast.Assign) and _is_join(s, grown)]
     own = {id(node) for join in joins for node in ast.walk(join)}
+    if any(path_of(node) == grown for part in _added(call, grown) for node in ast.walk(part) if isinstance(node, ast.expr)):
+        return True
     for block in flow.block[call].ancestry():
         if block is loop.block:
             break
@@ -169,15 +170,12 @@ def _is_needed(code: Code, call: ast.Call, grown: str) -> bool:
                 return True
             if _joins_either_way(block.node, grown):
                 own.update(id(n) for part in (block.node.test, *_bindings(block.node, grown)) for n in ast.walk(part))
-    for node in flow.order:
-        if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in own and path_of(node) == grown:
-            if flow.within(node, loop.block):
-                return True
-    return False
+    others = (n for n in flow.order if isinstance(n, (ast.Name, ast.Attribute)) and id(n) not in own and path_of(n) == grown)
+    return any(flow.within(node, loop.block) for node in others)
 
 
 def _joins_either_way(choice: ast.If, grown: str) -> bool:
-    """`if acc is None: acc = y` with the join in the other branch, or a join in both."""
+    """`if acc is None: acc = y`, or `if i == 0: acc = y`, with the join in the other branch, or a join in both."""
     arms = [
         [s for statement in arm for s in ast.walk(statement) if isinstance(s, ast.Assign)]
         for arm in (choice.body, choice.orelse)
@@ -186,15 +184,16 @@ def _joins_either_way(choice: ast.If, grown: str) -> bool:
     if grown not in begun & other:
         return False
     tested = {path_of(node) for node in ast.walk(choice.test)}
-    return bool(tested & begun & other) or all(any(_is_join(s, grown) for s in arm) for arm in arms)
+    first = isinstance(choice.test, ast.Compare) and getattr(choice.test.comparators[0], "value", None) == 0
+    return bool(tested & begun & other) or first or all(any(_is_join(s, grown) for s in arm) for arm in arms)
 
 
 def _is_join(statement: ast.Assign, grown: str) -> bool:
     value = statement.value
-    return path_of(statement.targets[0]) == grown and isinstance(value, ast.Call) and _begins_with(value, grown)
+    if not isinstance(value, ast.Call) or path_of(statement.targets[0]) != grown:
+        return False
+    return (path_of(value.func) or "").rpartition(".")[2] in _NAMES and _begins_with(value, grown)
 
 
-def _bindings(choice: ast.If, grown: str) -> Iterator[ast.Assign]:
-    for node in ast.walk(choice):
-        if isinstance(node, ast.Assign) and path_of(node.targets[0]) == grown:
-            yield node
+def _bindings(choice: ast.If, grown: str) -> list[ast.Assign]:
+    return [node for node in ast.walk(choice) if isinstance(node, ast.Assign) and path_of(node.targets[0]) == grown]

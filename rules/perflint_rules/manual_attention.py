@@ -1,7 +1,8 @@
 """Attention is written out: the matrix of queries by keys is kept in memory.
 
 ## What it does
-Finds `softmax(q @ k.transpose(-2, -1) ...)` whose result, perhaps after a dropout, is multiplied by values, in a forward pass.
+Finds `softmax(q @ k.transpose(-2, -1) ...)` whose result, perhaps after a dropout, is multiplied by values, in a forward pass;
+also where the products are an `einsum`.
 
 ## Why it costs memory and time
 The scores, their softmax and the dropped ones are each a tensor of length times length, kept for the backward pass, and
@@ -23,8 +24,8 @@ class Attention(nn.Module):
 ```
 
 ## When it stays silent
-When the weights are used for something else, too (returned, kept, shown), for torch below 2.0, and where the scores are not
-the product of two tensors of which one is transposed.
+When the weights are used for something else, too (returned, kept, shown), but for what a flag or a mask asks for; for torch
+below 2.0, and where the scores are not the product of two tensors of which one is transposed.
 
 ## Fix safety
 There is no fix: it rounds differently, a row that is masked as a whole gives zeros instead of nan, and dropout draws other
@@ -32,6 +33,7 @@ numbers.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -46,13 +48,18 @@ _TURNS = words("transpose t permute mT T swapaxes")
     category="memory",
     costs=Cost.MEMORY,
     severity=Severity.INFO,
-    needs=[("softmax(",), ("@", "matmul(", "bmm("), (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"),)],
+    needs=[
+        ("softmax(", "Softmax("),
+        ("@", "matmul(", "bmm(", "einsum("),
+        (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"), "einsum("),
+    ],
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each softmax of products that is multiplied again."""
     if code.facts.versions.get("torch", Version("2.0")) < Version("2.0"):
         return
-    for call in code.calls("softmax"):
+    made = (code.flow.parent.get(layer) for layer in code.calls("Softmax"))
+    for call in (*code.calls("softmax"), *(c for c in made if isinstance(c, ast.Call) and isinstance(c.func, ast.Call))):
         scores = _scores(call)
         if scores is not None and _is_product_of_turned(code, scores, 6) and _is_multiplied(code, call, 4):
             message = (
@@ -80,6 +87,8 @@ def _is_product_of_turned(code: Code, node: ast.expr, depth: int) -> bool:
     factors = _factors(node)
     if factors:
         return any(_is_turned(code, factor) for factor in factors)
+    if (terms := _equation(node)) is not None:
+        return _compares_all(*terms)
     match node:
         case ast.BinOp(left=left, right=right):
             return _is_product_of_turned(code, left, depth - 1) or _is_product_of_turned(code, right, depth - 1)
@@ -102,25 +111,60 @@ def _factors(node: ast.expr) -> list[ast.expr]:
     return []
 
 
+def _equation(node: ast.AST | None) -> tuple[str, str, str] | None:
+    """The letters of `einsum("blhe,bshe->bhls", q, k)`: of both factors, and of the product."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="einsum") | ast.Name(id="einsum"), args=[ast.Constant(value=str(text)), _, _]):
+            found = re.fullmatch(r"(\w+),(\w+)->(\w+)", text.replace(" ", ""))
+            return (found[1], found[2], found[3]) if found is not None else None
+    return None
+
+
+def _compares_all(left: str, right: str, product: str) -> bool:
+    """Whether each row of one factor meets each row of the other, along one dimension: queries by keys."""
+    one, other = set(left) - set(right), set(right) - set(left)
+    met = set(left) & set(right) - set(product)
+    return len(one) == len(other) == len(met) == 1 and set(product) == set(left) ^ set(right) | set(left) & set(right) - met
+
+
 def _is_turned(code: Code, node: ast.expr) -> bool:
     found = [node, *(_bound_to(code, node) if isinstance(node, ast.Name) else [])]
     return any(isinstance(part, ast.Attribute) and part.attr in _TURNS for value in found for part in ast.walk(value))
 
 
-def _is_multiplied(code: Code, node: ast.expr, depth: int) -> bool:
-    """Whether the weights are the left factor of a product of matrices, and nothing else becomes of them."""
+def _is_multiplied(code: Code, node: ast.expr, depth: int, turned: bool = False) -> bool:
+    """Whether the weights are a factor of a product of matrices, and nothing else becomes of them: the left one, or, turned,
+    the right one.
+    """
     parent = code.flow.parent.get(node)
+    if (terms := _equation(parent)) is not None:
+        return _compares_all(*terms)
     match parent:
         case ast.Call(func=ast.Attribute(attr=name)) | ast.Call(func=ast.Name(id=name)) if depth and name in _PASSED_ON:
-            return _is_multiplied(code, parent, depth - 1)
+            return _is_multiplied(code, parent, depth - 1, turned)
         case ast.Attribute(attr="matmul" | "bmm"):
-            return True
-        case ast.Attribute(attr=name) if depth and name in _PASSED_ON:
+            return not turned
+        case ast.Attribute(attr=name) if depth and name in _PASSED_ON | _TURNS:
             call = code.flow.parent.get(parent)
-            return isinstance(call, ast.Call) and _is_multiplied(code, call, depth - 1)
+            given = call if isinstance(call, ast.Call) and call.func is parent else parent
+            return _is_multiplied(code, given, depth - 1, turned != (name in _TURNS))
         case ast.Assign(targets=[ast.Name() as name]) if depth:
-            uses = [use for d in code.flow.definitions_at(name) for use in code.flow.uses[d]]
-            return len(uses) == 1 and _is_multiplied(code, uses[0], depth - 1)
+            uses = [
+                use for d in code.flow.definitions_at(name) for use in code.flow.uses[d] if not _is_asked_for(code, use, node)
+            ]
+            return len(uses) == 1 and _is_multiplied(code, uses[0], depth - 1, turned)
         case ast.expr():
-            return node in _factors(parent)[:1]
+            return node in (_factors(parent)[1:] if turned else _factors(parent)[:1])
+    return False
+
+
+def _is_asked_for(code: Code, use: ast.AST, weights: ast.expr) -> bool:
+    """Whether somebody may ask for the weights there, by a flag or a mask: `(x, weights) if self.keeps_weights else (x,)`."""
+    for block in code.flow.block[use].ancestry():
+        if code.flow.within(weights, block):
+            return False
+        if isinstance(block.node, ast.IfExp) or (block.kind == "then" and isinstance(block.node, ast.If)):
+            match block.node.test:
+                case ast.Name() | ast.Attribute() | ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                    return True
     return False

@@ -32,7 +32,8 @@ for x, y in loader:
 or `perflint_runtime.ExponentialMovingAverage`.
 
 ## When it stays silent
-Under a guard such as `step % 10 == 0`, once per epoch, and in loops that do something else with each parameter, too. Where it
+Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and for the
+parameters that the `step` of an optimizer goes over. Where it
 is not known that each step of a training does it, it is reported only if the rule is selected.
 
 ## Fix safety
@@ -43,7 +44,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule, words
+from perflint.api import Code, Cost, Finding, Severity, is_optimizer_class, rule, words
 from perflint_rules.work_on_parameter import WorkOnParameter
 
 _SOURCES = words("parameters named_parameters values items keys state_dict named_buffers buffers")
@@ -65,10 +66,12 @@ _LONGEST = 10
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop over parameters that moves one towards another."""
+    owner = code.scope.owner
+    steps = owner is not None and code.scope.name == "step" and is_optimizer_class(code.facts.inference, owner)
     for loop in code.flow.loops:
         statement = loop.statement
-        if not isinstance(statement, ast.For):
-            continue
+        if not isinstance(statement, ast.For) or (steps and isinstance(statement.iter, ast.Subscript)):
+            continue  # the averages of an optimizer are of gradients: optimizer-foreach-off says so
         origin = _origin(code, statement.iter)
         if not _goes_over_tensors(statement.iter, origin) or not _PARAMETERS.search(code.text(statement) + origin):
             continue

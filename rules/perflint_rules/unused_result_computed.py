@@ -35,7 +35,7 @@ There is no fix: perhaps the result should be used.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Severity, Tensor, inspects_itself, operations, rule
+from perflint.api import Code, Cost, External, Finding, FunctionRef, Severity, Tensor, inspects_itself, operations, rule
 
 _READS = frozenset(("cpu", "numpy", "item", "tolist"))
 _CALLED = ("torch.", *(f".{name}(" for name in sorted(_READS)), ".argsort(", ".argmax(", ".softmax(")
@@ -69,15 +69,15 @@ def _is_dropped(code: Code, statement: ast.AST | None) -> bool:
     return False
 
 
-def _only_computes(code: Code, node: ast.expr) -> bool:
-    """Whether an expression computes a tensor, and does nothing else."""
+def _only_computes(code: Code, node: ast.expr, depth: int = 2) -> bool:
+    """Whether an expression computes a tensor, and does nothing else. depth: how many lambdas may be followed."""
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     if any(isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)) for part in ast.walk(node)):
         return False
-    return all(_computes(code, call) for call in calls) and any(_runs_kernel(code, call) for call in calls)
+    return all(_computes(code, call, depth) for call in calls) and any(_runs_kernel(code, call) for call in calls)
 
 
-def _computes(code: Code, call: ast.Call) -> bool:
+def _computes(code: Code, call: ast.Call, depth: int) -> bool:
     if any(k.arg in ("out", "inplace", None) for k in call.keywords):
         return False
     callee = code.value(call.func).single
@@ -87,6 +87,9 @@ def _computes(code: Code, call: ast.Call) -> bool:
         return callee.qualname in ("builtins.len", "builtins.int", "builtins.float") or (
             row is not None and not row.random and not row.writes and not row.gradients and not name.endswith("_")
         )
+    if isinstance(callee, FunctionRef):
+        body = callee.scope.node.body if isinstance(callee.scope.node, ast.Lambda) else None
+        return body is not None and depth > 0 and _only_computes(code.at(callee.scope), body, depth - 1)
     if not isinstance(call.func, ast.Attribute):
         return False
     row = operations.method(call.func.attr)
@@ -102,6 +105,8 @@ def _computes_tensor(code: Code, node: ast.expr) -> bool:
 def _runs_kernel(code: Code, call: ast.Call) -> bool:
     """Whether a call computes numbers, and not only a shape or a view."""
     callee = code.value(call.func).single
+    if isinstance(callee, FunctionRef):
+        return True  # a lambda that only computes
     if isinstance(callee, External):
         row = operations.function(callee.qualname)
     else:

@@ -387,3 +387,52 @@ model(1).backward()
     names = ("of_boxes", "pick_one", "pick_never", "inner", "setup", "of_masks", "watched")
     parts = [name for name in names if program.facts.loops.is_part_of_forward(program.scope(f"Net.{name}"))]
     assert parts == ["of_boxes", "pick_one", "inner"]
+
+
+def test_a_loop_trains_by_a_method_that_calls_a_helper_of_another_file() -> None:
+    agent = """
+    from memory import Memory
+    from helpers import update, tell
+    from torch.optim import Adam
+    class Agent:
+        def __init__(self, net, env):
+            self.net, self.env, self.memory = net, env, Memory()
+            self.optimizer = Adam(net.parameters())
+        def run(self, state):
+            while True:
+                state = self.env.play(self.act(state))
+                self.learn()
+                self.show(state)
+        def act(self, state): return self.net(state)
+        def learn(self):
+            update(self.optimizer, self.loss(self.memory.draw()))
+        def loss(self, x): return self.net(x).mean()
+        def show(self, x): tell(x)
+    """
+    memory = "class Memory:\n    def draw(self): return self._draw()\n    def _draw(self): return 1\n"
+    helpers = "def update(optimizer, loss):\n    loss.backward()\n    optimizer.step()\ndef tell(x): print(x)\n"
+    program = Program("", {"agent.py": agent, "memory.py": memory, "helpers.py": helpers})
+    loops = program.facts.loops
+    assert [kind.value for kind in loops.kinds(program.scope("Agent.run", "agent.py")).values()] == ["training"]
+    assert all(loops.heat(program.scope(f"Agent.{name}", "agent.py")) for name in ("act", "learn", "loss"))
+    assert loops.heat(program.scope("Memory._draw", "memory.py")) is Heat.STEP
+
+
+def test_the_step_of_an_optimizer_runs_each_step() -> None:
+    program = Program(
+        """
+        import torch
+        class Own(torch.optim.Optimizer):
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        p.data.add_(self.scale(p.grad))
+            def scale(self, g): return g.norm()
+            def add(self, g): return g
+        class Clock:
+            def step(self):
+                self.param_groups = 1
+        """
+    )
+    heats = [program.facts.loops.heat(program.scope(name)) for name in ("Own.step", "Own.scale", "Own.add", "Clock.step")]
+    assert heats == [Heat.STEP, Heat.STEP, None, None]

@@ -191,8 +191,8 @@ NOT_RUN = {"cuda", "pin_memory", "share_memory_", "is_pinned", "stft", "eig", "e
 
 READS = ("_local_scalar_dense", "aten.nonzero", "masked_select", "_unique", "unique_", "bincount", "repeat_interleave.Tensor",
          "aten.equal", "aten.allclose", "_linalg_check_errors", "is_nonzero", "aten.argwhere")  # fmt: skip
-DOCUMENTED = {"eigh", "eigvalsh", "svd", "svdvals"}
-"""On a GPU they wait, their pages say; on the CPU no operator shows it."""
+DOCUMENTED = {"eigh", "eigvalsh", "svd", "svdvals", "to_sparse", "to_sparse_coo", "to_sparse_csc", "to_sparse_csr"}
+"""On a GPU they wait, their pages say, or torch's source, which calls `nonzero`; on the CPU no operator shows it."""
 UNSEEN = (Road.COPY, Road.UPLOAD, Road.TRANSFER)
 """On the CPU a copy from or to a device is no operation that could be counted."""
 

@@ -250,3 +250,27 @@ def test_a_part_of_a_part_of_a_model_is_near_the_loop_that_trains_it() -> None:
     project = Project(ROOT, list(files), files.get)
     assert project.near_training(f"{ROOT}/model.py")
     assert not project.near_training(f"{ROOT}/other.py")
+
+
+def test_helpers_of_helpers_by_names_that_are_imported() -> None:
+    files = {
+        f"{ROOT}/helpers.py": b"def update(loss): loss.backward()\ndef other(loss): print(loss)\n",
+        f"{ROOT}/agent.py": b"from helpers import update, other\ndef learn(x): update(x)\ndef show(x): other(x)\n",
+        f"{ROOT}/apart.py": b"def fit(x): update(x)\n",
+    }
+    project = Project(ROOT, list(files), files.get)
+    assert project.backward_helpers(["learn", "update", "show", "fit"]) == {"learn", "update"}
+    files[f"{ROOT}/agent.py"] = b"from helpers import other\ndef learn(x): update(x)\n"
+    project.changed(f"{ROOT}/agent.py")
+    assert project.backward_helpers(["learn", "update"]) == {"update"}
+
+
+def test_an_optimizer_that_nobody_imports_is_one_to_choose_from() -> None:
+    files = {
+        f"{ROOT}/train.py": b"model.to(device)\n",
+        f"{ROOT}/lion.py": b"import torch\nclass Lion(torch.optim.Optimizer): pass\n",
+        f"{ROOT}/toy.py": b"class Own(Optimizer): pass\nloss.backward()\n",
+        f"{ROOT}/text.py": b"class Own(Parser): pass\n",
+    }
+    project = Project(ROOT, list(files), files.get)
+    assert [file for file in sorted(files) if project.uses_accelerator(file)] == [f"{ROOT}/lion.py", f"{ROOT}/train.py"]

@@ -14,7 +14,7 @@ from perflint.source.words import made
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
-_GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
+_GUARD_NAMES = made(r"(?:^|_)(?:log|print|verbose|debug|pytest|display|vis|plot|save|ckpt|checkpoint|report|sample)", re.I)
 _FLAGS = made(r"(?:do|should|need|needs|run)_(?:eval|valid|test|infer)", re.I)
 """Names for whether it is time for an evaluation."""
 _EXITS = frozenset(("sys.exit", "exit", "quit", "os._exit"))

@@ -55,6 +55,9 @@ class _Back(Walk[WayBack]):
             case Way.INDEX if step.result is not None:
                 self.computed = True
                 yield step.result
+            case Way.CHANGED if isinstance(step.node, ast.AugAssign):
+                self.computed = True
+                yield from step.definitions
             case Way.CONTAINED if isinstance(self.flow.parent.get(step.node), ast.Subscript):
                 yield step.node
             case Way.METHOD:

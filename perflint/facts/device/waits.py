@@ -237,8 +237,11 @@ class _Finder:
             return Road.UPLOAD if self._is_tensor(receiver) else None
         if target is None:
             made = self._value(call).must(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
-            if not row.name.endswith("Tensor") and (not made or row.name == "from_numpy"):
+            there = row.name.startswith("torch.cuda.")
+            if not there and (not made or row.name == "from_numpy"):
                 return None
+            if row.name == "torch.Tensor" and (len(call.args) != 1 or self._value(receiver).must_be(Literal, Number)):
+                return None  # sizes
         elif device_place(self._value(target)) is Place.HOST:
             return None
         fresh = row.name in ("tensor", "scalar_tensor")

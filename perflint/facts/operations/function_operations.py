@@ -204,6 +204,7 @@ torch.cuda.HalfTensor                       waits:upload
 torch.cuda.IntTensor                        waits:upload
 torch.cuda.LongTensor                       waits:upload
 torch.cuda.ShortTensor                      waits:upload
+torch.Tensor                                waits:upload
 torch.autograd.Variable                     alias
 torch.autograd.backward                     none gradients
 torch.autograd.grad                         several

@@ -310,7 +310,10 @@ tile                              tm
 to                                m     alias any-type elementwise waits:transfer
 to_dense                          m     alias
 to_mkldnn                         m     not-real alias
-to_sparse                         m     not-real alias
+to_sparse                         m     not-real alias waits:shape
+to_sparse_coo                     m     not-real alias waits:shape
+to_sparse_csc                     m     not-real alias waits:shape
+to_sparse_csr                     m     not-real alias waits:shape
 tolist                            m     list waits:copy
 topk                              tm    pair
 trace                             tm    sums scalar

@@ -423,7 +423,8 @@ class Loops:
         return is_step_hook(site.scope) or bool(self.hot_calls(site.scope, depth - 1)) or self.is_training_step(site.scope)
 
     def is_training_step(self, scope: Scope, depth: int = HOT_DEPTH) -> bool:
-        """Whether a function is one step of a training, whoever calls it: outside of loops it steps an optimizer.
+        """Whether a function is one step of a training, whoever calls it: outside of loops it steps an optimizer, or it is
+        the step of one.
 
         One whose calls all stand outside of loops, in functions that are no steps, runs once.
         """
@@ -446,6 +447,8 @@ class Loops:
         return depth > 0 and any(self.is_of_training(site.scope, site.node, depth - 1) for site in self.hot_calls(scope))
 
     def _find_is_step(self, scope: Scope, depth: int) -> bool:
+        if scope.name == "step" and scope.owner is not None and classes.is_optimizer_class(self._inference, scope.owner):
+            return True
         if not self._acts_inside(scope, HOT_DEPTH - 1)[1]:
             return False
         sites = self._inference.callers.sites(scope).sites

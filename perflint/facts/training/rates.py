@@ -73,6 +73,8 @@ def goes_over_parameters(loop: Loop) -> bool:
         return False
     while isinstance(node, ast.Call) and (path_of(node.func) or "").rpartition(".")[2] in _PASSED_ON and node.args:
         node = node.args[0]
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return node.slice.value in _LISTS  # `group["params"]`
     if isinstance(node, ast.Name):
         return node.id in _LISTS or node.id.endswith(_ENDINGS)
     return any(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import FunctionRef
+from perflint.project.project import MAX_IMPORTERS
 from perflint.source.records import dataclass
-from perflint.source.syntax import Module, Scope
+from perflint.source.syntax import Module, Scope, SyntaxProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,3 +53,37 @@ def calls_by_another_name(caller: Scope, scope: Scope) -> Iterator[CallSite]:
                 call = flow.parent.get(use)
                 if isinstance(call, ast.Call) and call.func is use:
                     yield CallSite(caller, call, FunctionRef(scope))
+
+
+def calls_of_lambda(inference: Inferring, scope: Scope) -> Iterator[CallSite]:
+    """The calls of a lambda by the name that it gets, in whatever file: `mse = lambda x, y: ...; mse(x, y)`."""
+    outer = scope.parent or scope.module.top
+    match flow_of(outer).parent.get(scope.node):
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            pass
+        case _:
+            return
+    callers = nested(outer, name)
+    if outer.is_module:
+        project, path = inference.project, scope.module.source.path
+        importers = project.importers(path)
+        files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
+        modules = (project.module(file) for file in files if project.mentions(file, name))
+        callers = (inner for m in modules if m is not None for s in m.scopes_with(name) for inner in nested(s, name))
+    for caller in callers:
+        for call in flow_of(caller).calls_named[name]:
+            called = inference.infer(call.func, inference.frame(caller, (), 2))
+            if isinstance(call.func, ast.Name) and called.may(lambda a: isinstance(a, FunctionRef) and a.scope is scope):
+                yield CallSite(caller, call, FunctionRef(scope))
+
+
+def nested(scope: Scope, name: str) -> Iterator[Scope]:
+    """A scope and the functions inside it, as far as they mention a name."""
+    if name.encode() not in scope.text:
+        return
+    yield scope
+    if scope.may_hold_functions:
+        with contextlib.suppress(SyntaxProblem):
+            flow = flow_of(scope)
+            for node in flow.inner:
+                yield from nested(flow.inner_scope(node), name)

@@ -8,7 +8,6 @@ calling it (handed over as a callback, say) has parameters that stay open.
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -19,7 +18,14 @@ from perflint.facts.operations.api_tables import LIGHTNING_STEP_HOOKS
 from perflint.facts.values import classes
 from perflint.facts.values.annotations import annotated
 from perflint.facts.values.bound_arguments import bound_arguments, may_bind
-from perflint.facts.values.call_sites import CallSite, CallSites, calls_by_another_name, may_have_another_name
+from perflint.facts.values.call_sites import (
+    CallSite,
+    CallSites,
+    calls_by_another_name,
+    calls_of_lambda,
+    may_have_another_name,
+    nested,
+)
 from perflint.facts.values.decorators import hands_on, runs_unnamed
 from perflint.facts.values.forward_sites import forward_sites, is_forward, passed
 from perflint.facts.values.frames import Inferring
@@ -157,7 +163,7 @@ class Callers:
         if scope.is_module:
             return CallSites((), True)
         if isinstance(scope.node, ast.Lambda):
-            return CallSites((), False)
+            return CallSites(tuple(islice(calls_of_lambda(self._inference, scope), MAX_SITES)), False)
         if scope.owner is not None and scope.name == "__call__":
             return CallSites(tuple(islice(self._calls_of_objects(scope, scope.owner), MAX_SITES)), False)
         constructed = scope.name == "__init__" and scope.owner is not None
@@ -185,7 +191,7 @@ class Callers:
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
         if scope.owner is None and scope.parent is None and may_have_another_name(name, scope.module):
-            users = (user for outer in _scopes_with(scope.module, name) for user in _nested(outer, name))
+            users = (user for outer in _scopes_with(scope.module, name) for user in nested(outer, name))
             by_name = (site for user in users if not user.is_module for site in calls_by_another_name(user, scope))
             sites += islice(by_name, MAX_SITES - len(sites))
         unnamed = not constructed and (runs_unnamed(self._inference.module_name, scope) or is_forward(self._inference, scope))
@@ -299,7 +305,7 @@ class Callers:
         No scopes if there are too many of them.
         """
         if scope.parent is not None:  # functions beside it, and inside of it, may call it, too
-            return list(_nested(scope.parent, name)), True
+            return list(nested(scope.parent, name)), True
         project = self._inference.project
         path = scope.module.source.path
         calling: list[Scope] = []
@@ -329,11 +335,11 @@ class Callers:
                     complete = not any(
                         _stands_outside(inner, name)
                         or any(self._refers(inner, mention, scope, constructed) for mention in _mentions(inner, name))
-                        for inner in _nested(caller, name)
+                        for inner in nested(caller, name)
                     )
             if len(calling) > MAX_MENTIONS:
                 return [], False
-        return [inner for caller in calling for inner in _nested(caller, name)], complete
+        return [inner for caller in calling for inner in nested(caller, name)], complete
 
     def _above(self, scope: Scope) -> list[Class]:
         """The classes of the project that a method's class inherits from."""
@@ -429,18 +435,6 @@ def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
     for scope in module.scopes_with(name):
         if scope.name != name or scope.text.count(word) > 1:
             yield scope
-
-
-def _nested(scope: Scope, name: str) -> Iterator[Scope]:
-    """A scope and the functions inside it, as far as they mention a name."""
-    if name.encode() not in scope.text:
-        return
-    yield scope
-    if scope.may_hold_functions:
-        with contextlib.suppress(SyntaxProblem):
-            flow = flow_of(scope)
-            for node in flow.inner:
-                yield from _nested(flow.inner_scope(node), name)
 
 
 def _stands_outside(scope: Scope, name: str) -> bool:

@@ -93,6 +93,11 @@ def is_module(inference: Inferring, cls: Class) -> bool:
     return False
 
 
+def is_optimizer_class(inference: Inferring, cls: Class) -> bool:
+    """Whether a class derives from torch's `Optimizer`, or from one of its optimizers."""
+    return any(isinstance(a, str) and object_methods.is_optimizer_name(a) for a in ancestors(inference, cls))
+
+
 def is_function_of_autograd(inference: Inferring, cls: Class) -> bool:
     """Whether a class is a `torch.autograd.Function`: `Cls.apply(x)` runs its `forward`, a backward pass its `backward`."""
     return derives_from(inference, cls, AUTOGRAD_FUNCTIONS)
@@ -284,4 +289,6 @@ def _inherited(base: str, name: str) -> list[Value]:
         return [one(Device(Place.ELSEWHERE))]
     if base.startswith("transformers.") and name == "device":
         return [one(Device(Place.ELSEWHERE))]
+    if name == "param_groups" and object_methods.is_optimizer_name(base):
+        return [object_methods.PARAM_GROUPS]
     return []

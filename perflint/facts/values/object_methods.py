@@ -130,6 +130,10 @@ def is_optimizer_name(qualname: str) -> bool:
     return qualname == "torch.optim.Optimizer" or qualname.rpartition(".")[2] in OPTIMIZER_CLASSES
 
 
+PARAM_GROUPS = one(Elements(one(Mapping((("params", one(Elements(one(Tensor(parameter=True)), "list"))),), UNKNOWN)), "list"))
+"""What an optimizer goes over: dicts with tensors that are trained, and settings."""
+
+
 def module_method(inference: Inferring, receiver: Instance | Object, name: str, node: ast.Call, frame: Frame) -> Value:
     """A method that every `torch.nn.Module` has."""
     match name:
@@ -216,6 +220,8 @@ def object_attribute(receiver: Object, name: str) -> Value:
     """An attribute of an object from outside the project."""
     if name == "device":
         return one(Device(Place.ELSEWHERE))
+    if name == "param_groups" and is_optimizer_name(receiver.qualname):
+        return PARAM_GROUPS
     if receiver.qualname in ("torch.finfo", "torch.iinfo") and name in ("max", "min", "eps", "tiny", "bits"):
         return one(Number())
     return array_attribute(receiver, name) if is_array_or_frame(receiver) else UNKNOWN
