@@ -404,8 +404,7 @@ class Module:
     @cached_property
     def global_writers(self) -> list[Scope]:
         """The outermost functions that declare global variables."""
-        held = b"global " in self.source.body
-        return [scope for scope in self.functions() if b"global " in scope.text] if held else []
+        return [s for s in self.functions() if b"global " in s.text] if b"global " in self.source.body else []
 
     @cached_property
     def star_imports(self) -> list[tuple[str, int, int]]:
@@ -469,7 +468,7 @@ class Module:
     @cached_property
     def _function_places(self) -> tuple[list[Scope], dict[int, int], list[int]]:
         """The outermost functions, their places in that list by where their text begins, and those that are not cut out."""
-        functions = list(self.functions())
+        functions = [*self.scopes.values()]
         by_start = {scope.chunk.start: place for place, scope in enumerate(functions) if scope.chunk is not None}
         return functions, by_start, [place for place, scope in enumerate(functions) if scope.chunk is None]
 
