@@ -61,9 +61,11 @@ class Assumption:
 def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.CUDA_OR_CPU,
-        "no MPS, XLA or HPU",
-        "The program's devices are CUDA devices, ROCm's among them, and the CPU: no MPS, XLA or HPU.",
-        "A total that is kept on the device is a float64 number, which MPS does not have: the program raises there.",
+        "no MPS, XLA or HPU, and one GPU in each loop",
+        "The program's devices are CUDA devices, ROCm's among them, and the CPU: no MPS, XLA or HPU. A loop's losses are all "
+        "on one of them.",
+        "A total that is kept on the device is a float64 number, which MPS does not have, or goes from one GPU to another: the "
+        "program raises there.",
         "The device of each tensor that an operation gets or gives.",
         rb"['\"](?:mps|xla|hpu|npu|xpu)(?::\d+)?['\"]|\btorch_xla\b|\btorch_npu\b|\bbackends \. mps\b",
         contradicts=True,

@@ -8,6 +8,7 @@ from perflint.api import (
     INFERENCE_SWITCHED,
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
+    SEVERAL_GPUS,
     Block,
     CannotRewrite,
     Code,
@@ -95,7 +96,7 @@ class Kept:
             yield Obligation(Kind.NAMES, "the function looks at its own variables")
         if any(b.kind == "try" and getattr(b.node, "handlers", None) for b in self._blocks_in_loop(self.read.node)):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
-        yield from code.feared(INFERENCE_SWITCHED, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
+        yield from code.feared(INFERENCE_SWITCHED, SEVERAL_GPUS, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
         if self.read.kind is ReadKind.CONVERSION and not self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False):
             yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]

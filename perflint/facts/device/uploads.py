@@ -270,11 +270,13 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
 
 def is_off_cuda(flow: Flow, node: ast.AST) -> bool:
     """Whether an expression is evaluated for tensors that are not on a CUDA device alone: `x if x.is_cuda else x.item()`."""
+    read = {ast.dump(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
     for parent in flow.ancestors(node):
-        if isinstance(parent, ast.stmt):
-            return False
-        if isinstance(parent, ast.IfExp) and node is parent.orelse and last_name(parent.test) == "is_cuda":
-            return True
+        match parent:
+            case ast.stmt():
+                return False
+            case ast.IfExp(test=ast.Attribute(value=asked, attr="is_cuda"), orelse=other) if node is other:
+                return ast.dump(asked) in read
         node = parent
     return False
 

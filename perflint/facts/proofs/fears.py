@@ -128,6 +128,17 @@ AUTOCAST: Final = Fear(
     ),
     "the program may use mixed precision",
 )
+SEVERAL_GPUS: Final = Fear(
+    Kind.CUDA_OR_CPU,
+    any_layout(
+        rb"\bcuda:(?!0\b|\{ \w+(?: \. \w+)+ \}['\"])|\bdevice \( (?:type = )?['\"]cuda['\"] , (?!(?:index = )?%b \))"
+        rb"|\. cuda \( (?!\)|(?:device = )?(?:None|%b) [,)]|non_blocking|async|memory_format)|\bset_device \( (?!%b \))"
+        rb"|\brange \( (?:torch \. )?(?:cuda \. )?device_count|\bcuda \. device(?:_of)? \(|(?:\. to \(|\bdevice =) [1-9]"
+        % ((rb"(?:0|\w+(?: \. \w+)+)",) * 3)
+    ),
+    "the program may compute on several GPUs, and a number on one cannot be added to a number on another",
+)
+"""The index of a GPU that is 0, or an attribute of the program's options, is the same in each step."""
 INFERENCE_TENSORS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
     any_layout(

@@ -13,7 +13,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, ModuleRef
 from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.scopes import in_any_scope
+from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
 _GATE: Final = any_layout(rb"\b(?:globals|locals|dir|vars|getmembers\w*|__dict__|__dir__)\b")
@@ -33,13 +34,7 @@ def lists_names(facts: Facts, path: str) -> bool:
 
 
 def _found(facts: Facts, file: str) -> bool:
-    module = facts.project.module(file)
-    if module is None:
-        return True
-    try:
-        return any(_in_scope(facts, scope) for scope in (module.top, *module.functions()))
-    except SyntaxProblem:
-        return True
+    return in_any_scope(facts.project.module(file), partial(_in_scope, facts))
 
 
 def _in_scope(facts: Facts, scope: Scope) -> bool:

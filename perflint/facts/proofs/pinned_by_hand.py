@@ -18,7 +18,8 @@ from perflint.facts.values.values import Batch, ClassRef, External, FunctionRef,
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
-from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.scopes import in_any_scope
+from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
 _NAME: Final = "pin_memory"
@@ -52,13 +53,7 @@ def pinned_by_hand(facts: Facts, path: str) -> Obligation | None:
 
 
 def _pins_in(facts: Facts, file: str) -> bool:
-    module = facts.project.module(file)
-    if module is None:
-        return True
-    try:
-        return any(_in_scope(facts, scope) for scope in (module.top, *module.functions()))
-    except SyntaxProblem:
-        return True
+    return in_any_scope(facts.project.module(file), partial(_in_scope, facts))
 
 
 def _in_scope(facts: Facts, scope: Scope) -> bool:

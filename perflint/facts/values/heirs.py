@@ -14,7 +14,8 @@ from perflint.facts.values.values import Alternative, ClassRef, External, Functi
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
-from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.scopes import in_any_scope
+from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout, words
 
 _STAR = any_layout(rb"\bimport \*")
@@ -76,7 +77,7 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
             continue
         module = cls.module if file == path else project.module(file)
         others = [other for other in module.all_classes if other is not cls] if module is not None else []
-        if module is not None and may_make and _makes_heir(inference, module, cls, names):
+        if may_make and module is not None and in_any_scope(module, lambda s: _in_scope(inference, s, cls, names)):
             return None
         if any(_has_base_that_is_made(inference, other, names) for other in others):
             return None
@@ -96,14 +97,6 @@ def _is_handed_on(text: bytes, names: frozenset[str]) -> bool:
 @cache
 def _handed(name: str) -> re.Pattern[bytes]:
     return any_layout(rb"\( [^()]*\b" + name.encode() + rb" [,)\]]")
-
-
-def _makes_heir(inference: Inferring, module: Module, cls: Class, names: frozenset[str]) -> bool:
-    """Whether a file may make an heir of a class where no class statement at its own level shows it."""
-    try:
-        return any(_in_scope(inference, scope, cls, names) for scope in (module.top, *module.functions()))
-    except SyntaxProblem:
-        return True
 
 
 def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[str]) -> bool:
