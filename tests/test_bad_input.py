@@ -150,6 +150,23 @@ def test_an_empty_file_is_clean(project: Project) -> None:
     assert project.write({"a.py": "", "b.py": "\n", "c.py": "#"}).rules() == []
 
 
+def test_no_fix_is_promised_where_none_is_written(project: Project) -> None:
+    evaluation = """import torch
+
+
+def evaluate(model, loader):
+    model.eval()
+    total = 0.0
+    for x in loader:
+        total += model(x).sum().item()
+    return total
+"""
+    assert any(finding["fix"] for finding in project.write({"run.py": evaluation}).findings())
+    found = project.write({"run.py": evaluation + "\n\ndef old():\n    print 'x'\n"}).findings()
+    assert {finding["rule"] for finding in found} > {"invalid-syntax"}
+    assert not any(finding["fix"] for finding in found)
+
+
 def test_syntax_of_a_newer_python_is_told_from_an_error(project: Project) -> None:
     if sys.version_info >= (3, 14):
         pytest.skip("this Python knows everything that LibCST does")

@@ -25,7 +25,7 @@ REGIMES = {
 }
 
 ENGINE_PAGES = {
-    "invalid-syntax": "The file is no valid Python for the interpreter that runs perflint, so nothing in it is checked. "
+    "invalid-syntax": "The file is no valid Python for the interpreter that runs perflint, so nothing in it is fixed. "
     "If its syntax is newer than that interpreter, run perflint with a newer one.",
     "unreadable-file": "The file cannot be read or written, its bytes are no text in its encoding, it is larger than 8 MiB or "
     "no regular file, or its code is nested too deeply or costs too much to be analysed. The message says which.",

@@ -130,6 +130,8 @@ def check_bytes(
         return Checked(shown, source, [_problem(UNREADABLE_FILE, TOO_EXPENSIVE)])
     if always_parse and not any(f.category == ENGINE for f in findings):
         findings += _syntax_of_bodies(source)
+    if source.cells is None and any(f.rule == INVALID_SYNTAX for f in findings):
+        findings = [replace(f, fix=None) for f in findings]  # nothing is written to what is no Python
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
     budget = _budgets(session, module, shown, [*filter(session.shows, findings)]) if trains else []
     kept = without_suppressed(source, findings, session.ran(ignored))  # a comment may silence what is not shown
