@@ -270,14 +270,14 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
 
 def is_off_cuda(flow: Flow, node: ast.AST) -> bool:
     """Whether an expression is evaluated for tensors that are not on a CUDA device alone: `x if x.is_cuda else x.item()`."""
-    read = {ast.dump(part) for part in ast.walk(node) if isinstance(part, ast.expr)}
+    within = node
     for parent in flow.ancestors(node):
         match parent:
             case ast.stmt():
                 return False
-            case ast.IfExp(test=ast.Attribute(value=asked, attr="is_cuda"), orelse=other) if node is other:
-                return ast.dump(asked) in read
-        node = parent
+            case ast.IfExp(test=ast.Attribute(value=asked, attr="is_cuda"), orelse=other) if within is other:
+                return any(isinstance(part, ast.expr) and ast.dump(part) == ast.dump(asked) for part in ast.walk(node))
+        within = parent
     return False
 
 

@@ -16,6 +16,7 @@ from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
 from perflint.source.scopes import in_any_scope
 from perflint.source.syntax import Class, Scope
+from perflint.source.vocabulary import branches
 from perflint.source.words import any_layout, words
 
 _STAR = any_layout(rb"\bimport \*")
@@ -29,7 +30,7 @@ _HAS_HEIRS = any_layout(
 """A class with another base than these, or another class by one of their names."""
 _MAKES = any_layout(
     rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\b__bases__\b|\btype \([^()]*\) \(|Meta \(|\( type \) :"
-    rb"|\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\bas (?:type|new_class|make_dataclass)\b"
+    rb"|\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\bas\b (?:type|new_class|make_dataclass)\b"
     rb"|\b(?:type|new_class|make_dataclass) as\b"
 )
 """What makes classes without a class statement, whatever it is called, stands in such a text."""
@@ -72,7 +73,7 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
     for file, text in sorted(texts.items()):
         if not any(name.encode() in text for name in names) and _NAMED_BASE.search(text) is None:
             continue
-        may_make = _MAKES.search(text) or _INNER.search(text) or _is_handed_on(text, names)
+        may_make = project.holds(file, _MAKES) or project.holds(file, _INNER) or _is_handed_on(text, names)
         if not (may_make or has_common_name or project.holds(file, _HAS_HEIRS)):
             continue
         module = cls.module if file == path else project.module(file)
@@ -101,8 +102,8 @@ def _handed(name: str) -> re.Pattern[bytes]:
 
 def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[str]) -> bool:
     text = scope.text
-    makes = _MAKES.search(text) is not None
-    inner = _INNER.search(text) is not None and not scope.is_module
+    makes = _stands_in(_MAKES, scope)
+    inner = not scope.is_module and _stands_in(_INNER, scope)
     if not (makes or inner or any(name.encode() in text for name in names)):
         return False
     flow = flow_of(scope)
@@ -116,6 +117,10 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
         or any(_makes_class_of(inference, scope, call, cls, names) for call in flow.calls)
         or any(_in_scope(inference, flow.inner_scope(function), cls, names) for function in flow.inner)
     )
+
+
+def _stands_in(pattern: re.Pattern[bytes], scope: Scope) -> bool:
+    return scope.module.holds(pattern) and any(part.search(scope.text) for part in branches(pattern))
 
 
 def _inner_bases(flow: Flow) -> Iterator[ast.expr]:
@@ -142,7 +147,7 @@ def _makes_class_of(inference: Inferring, scope: Scope, call: ast.Call, cls: Cla
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     if not is_given and len(call.args) < 2 and not any(keyword.arg in ("bases", None) for keyword in call.keywords):
         return False
-    if not is_given and last is not None and _MAKES.search(scope.module.source.body) is None:
+    if not is_given and last is not None and not scope.module.holds(_MAKES):
         return False
     value = inference.value(scope, call.func)
     for made_by in value.alternatives:
@@ -183,10 +188,10 @@ def _may_make_classes(inference: Inferring, alternative: Alternative) -> bool:
     """Whether a function, or a class's constructor, may make classes of what it gets, as far as its text tells."""
     match alternative:
         case FunctionRef(scope=scope):
-            return bool(_MAKES.search(scope.text) or _INNER.search(scope.text))
+            return _stands_in(_MAKES, scope) or _stands_in(_INNER, scope)
         case ClassRef(cls=cls):
             made = (find_method(inference, cls, name) for name in ("__init__", "__new__"))
-            return any(_MAKES.search(method.text) or _INNER.search(method.text) for method in made if method is not None)
+            return any(_stands_in(p, method) for p in (_MAKES, _INNER) for method in made if method is not None)
     return False
 
 
