@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -14,8 +15,8 @@ from perflint.facts.values.values import Alternative, ClassRef, External, Functi
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
-from perflint.source.scopes import in_any_scope
-from perflint.source.syntax import Class, Scope
+from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
+from perflint.source.texts import last_name
 from perflint.source.vocabulary import branches
 from perflint.source.words import any_layout, words
 
@@ -34,6 +35,7 @@ _MAKES = any_layout(
     rb"|\b(?:type|new_class|make_dataclass) as\b"
 )
 """What makes classes without a class statement, whatever it is called, stands in such a text."""
+_MAKER_NAMES = words("type new_class make_dataclass")
 _INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
 """A class statement in a function, or in a class."""
 _NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
@@ -78,7 +80,7 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
             continue
         module = cls.module if file == path else project.module(file)
         others = [other for other in module.all_classes if other is not cls] if module is not None else []
-        if may_make and module is not None and in_any_scope(module, lambda s: _in_scope(inference, s, cls, names)):
+        if may_make and module is not None and _makes_heir(inference, module, cls, names):
             return None
         if any(_has_base_that_is_made(inference, other, names) for other in others):
             return None
@@ -100,7 +102,80 @@ def _handed(name: str) -> re.Pattern[bytes]:
     return any_layout(rb"\( [^()]*\b" + name.encode() + rb" [,)\]]")
 
 
-def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[str]) -> bool:
+@dataclass(frozen=True)
+class _Makers:
+    """Where a file may make classes without a class statement.
+
+    scopes: its own code and those of its outermost functions that may, whatever class they are asked for.
+    names: by which it may call what makes classes; None where it hands such a thing on.
+    """
+
+    scopes: tuple[Scope, ...]
+    names: frozenset[str] | None
+
+    def may_be(self, function: ast.expr) -> bool:
+        """Whether what is called may make classes, by its name."""
+        name = last_name(function)
+        return self.names is None or not name or name in self.names or name.endswith("Meta")
+
+
+def _makers(inference: Inferring, module: Module) -> _Makers:
+    return inference.solver.solve(("makers", module), lambda: _find_makers(module), _Makers((), None))
+
+
+def _find_makers(module: Module) -> _Makers:
+    scopes = module.scopes_where(_MAKES, _INNER)
+    names = set(_MAKER_NAMES)
+    for scope in scopes if module.holds(_MAKES) else ():
+        harmless: set[ast.AST] = set()
+        for parent in ast.walk(module.tree if scope.is_module else scope.node):
+            if isinstance(parent, ast.ImportFrom):
+                names.update(alias.asname for alias in parent.names if alias.name in _MAKER_NAMES and alias.asname)
+            harmless.update(_harmless_mentions(parent))
+            mentions = [
+                node for node in ast.iter_child_nodes(parent) if isinstance(node, ast.expr) and last_name(node) in _MAKER_NAMES
+            ]
+            for mention in mentions:
+                if mention in harmless or (isinstance(mention, ast.Attribute) and mention.attr == "type"):
+                    continue
+                if isinstance(parent, ast.ClassDef):
+                    names.add(parent.name)
+                elif isinstance(parent, ast.Assign) and all(isinstance(target, ast.Name) for target in parent.targets):
+                    names.update(target.id for target in parent.targets if isinstance(target, ast.Name))
+                else:
+                    return _Makers(tuple(scopes), None)
+    return _Makers(tuple(scopes), frozenset(names))
+
+
+def _harmless_mentions(node: ast.AST) -> Iterable[ast.AST]:
+    """The parts of a node, or of its parts, in which what makes classes may be named without being handed on."""
+    match node:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=args):
+            return (node.func, *args, *(part for arg in args for part in getattr(arg, "elts", ())))
+        case ast.Call(func=function) | ast.Subscript(value=function):
+            return (function,)
+        case ast.keyword(arg="metaclass", value=value):
+            return (value,)
+        case ast.Compare():
+            return (node.left, *node.comparators)
+        case ast.arg(annotation=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
+            return ast.walk(annotation)
+        case ast.FunctionDef(returns=ast.expr() as annotation) | ast.AsyncFunctionDef(returns=ast.expr() as annotation):
+            return ast.walk(annotation)
+    return ()
+
+
+def _makes_heir(inference: Inferring, module: Module, cls: Class, names: frozenset[str]) -> bool:
+    """Whether a file may make an heir of a class, which it has by some names, elsewhere than in a class statement at top."""
+    try:
+        makers = _makers(inference, module)
+        named = [scope for name in sorted(names) for scope in module.scopes_with(name)]
+        return any(_in_scope(inference, scope, cls, names, makers) for scope in dict.fromkeys((*makers.scopes, *named)))
+    except SyntaxProblem:
+        return True
+
+
+def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[str], makers: _Makers) -> bool:
     text = scope.text
     makes = _stands_in(_MAKES, scope)
     inner = not scope.is_module and _stands_in(_INNER, scope)
@@ -109,13 +184,13 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
     flow = flow_of(scope)
     defining = at_definition(scope.node) if makes and scope.parent is None else ()
     return (
-        any(getattr(node, "id", None) in names or getattr(node, "attr", None) in names for node in defining)
+        any(isinstance(node, ast.expr) and last_name(node) in names for node in defining)
         or any(_may_be_base(inference, scope, base, cls) for base in (_inner_bases(flow) if inner else ()))
         or (makes and any(isinstance(store, ast.Attribute) and store.attr == "__bases__" for store in flow.stores))
         or b"'__bases__'" in text
         or b'"__bases__"' in text
-        or any(_makes_class_of(inference, scope, call, cls, names) for call in flow.calls)
-        or any(_in_scope(inference, flow.inner_scope(function), cls, names) for function in flow.inner)
+        or any(_makes_class_of(inference, scope, call, cls, names, makers) for call in flow.calls)
+        or any(_in_scope(inference, flow.inner_scope(function), cls, names, makers) for function in flow.inner)
     )
 
 
@@ -138,16 +213,16 @@ def _may_be_base(inference: Inferring, scope: Scope, base: ast.expr, cls: Class)
     )
 
 
-def _makes_class_of(inference: Inferring, scope: Scope, call: ast.Call, cls: Class, names: frozenset[str]) -> bool:
+def _makes_class_of(
+    inference: Inferring, scope: Scope, call: ast.Call, cls: Class, names: frozenset[str], makers: _Makers
+) -> bool:
     """Whether a call may make an heir of a class: `type("Heir", (Base,), {})`, or a function that makes classes gets it."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     displayed = [a for a in given if isinstance(a, (ast.Tuple, ast.List))]
     in_tuple = any(_is_class(inference, scope, part, cls, names) for a in displayed for part in a.elts)
     is_given = in_tuple or any(_is_class(inference, scope, part, cls, names) for part in given)
-    last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
-    if not is_given and len(call.args) < 2 and not any(keyword.arg in ("bases", None) for keyword in call.keywords):
-        return False
-    if not is_given and last is not None and not scope.module.holds(_MAKES):
+    gives_bases = len(call.args) >= 2 or any(keyword.arg in ("bases", None) for keyword in call.keywords)
+    if not is_given and not (gives_bases and makers.may_be(call.func)):
         return False
     value = inference.value(scope, call.func)
     for made_by in value.alternatives:
@@ -161,8 +236,7 @@ def _makes_class_of(inference: Inferring, scope: Scope, call: ast.Call, cls: Cla
 
 
 def _is_class(inference: Inferring, scope: Scope, node: ast.expr, cls: Class, names: frozenset[str]) -> bool:
-    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
-    return name in names and inference.value(scope, node).may(lambda a: a == ClassRef(cls))
+    return last_name(node) in names and inference.value(scope, node).may(lambda a: a == ClassRef(cls))
 
 
 def _may_hold(inference: Inferring, scope: Scope, bases: ast.expr, cls: Class) -> bool:
