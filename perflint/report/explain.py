@@ -43,6 +43,14 @@ ASSUMPTION_PAGES = {
 """The pages of the assumptions that a project may declare."""
 
 
+def group_pages(rules: Iterable[Rule]) -> dict[str, str]:
+    """For each group what its rules find."""
+    members: dict[str, list[str]] = {}
+    for rule in rules:
+        members.setdefault(rule.category, []).append(f"- `{rule.name}`: {rule.summary}")
+    return {group: f"# {group}\n\nThe rules of this group:\n\n" + "\n".join(lines) for group, lines in members.items()}
+
+
 def page(rule: Rule) -> str:
     """A rule's documentation as Markdown."""
     fix = "offers a fix" if rule.fixes else "has no fix"
