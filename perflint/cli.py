@@ -225,13 +225,12 @@ def explain(rule: str, output_format: str) -> int:
     It says what the rule finds, why that is slow, what to write instead, and when its fix is safe.
     """
     from perflint.project.config import ConfigError
-    from perflint.report.explain import ASSUMPTION_PAGES, ENGINE_PAGES, as_json, group_pages, page
+    from perflint.report.explain import as_json, other_pages, page
     from perflint.rule.registry import all_rules
     from perflint.rule.selection import require_known
 
     rules = {r.name: r for r in all_rules()}
-    engine = {name: f"# {name}\n\n{text}" for name, text in ENGINE_PAGES.items()}
-    others = {**engine, **ASSUMPTION_PAGES, **group_pages(rules.values())}
+    others = other_pages(rules.values())
     try:
         require_known(rule, {*rules, *others})
     except ConfigError as error:
