@@ -220,17 +220,17 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @colour
 def explain(rule: str, output_format: str) -> int:
-    """Print the page of a RULE, or of an assumption.
+    """Print the page of a RULE, of a group, or of an assumption.
 
     It says what the rule finds, why that is slow, what to write instead, and when its fix is safe.
     """
     from perflint.project.config import ConfigError
-    from perflint.report.explain import ASSUMPTION_PAGES, ENGINE_PAGES, as_json, page
+    from perflint.report.explain import as_json, other_pages, page
     from perflint.rule.registry import all_rules
     from perflint.rule.selection import require_known
 
     rules = {r.name: r for r in all_rules()}
-    others = {**{name: f"# {name}\n\n{text}" for name, text in ENGINE_PAGES.items()}, **ASSUMPTION_PAGES}
+    others = other_pages(rules.values())
     try:
         require_known(rule, {*rules, *others})
     except ConfigError as error:

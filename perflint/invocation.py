@@ -198,7 +198,7 @@ class Invocation:
 
         if self._reads_stdin:
             if self.paths not in (("-",), (".",)):
-                raise click.UsageError("standard input and other paths cannot be checked together")
+                raise click.UsageError("standard input (`-`, --stdin-filename) and other paths cannot be checked together")
             found = Found()
             name = self.options.get("stdin_filename") or "stdin.py"
             run.text(os.path.abspath(name), sys.stdin.buffer.read(), found)

@@ -165,7 +165,7 @@ def test_only_new_flaws_are_asked_about(messy: Project) -> None:
     [
         (None, "there is no such baseline; `perflint check --update-baseline` writes it"),
         ("<<<<<<< HEAD", "no valid baseline"),
-        ("[]", "no valid baseline"),
+        ("[]", "no valid baseline (it is not what `--update-baseline` writes)"),
         ('{"version": 9, "findings": []}', "version 9 is not known"),
         ('{"version": 1, "findings": [{"path": "a.py"}]}', "no valid baseline"),
         ('{"version": 1, "findings": [7]}', "no valid baseline"),

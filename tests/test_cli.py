@@ -119,6 +119,7 @@ def test_the_hooks_together_print_each_finding_once(bad: Project) -> None:
     [
         (["check", "--slect", "all"], "--select"),
         (["chekc"], "check"),
+        (["check", ""], "Error: a path is empty"),
         (["check", "missing.py"], "missing.py: no such file or directory"),
         (["check", "--output-format", "xml"], "'grouped', 'full', 'concise', 'json'"),
         (["check", "--select", "no-grad-witout-call"], "did you mean `no-grad-without-call`?"),
@@ -473,6 +474,13 @@ def test_explain_knows_what_perflint_itself_reports(name: str) -> None:
     result = in_process("explain", name)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"# {name}\n")
+
+
+def test_explain_lists_the_rules_of_a_group() -> None:
+    result = in_process("explain", "device-sync")
+    assert result.exit_code == 0
+    named = re.findall(r"(?m)^- `(.+)`: .", result.stdout)
+    assert named == [rule.name for rule in all_rules() if rule.category == "device-sync"]
 
 
 def test_a_run_without_rules_says_so(bad: Project) -> None:

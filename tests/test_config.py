@@ -79,6 +79,7 @@ def test_config_replaces_every_file(bad: Project) -> None:
         ('select = "all"', "`select` must be a list of strings"),
         ("runtime = 1", "`runtime` must be true or false"),
         ('per-file-ignores = ["x"]', "`per-file-ignores` must be a table of lists"),
+        ("[target-versions]\ntorch = 2.10", "`target-versions` must be a table of versions, each a string"),
         ('[target-versions]\ntorch = "new"', "`target-versions`: Invalid version: 'new'"),
         ('select = ["no-grad-witout-call"]', "did you mean `no-grad-without-call`?"),
         ('[per-file-ignores]\n"a.py" = ["qqqq"]', "no rule or group is named `qqqq`"),
@@ -101,6 +102,11 @@ def test_a_pyproject_that_is_broken_and_names_perflint_is_an_error(bad: Project)
     result = in_process("check")
     assert result.exit_code == 2
     assert "pyproject.toml: no valid TOML" in result.stderr
+
+
+def test_a_configuration_may_begin_with_the_mark_of_windows_editors(bad: Project) -> None:
+    (bad.root / "perflint.toml").write_bytes(b'\xef\xbb\xbfextend-exclude = ["sub"]\n')
+    assert reported() == ["a.py"]
 
 
 def test_a_broken_configuration_elsewhere_in_the_project_does_not_matter(bad: Project) -> None:

@@ -73,6 +73,7 @@ def test_the_tools_and_what_they_may_do(tmp_path: Path) -> None:
         assert RULE in [rule["name"] for rule in listed]
         assert "## Fix safety" in (await agent.call("explain", name=RULE))["result"]
         assert "one-stream" in (await agent.call("explain", name="ordinary"))["result"]
+        assert "item-every-step" in (await agent.call("explain", name="device-sync"))["result"]
         assert "no rule or assumption" in await agent.refusal("explain", name="no-such-rule")
 
     ask(tmp_path, scenario)

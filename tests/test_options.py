@@ -72,9 +72,9 @@ def test_what_is_set_reaches_the_rule(project: Project, rule: str, text: str, se
         ({"log-every-stop": {}}, "no rule is named `log-every-stop`; did you mean `log-every-step`?"),
         ({"log-every-step": {"periods": 1}}, "no option of log-every-step is named `periods`; did you mean `period`?"),
         ({"item-every-step": {"x": 1}}, "no option of item-every-step is named `x`; `perflint rules --options` lists them"),
-        ({"log-every-step": {"period": "10"}}, "`options.log-every-step.period` must be a whole number"),
-        ({"log-every-step": {"period": -1}}, "`options.log-every-step.period` must be a whole number"),
-        ({"log-every-step": {"period": True}}, "`options.log-every-step.period` must be a whole number"),
+        ({"log-every-step": {"period": "10"}}, "`options.log-every-step.period` must be a whole number, 0 or more"),
+        ({"log-every-step": {"period": -1}}, "`options.log-every-step.period` must be a whole number, 0 or more"),
+        ({"log-every-step": {"period": True}}, "`options.log-every-step.period` must be a whole number, 0 or more"),
         ({"dataloader-no-workers": {"readers": "f"}}, "`options.dataloader-no-workers.readers` must be a list of strings"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import in_subprocess
+from conftest import HANG_S, in_subprocess
 from perflint_probe import lines as lines_module
 from perflint_probe.lines import LineTimer, Timeline
 
@@ -590,3 +591,19 @@ def test_time_on_the_device_belongs_to_the_line_that_launched_it() -> None:
     assert [rows[line]["wait_ns"] for line in (forward, backward, read)] == [0, 0, 500_000]
     assert rows[backward]["operations"] == [["aten::mm", 1000]]
     assert rows[read]["operations"] == [["cudaStreamSynchronize", 500_000]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "options"), [("profile", []), ("verify", ["--compile"])])
+def test_the_record_is_written_though_nobody_reads_the_report(
+    project: Path, tmp_path: Path, command: str, options: list[str]
+) -> None:
+    file = tmp_path / "record.json"
+    arguments = [command, "train.py", "--root", ".", "-q", *options, "--json", str(file), "--", "6"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "perflint", *arguments], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait(HANG_S)
+    assert json.loads(file.read_text())["command"].startswith(f"perflint {command}")

@@ -61,3 +61,23 @@ def test_the_rule_has_its_page(environment: dict[str, str], tmp_path: Path) -> N
     assert done.stdout.startswith(
         "# seed-every-step\n\nThe random generator is set back in every step. Category acme, warning"
     ), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "broken", "says"),
+    [
+        ("calls=SEEDS", 'needs=["manual_seed("]', "a word stands where a tuple of words is meant"),
+        ("import ast", "import missing_module", "No module named 'missing_module'"),
+    ],
+)
+def test_a_pack_that_cannot_be_loaded_is_named(
+    environment: dict[str, str], tmp_path: Path, text: str, broken: str, says: str
+) -> None:
+    module = tmp_path / "site" / "acme_rules" / "seed_every_step.py"
+    module.write_text(module.read_text().replace(text, broken, 1))
+    command = [sys.executable, "-m", "perflint", "rules"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-2]
+    assert last.startswith("the rule pack `acme` (acme_rules) cannot be loaded: ")
+    assert says in last

@@ -24,7 +24,7 @@ class Body:
         first_row = head_row + 1
         for statement in statements:
             self._first_rows[statement] = first_row
-            first_row = _last_row(source, statement) + 1
+            first_row = _last_row(statement) + 1
         self.indent = _indent(source.line(statements[0].lineno))
 
     def lines(self, statement: ast.stmt, indent: str, without: Collection[ast.stmt] = ()) -> list[str]:
@@ -37,13 +37,13 @@ class Body:
         dropped: dict[int, str | None] = {}
         for inner in without:
             comment = self._comment(inner)
-            for row in range(inner.lineno, _last_row(self.source, inner) + 1):
+            for row in range(inner.lineno, _last_row(inner) + 1):
                 dropped[row] = None
             dropped[inner.lineno] = f"{_indent(self.source.line(inner.lineno))}{comment}" if comment else None
         self._see_to_strings(statement, indent)
         self._comment(statement)
         found: list[str] = []
-        for row in range(self._first_rows[statement], _last_row(self.source, statement) + 1):
+        for row in range(self._first_rows[statement], _last_row(statement) + 1):
             line = dropped[row] if row in dropped else self.source.line(row)
             if line is not None:
                 found.append(self._indented(line, indent))
@@ -55,7 +55,7 @@ class Body:
 
     def comments(self, statement: ast.stmt, indent: str) -> list[str]:
         """The comments above a statement, in it and behind it."""
-        rows = range(self._first_rows[statement], _last_row(self.source, statement))
+        rows = range(self._first_rows[statement], _last_row(statement))
         found = (_COMMENT.search(self.source.line(row)) for row in rows)
         return [f"{indent}{c}" for c in (*(match[0] for match in found if match is not None), self._comment(statement)) if c]
 
@@ -66,7 +66,7 @@ class Body:
     def _comment(self, statement: ast.stmt) -> str:
         source = self.source
         before = source.line(statement.lineno).encode()[: statement.col_offset]
-        last = _last_row(source, statement)
+        last = _last_row(statement)
         behind = source.line(last).encode()[statement.end_col_offset or 0 :].decode().strip()
         if before.strip() or (behind and not behind.startswith("#")):
             raise CannotRewrite("another statement stands on the same line")
@@ -124,5 +124,5 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _last_row(source: Source, statement: ast.stmt) -> int:
+def _last_row(statement: ast.stmt) -> int:
     return statement.end_lineno or statement.lineno

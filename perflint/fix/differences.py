@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from itertools import accumulate, takewhile
-from typing import AnyStr
+from itertools import accumulate
 
 from perflint.rule.finding import Edit
+from perflint.source.lines import common
 
 
 def differences(before: bytes, after: bytes) -> list[Edit]:
@@ -22,8 +21,3 @@ def differences(before: bytes, after: bytes) -> list[Edit]:
         for kind, first, last, start, end in middle.get_opcodes()
         if kind != "equal"
     ]
-
-
-def common(lines: Iterable[AnyStr], others: Iterable[AnyStr]) -> int:
-    """How many lines are the same before the first that differ."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, others, strict=False)))

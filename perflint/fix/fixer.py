@@ -82,7 +82,7 @@ def fix_text(
         wanted = choose(state.source, state.remaining, open_)
         if not wanted:
             break
-        chosen = _compatible(state.source, wanted)
+        chosen = _compatible(wanted)
         while chosen and not _apply(state, chosen, check):
             if len(chosen) == 1:
                 rejected.add(_key(state.source, chosen[0]))
@@ -99,7 +99,7 @@ def _key(source: Source, finding: Finding) -> tuple[str, int, str]:
     return finding.rule, source.row_at(finding.start), source.text(finding.start, finding.end)
 
 
-def _compatible(source: Source, findings: Sequence[Finding]) -> list[Finding]:
+def _compatible(findings: Sequence[Finding]) -> list[Finding]:
     """The findings whose edits do not overlap and do not share a line with an insertion of another one."""
     chosen: list[Finding] = []
     taken: list[tuple[int, int]] = []  # in order

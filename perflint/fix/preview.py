@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from perflint.fix.differences import common
 from perflint.fix.fixer import apply_edits
 from perflint.rule.finding import Edit, Fix
 from perflint.source.cells import restored
+from perflint.source.lines import common
 from perflint.source.source import Source, split_lines
 
 CONTEXT = 2

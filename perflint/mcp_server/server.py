@@ -16,7 +16,7 @@ from pydantic import Field
 
 from perflint.mcp_server.verifying import verify
 from perflint.mcp_server.workspace import Refused, Workspace
-from perflint.report.explain import ASSUMPTION_PAGES, ENGINE_PAGES, listing_json, page
+from perflint.report.explain import listing_json, other_pages, page
 from perflint.rule.finding import Severity
 from perflint.rule.registry import all_rules
 
@@ -51,7 +51,7 @@ def make(workspace: Workspace, python: str | None, *, may_run: bool) -> MCPServe
     server: MCPServer[Any] = MCPServer(
         "perflint", instructions=INSTRUCTIONS, version=version("perflint-torch"), log_level="WARNING"
     )
-    rules = {rule.name: rule for rule in workspace.rules}
+    rules, others = {rule.name: rule for rule in workspace.rules}, other_pages(workspace.rules)
 
     def served(tool: Callable[Given, Answer]) -> Callable[Given, Answer]:
         """A tool that says what it refuses."""
@@ -102,14 +102,12 @@ def make(workspace: Workspace, python: str | None, *, may_run: bool) -> MCPServe
 
     @server.tool(annotations=_READS)
     @served
-    def explain(name: Annotated[str, Field(description="A rule or an assumption.")]) -> str:
-        """The page of a rule or of an assumption: what it finds, why that is slow, what to write, when its fix is safe."""
+    def explain(name: Annotated[str, Field(description="A rule, a group or an assumption.")]) -> str:
+        """The page of a rule, group or assumption: what it finds, why that is slow, what to write, when its fix is safe."""
         if name in rules:
             return page(rules[name])
-        if name in ENGINE_PAGES:
-            return f"# {name}\n\n{ENGINE_PAGES[name]}"
-        if name in ASSUMPTION_PAGES:
-            return ASSUMPTION_PAGES[name]
+        if name in others:
+            return others[name]
         raise Refused(f"there is no rule or assumption named {name!r}; the tool `rules` lists the rules")
 
     @server.tool(name="rules", annotations=_READS)

@@ -55,11 +55,13 @@ def run_command(options: Mapping[str, Any]) -> int:
         raise click.ClickException(str(error)) from None
     finally:
         sandbox.close()
-    for line in lines(made):
-        click.echo(line)
-    if options["confirm"]:
-        click.echo("")
-        for line in confirmation(made["assumptions"], made["findings"]):
+    try:
+        for line in lines(made):
             click.echo(line)
-    write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+        if options["confirm"]:
+            click.echo("")
+            for line in confirmation(made["assumptions"], made["findings"]):
+                click.echo(line)
+    finally:  # also where nobody reads to the end: `| head`
+        write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
     return VIOLATED if broken(made["assumptions"]) else CLEAN

@@ -107,7 +107,7 @@ def toml(text: bytes) -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(text.decode())
+    return tomllib.loads(text.decode("utf-8-sig"))  # with the mark that some editors of Windows write
 
 
 def parse(content: Mapping[str, Any], path: str) -> Config:
@@ -144,11 +144,11 @@ def _converted(key: str, value: Any, kind: Kind, path: str) -> Any:
             return {pattern: _converted(key, names, "names", path) for pattern, names in value.items()}
         case "options" if isinstance(value, dict) and all(isinstance(table, dict) for table in value.values()):
             return value
-        case "versions" if isinstance(value, dict):
+        case "versions" if isinstance(value, dict) and all(isinstance(version, str) for version in value.values()):
             from packaging.version import InvalidVersion, Version
 
             try:
-                return {package: Version(str(version)) for package, version in value.items()}
+                return {package: Version(version) for package, version in value.items()}
             except InvalidVersion as error:
                 raise ConfigError(f"{path}: `{key}`: {error}") from None
     raise ConfigError(f"{path}: `{key}` must be {EXPECTED[kind]}")

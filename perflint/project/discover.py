@@ -83,12 +83,14 @@ def find_files(paths: Iterable[str], walked: Callable[[str], Iterable[tuple[str,
     walked: gives what `walk` finds below a directory.
 
     Raises:
-        PathError: a path does not exist, or is a directory that cannot be listed.
+        PathError: a path is empty, does not exist, or is a directory that cannot be listed.
 
     """
     found = Found()
     seen: set[str] = set()
     for path in paths:
+        if not path:  # `abspath` takes it for the working directory
+            raise PathError("a path is empty")
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
             _require_listable(path)

@@ -13,7 +13,7 @@ EXPECTED: Mapping[Kind, str] = {
     "text": "a string",
     "address": "an address that begins with https://, http:// or file://",
     "table": "a table of lists",
-    "versions": "a table of versions",
+    "versions": "a table of versions, each a string",
     "options": "a table of tables",
 }
 """The values that a kind of setting takes, in words."""

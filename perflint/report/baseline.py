@@ -164,8 +164,9 @@ def load(path: str) -> Counter[Fingerprint]:
     except OSError as error:
         raise BaselineError(f"{path}: the baseline cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else "it is not what `--update-baseline` writes"
         hint = "restore it, or remove it and run `perflint check --update-baseline`"
-        raise BaselineError(f"{path}: no valid baseline ({type(error).__name__}: {error}); {hint}") from None
+        raise BaselineError(f"{path}: no valid baseline ({why}); {hint}") from None
 
 
 def _counts(content: Any) -> Counter[Fingerprint]:
@@ -176,7 +177,7 @@ def _counts(content: Any) -> Counter[Fingerprint]:
     for entry in content["findings"]:
         names, count = [entry[name] for name in Fingerprint._fields], dict(entry).get("count", 1)
         if not (all(isinstance(name, str) for name in names) and isinstance(count, int) and count > 0):
-            raise TypeError(f"{entry} is no entry")
+            raise ValueError(f"{entry} is no entry")
         found[Fingerprint(*names)] += count
     return found
 

@@ -43,6 +43,15 @@ ASSUMPTION_PAGES = {
 """The pages of the assumptions that a project may declare."""
 
 
+def other_pages(rules: Iterable[Rule]) -> dict[str, str]:
+    """The pages of what is no rule: of groups of rules, of assumptions, and of what perflint reports without a rule."""
+    members: dict[str, list[str]] = {}
+    for rule in rules:
+        members.setdefault(rule.category, []).append(f"- `{rule.name}`: {rule.summary}")
+    groups = {group: f"# {group}\n\nThe rules of this group:\n\n" + "\n".join(lines) for group, lines in members.items()}
+    return {**groups, **{name: f"# {name}\n\n{text}" for name, text in ENGINE_PAGES.items()}, **ASSUMPTION_PAGES}
+
+
 def page(rule: Rule) -> str:
     """A rule's documentation as Markdown."""
     fix = "offers a fix" if rule.fixes else "has no fix"

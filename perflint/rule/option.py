@@ -19,7 +19,7 @@ class Option(Generic[Setting]):
     @property
     def takes(self) -> str:
         """Which values it takes, in words."""
-        return "a list of strings" if isinstance(self.default, tuple) else "a whole number"
+        return "a list of strings" if isinstance(self.default, tuple) else "a whole number, 0 or more"
 
     def accepts(self, value: object) -> bool:
         """Whether a value, as a TOML file holds it, is one of these."""

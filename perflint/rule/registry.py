@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.machinery import PathFinder
-from types import ModuleType
 
 from perflint.project.files import read_file
 from perflint.rule.rule import Rule
@@ -24,6 +23,7 @@ def all_rules() -> tuple[Rule, ...]:
 
     Raises:
         ValueError: two rules have the same name.
+        ImportError: a pack cannot be imported, or declares a rule wrongly.
 
     """
     packs = announced()
@@ -32,8 +32,8 @@ def all_rules() -> tuple[Rule, ...]:
 
         packs = [(entry.name, entry.value) for entry in entry_points(group=GROUP)]
     rules: dict[str, Rule] = {}
-    for _, value in sorted(packs):
-        for found in _rules_of(pkgutil.resolve_name(value.partition("[")[0].strip())):
+    for name, value in sorted(packs):
+        for found in _rules_of(name, value.partition("[")[0].strip()):
             known = rules.get(found.name)
             if known is not None and known.module != found.module:
                 raise ValueError(f"two rules are named {found.name!r}: {known.module} and {found.module}")
@@ -93,12 +93,13 @@ def installed_rule(name: str) -> Rule:
     raise ImportError(f"the rule {name} is not installed")
 
 
-def _rules_of(package: ModuleType) -> Iterator[Rule]:
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        found = getattr(module, "check", None)
-        if isinstance(found, Rule):
-            yield found
+def _rules_of(pack: str, package: str) -> list[Rule]:
+    try:
+        path = pkgutil.resolve_name(package).__path__
+        modules = [importlib.import_module(f"{package}.{info.name}") for info in pkgutil.iter_modules(path)]
+    except Exception as error:
+        raise ImportError(f"the rule pack `{pack}` ({package}) cannot be loaded: {error!r}") from error
+    return [found for module in modules if isinstance(found := getattr(module, "check", None), Rule)]
 
 
 def _by_name(rule: Rule) -> tuple[Callable[[str], Rule], tuple[str]]:

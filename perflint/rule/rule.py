@@ -101,6 +101,9 @@ def rule(
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
     """
+    needs, in_file, near = tuple(needs), tuple(in_file), tuple(near)
+    if any(isinstance(group, str) for group in (*needs, *in_file, *near)):
+        raise TypeError("a word stands where a tuple of words is meant: `needs=[('zero_grad(',)]`")
 
     def declare(check: Check) -> Rule:
         name = check.__module__.rpartition(".")[2].replace("_", "-")

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from perflint.source.cells import CannotWriteBack, Cell, Problem, joined, parted, restored
+from perflint.source.lines import common
 from perflint.source.magics import as_python, hidden
 from perflint.source.records import dataclass
 from perflint.source.words import made
@@ -178,18 +179,13 @@ class Notebook:
 
 def _places(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
     """For each line of a text the one of an earlier text whose place it takes, which may be the same; in order."""
-    head = _common(before, after)
-    tail = _common(before[head:][::-1], after[head:][::-1])
+    head = common(before, after)
+    tail = common(before[head:][::-1], after[head:][::-1])
     places: list[int | None] = [*range(head)]
     middle = SequenceMatcher(None, before[head : len(before) - tail], after[head : len(after) - tail])
     for _, i, end_i, j, end_j in middle.get_opcodes():
         places += [head + i + k if i + k < end_i else None for k in range(end_j - j)]
     return [*places, *range(len(before) - tail, len(before))]
-
-
-def _common(lines: Sequence[str], others: Sequence[str]) -> int:
-    """How many lines are the same before the first that differ."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(lines, others, strict=False)))
 
 
 def _text(escaped: str) -> str:

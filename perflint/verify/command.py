@@ -69,9 +69,11 @@ def _compiled(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
     command = shlex.join(["perflint", *sys.argv[1:]])
     made = compile_record(plan.root, plan.program, plan.overrides, run(sandbox, "original", plan.program, "compile"), command)
     on_run("")
-    for line in compile_lines(made):
-        click.echo(line)
-    write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+    try:
+        for line in compile_lines(made):
+            click.echo(line)
+    finally:  # also where nobody reads to the end: `| head`
+        write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
     return SAME
 
 
@@ -85,14 +87,16 @@ def _verified(sandbox: Sandbox, plan: Plan, options: Mapping[str, Any], on_run: 
     if options["keep_faster"] and outcome.comparison is not None:
         kept = faster_places(sandbox, plan, outcome, on_run)
     on_run("")
-    for line in lines(made):
-        click.echo(line)
-    if "blamed" in made:
-        click.echo("to blame: " + "; ".join(made["blamed"]))
-    if options["keep_faster"]:
-        _keep(plan, outcome, kept)
-    write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
-    write(options["html_file"], lambda: page(made, all_rules()))
+    try:
+        for line in lines(made):
+            click.echo(line)
+        if "blamed" in made:
+            click.echo("to blame: " + "; ".join(made["blamed"]))
+        if options["keep_faster"]:
+            _keep(plan, outcome, kept)
+    finally:
+        write(options["json_file"], lambda: json.dumps(made, indent=1) + "\n")
+        write(options["html_file"], lambda: page(made, all_rules()))
     return DIFFERENT if differs or broken(made["assumptions"]) else SAME
 
 

@@ -39,7 +39,7 @@ There is no fix: the last window has fewer batches, and how its loss is divided 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Finding, Flow, Loop, Severity, any_layout, is_optimizer, is_scaler, rule
+from perflint.api import Code, Finding, Flow, Severity, any_layout, is_optimizer, is_scaler, rule
 
 
 @rule(
@@ -55,12 +55,7 @@ def check(code: Code) -> Iterator[Finding]:
     for call in steps:
         loop = flow.loop(call)
         guard = flow.block[call].node
-        if (
-            loop is None
-            or loop.statement is None
-            or not isinstance(guard, ast.If)
-            or not _counts_windows(flow, guard.test, loop)
-        ):
+        if loop is None or loop.statement is None or not isinstance(guard, ast.If) or not _counts_windows(flow, guard.test):
             continue
         always = [c for c in code.calls("backward") if flow.block[c] is loop.block]
         elsewhere = [
@@ -77,7 +72,7 @@ def _steps(code: Code, call: ast.Call) -> bool:
     return code.value(call.func.value).may(lambda a: is_optimizer(a) or (is_scaler(a) and bool(call.args)))
 
 
-def _counts_windows(flow: Flow, test: ast.expr, loop: Loop) -> bool:
+def _counts_windows(flow: Flow, test: ast.expr) -> bool:
     """`(i + 1) % k == 0` for the number of a batch that `enumerate` gives."""
     match test:
         case ast.Compare(left=ast.BinOp(left=counted, op=ast.Mod()), ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):

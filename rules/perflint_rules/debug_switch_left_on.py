@@ -22,7 +22,8 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ```
 
 ## When it stays silent
-Under a condition, where the value is no literal, and in test suites.
+Under a condition, where the value is no literal, in test suites, and where the same function sets cuDNN's switch again:
+that leaves out cuDNN for a few lines, as a rule for a layer that fails with it.
 
 ## Fix safety
 There is no fix: somebody may be looking for a bug just now.
@@ -51,7 +52,7 @@ def check(code: Code) -> Iterator[Finding]:
             message = "each operation records a stack for finding nan: several times the CPU time; switch it on by an option"
             yield code.finding(call, message)
     for node in code.flow.stores:
-        if _leaves_cudnn_out(code, node) and not _is_decided(code, node):
+        if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
             yield code.finding(node, message)
         name = _variable(code, node)
@@ -87,6 +88,13 @@ def _leaves_cudnn_out(code: Code, node: ast.expr) -> bool:
         and isinstance(statement, ast.Assign)
         and code.value(statement.value).literal is False
     )
+
+
+def _is_set_again(code: Code, node: ast.expr) -> bool:
+    """Whether a later statement of the same code gives the attribute another value."""
+    order, target = code.flow.order, ast.unparse(node)
+    later = (store for store in code.flow.stores if order[store] > order[node] and ast.unparse(store) == target)
+    return any(not _leaves_cudnn_out(code, store) for store in later)
 
 
 def _is_decided(code: Code, node: ast.AST) -> bool:

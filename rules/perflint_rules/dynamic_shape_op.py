@@ -52,7 +52,6 @@ from perflint.api import (
     Cost,
     Finding,
     Kind,
-    Number,
     Obligation,
     Road,
     Severity,
@@ -61,7 +60,7 @@ from perflint.api import (
     rule,
 )
 from perflint_rules.loader_use import is_of_one_pass
-from perflint_rules.same_masks import by_mask, looked_for_once, missing
+from perflint_rules.same_masks import Selections, by_mask, looked_for_once, missing, selectors
 
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _TO_SPARSE = tuple(f"to_sparse{kind}(" for kind in ("", "_coo", "_csc", "_csr"))
@@ -86,10 +85,10 @@ def check(code: Code) -> Iterator[Finding]:
     for selections in by_mask(code, found):
         open_ = [obligation for obligation in missing(code, selections) if obligation is not None]
         if all(obligation.kind is not Kind.WRITE for obligation in open_):
-            once.update(selections)
+            once.update(selections.nodes)
             yield _searched_again(code, selections, open_)
     for node in found:
-        chosen = {(code.flow.statement(node), ast.unparse(part)) for part in _selectors(code, node)}
+        chosen = {(code.flow.statement(node), ast.unparse(part)) for part in selectors(code, node)}
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
@@ -101,28 +100,19 @@ def _worth(code: Code, node: ast.expr) -> Severity | None:
     return Severity.INFO if is_of_one_pass(code, node) else None
 
 
-def _searched_again(code: Code, selections: list[ast.Subscript], open_: list[Obligation]) -> Finding:
+def _searched_again(code: Code, selections: Selections, open_: list[Obligation]) -> Finding:
     """Several selections by the same mask."""
     fix, cure = None, "look for the places once, by `selected` of the runtime"
     if code.options.runtime:
         fix = code.fix(cure, looked_for_once(code, selections), unless=open_)
-    mask, times = ast.unparse(selections[0].slice), len(selections)
+    mask, times = ast.unparse(selections.masks[0]), len(selections.nodes)
     often = "twice" if times == 2 else f"{times} times"
     if fix is None:
         cure = f"look for the places once: `{mask}.nonzero(as_tuple=True)`"
     message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
-    distinct, first = [*dict.fromkeys(selections)], selections[0]
+    distinct, first = [*dict.fromkeys(selections.nodes)], selections.nodes[0]
     waits, still_open = distinct[1:] or distinct, open_ if fix is not None else ()
     return code.finding(first, message, fix, still_open, waits=waits, severity=_worth(code, first))
-
-
-def _selectors(code: Code, node: ast.expr) -> Iterator[ast.expr]:
-    """What says which elements are meant: the masks of `x[t, mask]`, which a statement needs to be told of once."""
-    if not isinstance(node, ast.Subscript):
-        yield node
-        return
-    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    yield from (key for key in keys if not isinstance(key, (ast.Constant, ast.Slice)) and not code.value(key).may_be(Number))
 
 
 def _cure(node: ast.expr) -> str:

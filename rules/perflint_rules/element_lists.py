@@ -48,10 +48,6 @@ def _reads(node: ast.ListComp) -> list[ast.Call]:
     return reads if len(reads) == len(named) and len(ways) == 1 and not any(read.keywords for read in reads) else []
 
 
-_NOT_ALWAYS = (ast.IfExp, ast.BoolOp, ast.Compare, ast.Lambda, ast.comprehension, ast.NamedExpr, ast.Await)
-"""What may leave parts of an expression out, or have names of its own."""
-
-
 def _is_element(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 

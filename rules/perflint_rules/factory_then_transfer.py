@@ -41,10 +41,14 @@ from collections.abc import Iterator
 
 from perflint.api import (
     SIDE_STREAM,
+    Alternative,
     Code,
     Cost,
+    Device,
     Finding,
+    Literal,
     Obligation,
+    Place,
     Severity,
     Tensor,
     any_layout,
@@ -176,4 +180,17 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
         return None
     factory = call.func.value
-    return factory if is_factory(code, factory) else None
+    return factory if is_factory(code, factory) and _is_built_on_host(code, factory) else None
+
+
+def _is_built_on_host(code: Code, factory: ast.Call) -> bool:
+    """Whether no argument of a factory says where the tensor is to be, but the host."""
+    given = [keyword.value for keyword in factory.keywords if keyword.arg in ("device", None)]
+    return all(code.value(device).must(_is_host) for device in given)
+
+
+def _is_host(alternative: Alternative) -> bool:
+    match alternative:
+        case Device(Place.HOST) | Literal("cpu" | None):
+            return True
+    return False

@@ -4,11 +4,14 @@ import ast
 import re
 
 from perflint.api import (
+    Alternative,
     Code,
+    External,
     HostRead,
     LoaderCall,
     Loop,
     LoopKind,
+    Object,
     ReadKind,
     Severity,
     Sink,
@@ -72,7 +75,27 @@ def draws(code: Code, node: ast.AST) -> bool:
 def _is_of_what_is_read(code: Code, copy: ast.expr) -> bool:
     """`torch.from_numpy(match(boxes.cpu().numpy())).to(device)`: the device has nothing left to do that one could wait for."""
     parts = set(ast.walk(copy))
-    return any(read.node in parts for read in code.reads())
+    return any(read.node in parts or _has_just_waited(code, read, copy) for read in code.reads())
+
+
+def _has_just_waited(code: Code, read: HostRead, copy: ast.expr) -> bool:
+    """Whether the host needs what it has read before, and has given the device nothing to do since."""
+    flow = code.flow
+    if not flow.dominates(read.node, copy) or code.sinks(read.node).isdisjoint(_NOW):
+        return False
+    return all(_runs_on_host(code, call) for call in flow.calls_between(read.node, copy) if call not in set(ast.walk(copy)))
+
+
+def _runs_on_host(code: Code, call: ast.Call) -> bool:
+    """Whether a call is of a library other than torch, or looks at arrays alone: extensions in C know no tensors."""
+    looked_at = [call.func.value] if isinstance(call.func, ast.Attribute) else call.args
+    if looked_at and all(code.value(part).may(_is_array) for part in looked_at):
+        return True
+    return code.value(call.func).must(lambda a: isinstance(a, External) and not a.qualname.startswith("torch."))
+
+
+def _is_array(alternative: Alternative) -> bool:
+    return isinstance(alternative, Object) and alternative.qualname == "numpy.ndarray"
 
 
 def waits_anyhow(code: Code, node: ast.expr) -> bool:

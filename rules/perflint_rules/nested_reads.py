@@ -3,9 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Batch, Code, Finding, Loop, Output, Tensor, path_of
+from perflint.api import Batch, Code, Finding, Loop, Output, Severity, Tensor, path_of
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import is_read_each_time, loop_over, stays_in
+from perflint_rules.loader_use import draws
 
 
 def nested_reads(code: Code) -> Iterator[Finding]:
@@ -27,13 +28,16 @@ def nested_reads(code: Code) -> Iterator[Finding]:
             message = (
                 f"each element of `{path}` is read from the device by itself; read all of it before the loop with `tolist()`"
             )
-            yield code.finding(call, message, waits=[call])
+            yield code.finding(call, message, waits=[call], severity=Severity.INFO if draws(code, call) else None)
 
 
 def _taken_from(item: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
-    """The tensor of `t[i][j]` and of `t[i, j]`, and its keys."""
+    """The tensor of `t[i][j]`, `t[i, 0]` and `outputs[2][i]`, and its keys: `outputs[2]` is a tensor of its own."""
     keys: list[ast.expr] = []
+    tensor, taken = item, keys
     while isinstance(item, ast.Subscript):
-        keys += item.slice.elts if isinstance(item.slice, ast.Tuple) else [item.slice]
+        keys = [*keys, *(item.slice.elts if isinstance(item.slice, ast.Tuple) else [item.slice])]
+        if not isinstance(item.slice, ast.Constant):
+            tensor, taken = item.value, keys
         item = item.value
-    return item, keys
+    return tensor, taken

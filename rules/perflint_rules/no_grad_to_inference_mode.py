@@ -89,7 +89,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield from _region(code, node.context_expr, statement.body)
     function = code.scope.function
     for decorator in code.scope.decorators:
-        if function is not None and _decorates_with_no_grad(code, decorator):
+        if function is not None and _decorates_with_no_grad(decorator):
             yield from _region(code, decorator, function.body, whole=True)
 
 
@@ -97,7 +97,7 @@ def _is_no_grad(code: Code, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and not node.args and code.is_external(node.func, "torch.no_grad")
 
 
-def _decorates_with_no_grad(code: Code, node: ast.expr) -> bool:
+def _decorates_with_no_grad(node: ast.expr) -> bool:
     callee = node.func if isinstance(node, ast.Call) else node
     return (path_of(callee) or "").rpartition(".")[2] == "no_grad" and not (isinstance(node, ast.Call) and node.args)
 

@@ -77,7 +77,7 @@ def check(code: Code) -> Iterator[Finding]:
     }
     assigned = {d.name for d in code.flow.definitions}
     for call in rnn_calls(code.facts, code.scope):
-        for part in state_parts(code.facts, code.scope, call.state):
+        for part in state_parts(code.scope, call.state):
             base = part.value if isinstance(part, ast.Subscript) else part
             path = path_of(base) or ""
             sliced = isinstance(part, ast.Subscript)

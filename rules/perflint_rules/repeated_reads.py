@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from perflint.api import (
-    Block,
     Code,
     HostRead,
     Kind,
@@ -91,12 +90,12 @@ def common_place(code: Code, reads: list[HostRead]) -> ast.stmt | None:
         if not all(flow.within(r.node, block) for r in reads):
             continue
         statement = flow.top(first.node, block)
-        if statement is not None and not _may_leave_between(code, statement, sure.node, block):
+        if statement is not None and not _may_leave_between(code, statement, sure.node):
             return statement
     return None
 
 
-def _may_leave_between(code: Code, statement: ast.stmt, sure: ast.AST, block: Block) -> bool:
+def _may_leave_between(code: Code, statement: ast.stmt, sure: ast.AST) -> bool:
     """Whether a `continue`, `break`, `return` or `raise` may keep the sure read from running."""
     low, high = code.flow.order[statement], code.flow.order[sure]
     leaving = (ast.Continue, ast.Break, ast.Return, ast.Raise, ast.Assert)

@@ -94,7 +94,7 @@ from perflint.api import (
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call that is given fresh zeros and nothing but zeros."""
     for call in rnn_calls(code.facts, code.scope):
-        parts = state_parts(code.facts, code.scope, call.state)
+        parts = state_parts(code.scope, call.state)
         if not all(is_zero_state(code.facts, code.scope, part) for part in parts) or not code.is_hot(call.node):
             continue
         made = built_for(code.facts, code.scope, call)
@@ -110,12 +110,12 @@ def check(code: Code) -> Iterator[Finding]:
             f"the zero state for `{ast.unparse(call.node.func)}` is built for every batch; leave it out, the layer starts "
             "from zeros"
         )
-        yield code.finding(call.state, message, fix, missing, waits=_transfers(code, call, made))
+        yield code.finding(call.state, message, fix, missing, waits=_transfers(call, made))
 
 
 def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligation]:
     """What the program does by building the state, apart from building it."""
-    parts = state_parts(code.facts, code.scope, call.state)
+    parts = state_parts(code.scope, call.state)
     for source in (call.state, *parts, *(d.value for d in made)):
         reason = without_effect(code.facts, code.scope, source) if source is not None else None
         if reason is not None:
@@ -138,7 +138,7 @@ def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligat
         yield Obligation(Kind.NAMES, "the function asks for its own variables by name")
 
 
-def _transfers(code: Code, call: RnnCall, made: list[Definition]) -> list[ast.expr]:
+def _transfers(call: RnnCall, made: list[Definition]) -> list[ast.expr]:
     """The copies to the device that building the state takes."""
     sources = [d.value for d in made if d.value is not None] or [call.state]
     return [

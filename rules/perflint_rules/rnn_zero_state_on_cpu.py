@@ -121,8 +121,8 @@ def _places(code: Code) -> Iterator[tuple[RnnCall, ast.expr, ast.Call]]:
     for call in rnn_calls(code.facts, code.scope):
         if not code.is_hot(call.node):
             continue
-        for part in state_parts(code.facts, code.scope, call.state):
-            for definition in origins(code.facts, code.scope, part):
+        for part in state_parts(code.scope, call.state):
+            for definition in origins(code.scope, part):
                 made = definition.value
                 if made is None or made in seen or definition.kind != "assign" or definition.index:
                     continue
@@ -151,7 +151,7 @@ def _factory(code: Code, made: ast.expr) -> ast.Call | None:
 
 def _can_go(code: Code, call: RnnCall, definition: Definition) -> bool:
     """Whether rnn-explicit-zero-state removes the state: only zeros reach the call, and nothing else uses them."""
-    parts = state_parts(code.facts, code.scope, call.state)
+    parts = state_parts(code.scope, call.state)
     if not all(is_zero_state(code.facts, code.scope, part) for part in parts):
         return False
     return not used_outside(code.flow, definition, [call.state, *parts])

@@ -2,7 +2,8 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from perflint.api import (
     LOOKS_AT_FRAMES,
@@ -14,6 +15,7 @@ from perflint.api import (
     Edit,
     Import,
     Kind,
+    Number,
     Obligation,
     Tensor,
     free_name,
@@ -27,32 +29,47 @@ from perflint.api import (
 from perflint_rules.quiet_code import writes_between
 
 
-def by_mask(code: Code, waiting: Iterable[ast.expr]) -> Iterator[list[ast.Subscript]]:
-    """The selections `x[mask]` among some expressions that are made by the same mask, in the order in which they run.
+@dataclass(frozen=True)
+class Selections:
+    """Selections by the same mask, in the order in which they run. One that both takes and stores stands there twice."""
 
-    One that both takes and stores stands there twice.
-    """
-    found: defaultdict[tuple[str, frozenset[object]], list[ast.Subscript]] = defaultdict(list)
+    nodes: list[ast.Subscript]
+    masks: list[ast.expr]
+    """The mask in each: `mask` or `~mask`."""
+
+
+def by_mask(code: Code, waiting: Iterable[ast.expr]) -> Iterator[Selections]:
+    """The selections `x[mask]`, `x[mask, 0]` among some expressions that are made by the same mask."""
+    found: defaultdict[tuple[str, frozenset[object]], list[tuple[ast.Subscript, ast.expr]]] = defaultdict(list)
     for node in waiting:
-        match node:
-            case ast.Subscript(slice=ast.Name() | ast.UnaryOp(op=ast.Invert(), operand=ast.Name()) as mask) as selection:
-                found[ast.unparse(mask), code.flow.reaching.get(_name(mask), frozenset())].append(selection)
+        match node, list(selectors(code, node)):
+            case ast.Subscript(), [ast.Name() | ast.UnaryOp(op=ast.Invert(), operand=ast.Name()) as mask]:
+                found[ast.unparse(mask), code.flow.reaching.get(_name(mask), frozenset())].append((node, mask))
     for (_, definitions), selections in found.items():
-        left = sorted(selections, key=code.flow.order.__getitem__) if definitions else []
+        left = sorted(selections, key=lambda selection: code.flow.order[selection[0]]) if definitions else []
         while left:
             first = left[0]
-            group = [other for other in left if other is first or code.flow.dominates(first, other)]
+            group = [other for other in left if other is first or code.flow.dominates(first[0], other[0])]
             left = [other for other in left if other not in group]
             if len(group) > 1:
-                yield group
+                yield Selections([node for node, _ in group], [mask for _, mask in group])
 
 
-def missing(code: Code, selections: Sequence[ast.Subscript]) -> Iterator[Obligation | None]:
+def selectors(code: Code, node: ast.expr) -> Iterator[ast.expr]:
+    """What says which elements are meant: the masks of `x[t, mask]`, which a statement needs to be told of once."""
+    if not isinstance(node, ast.Subscript):
+        yield node
+        return
+    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    yield from (key for key in keys if not isinstance(key, (ast.Constant, ast.Slice)) and not code.value(key).may_be(Number))
+
+
+def missing(code: Code, selections: Selections) -> Iterator[Obligation | None]:
     """The proofs that a safe fix needs and that do not hold."""
-    mask, last = _name(selections[0].slice), selections[-1]
-    place = code.flow.statement(selections[0])
+    mask, last = _name(selections.masks[0]), selections.nodes[-1]
+    place = code.flow.statement(selections.nodes[0])
     if writes_between(code, place, last):
-        definitions = step_definitions(code.flow, *(_name(selection.slice) for selection in selections))
+        definitions = step_definitions(code.flow, *map(_name, selections.masks))
         if not definitions:
             yield Obligation(Kind.VALUE, f"several definitions of `{mask.id}` reach its uses")
         for definition in definitions:
@@ -64,7 +81,7 @@ def missing(code: Code, selections: Sequence[ast.Subscript]) -> Iterator[Obligat
         yield shared
     if suspends(code.flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
-    for selection in selections:
+    for selection in selections.nodes:
         if not code.value(selection.value).must_be(Tensor):
             words = f"`{ast.unparse(selection.value)}` may be no tensor, and look at what it is asked for"
             yield Obligation(Kind.PLAIN_OBJECTS, words)
@@ -87,20 +104,22 @@ def _is_computed(definition: Definition) -> bool:
     return False
 
 
-def looked_for_once(code: Code, selections: Sequence[ast.Subscript]) -> Iterator[Edit | Import]:
+def looked_for_once(code: Code, selections: Selections) -> Iterator[Edit | Import]:
     """The places that a mask selects get a name before the first selection, and all of them use it."""
-    first, flow = selections[0], code.flow
-    place, mask = flow.statement(first), _name(first.slice)
+    first, chosen_by, flow = selections.nodes[0], selections.masks[0], code.flow
+    place, mask = flow.statement(first), _name(chosen_by)
+    if any(isinstance(selection.slice, ast.Tuple) for selection in selections.nodes):
+        raise CannotRewrite("a mask among other indices: its places are a tuple of their own")
     if hasattr(place, "body") or flow.block[first] is not flow.block[place] or code.compiled_by is not None:
         raise CannotRewrite("the first selection does not always run, or is traced")
     if any(definition.order > flow.order[place] for definition in flow.reaching.get(mask, ())):
         raise CannotRewrite("the mask is bound in the statement that uses it")
-    name = free_name(code.scope, f"{mask.id}_places" if first.slice is mask else f"other_{mask.id}_places")
+    name = free_name(code.scope, f"{mask.id}_places" if chosen_by is mask else f"other_{mask.id}_places")
     if name is None:
         raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
     yield Import("perflint_runtime", "selected")
-    yield insert_before(code.source, place, f"{name} = selected({code.text(first.slice)})")
-    for selection in dict.fromkeys(selections):
+    yield insert_before(code.source, place, f"{name} = selected({code.text(chosen_by)})")
+    for selection in dict.fromkeys(selections.nodes):
         yield replace(code.source, selection.slice, name)
 
 

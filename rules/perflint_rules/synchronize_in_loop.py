@@ -27,17 +27,20 @@ for x, y in loader:
 torch itself waits wherever the host reads a value.
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time, and where a call
-is the only wait behind a copy to pinned memory.
+Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
+that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Road, Severity, no_copy_in_flight, rule, untimed
+
+_MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z]Timer", re.I)
 
 
 @rule(
@@ -55,7 +58,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         text = ast.unparse(wait.node)
         message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
-        if untimed(others) is not None:
+        if untimed(others) is not None or _MEASURES.search(code.scope.qualname):
             if code.training_loop_of(wait.node) is None:
                 continue  # a benchmark
             message = (

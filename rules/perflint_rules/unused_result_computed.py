@@ -94,10 +94,10 @@ def _computes(code: Code, call: ast.Call, depth: int) -> bool:
         return False
     row = operations.method(call.func.attr)
     known = row is not None and not row.random and not row.writes and not row.gradients
-    return known and (code.value(call.func.value).must_be(Tensor) or _computes_tensor(code, call.func.value))
+    return known and (code.value(call.func.value).must_be(Tensor) or _computes_tensor(call.func.value))
 
 
-def _computes_tensor(code: Code, node: ast.expr) -> bool:
+def _computes_tensor(node: ast.expr) -> bool:
     """Whether a method is one of a copy on the host: `.numpy()` of `x.cpu()`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _READS
 

@@ -42,7 +42,6 @@ from perflint.api import (
     Edit,
     External,
     Finding,
-    Flow,
     Import,
     Instance,
     Kind,
@@ -127,13 +126,11 @@ def _gradients_are_lost(code: Code, zero: ast.Call, step: ast.Call) -> bool:
     low, high = flow.order[backward], flow.order[step]
     if any(low < flow.order.get(s, -1) < high for s in flow.stores if isinstance(s, (ast.Attribute, ast.Subscript))):
         return False
-    between = [
-        call for call in flow.calls_between(backward, step) if call is not zero and not _is_part(flow, call, (backward, step))
-    ]
+    between = [call for call in flow.calls_between(backward, step) if call is not zero and not _is_part(call, (backward, step))]
     return all(_leaves_gradients(code, call) for call in between)
 
 
-def _is_part(flow: Flow, call: ast.Call, of: tuple[ast.Call, ...]) -> bool:
+def _is_part(call: ast.Call, of: tuple[ast.Call, ...]) -> bool:
     return any(part is call for whole in of for part in ast.walk(whole))
 
 

@@ -91,6 +91,7 @@ SINKS = {
     "a = round(loss.item(), 3); print(a)": {"LOG"},
     "meter.update(loss.item(), 3)": {"METER"},
     "print(dict(loss=loss.item()))": {"LOG"},
+    "shown = {}; shown.update({'loss': loss.item()})": {"STORE"},
     "vis.vis_scalar('loss', loss.item())": {"LOG"},
     "a = Munch(loss=loss.item())\n        while a.loss: pass": {"CONTROL"},
     "self.x = loss.item()": {"STORE"},

@@ -26,7 +26,7 @@ class GradMode:
             if block.kind == "with" and isinstance(block.node, (ast.With, ast.AsyncWith)):
                 for item in block.node.items:
                     switched = self.switches(scope, item.context_expr)
-                    if switched is not None or self._is_conditional(scope, item.context_expr):
+                    if switched is not None or _is_conditional(item.context_expr):
                         return switched
         for call in flow.calls_named["set_grad_enabled"]:
             if isinstance(flow.parent.get(call), ast.Expr) and flow.order[call] < flow.order[node]:
@@ -88,12 +88,6 @@ class GradMode:
                 return not enabled if isinstance(enabled, bool) else None
         return None
 
-    def _is_conditional(self, scope: Scope, manager: ast.expr) -> bool:
-        """`torch.set_grad_enabled(flag)` and context managers that may be one."""
-        callee = manager.func if isinstance(manager, ast.Call) else manager
-        text = ast.unparse(callee)
-        return "grad" in text or "inference" in text
-
     def _decorates(self, scope: Scope, decorator: ast.expr) -> bool | None:
         """True: the decorator switches autograd off. False: it does not. None: it may."""
         holder = scope.module.top
@@ -130,3 +124,10 @@ class GradMode:
         if answers == {True}:
             return True
         return False if answers == {False} else None
+
+
+def _is_conditional(manager: ast.expr) -> bool:
+    """`torch.set_grad_enabled(flag)` and context managers that may be one."""
+    callee = manager.func if isinstance(manager, ast.Call) else manager
+    text = ast.unparse(callee)
+    return "grad" in text or "inference" in text

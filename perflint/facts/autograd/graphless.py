@@ -189,7 +189,7 @@ class _Look:
         counts: the target may be a number if it is not known.
         """
         value = self.value(target)
-        if value.may(_is_parameter) or self.is_of_network(target) or (value.open and not value.alternatives and not counts):
+        if value.may(is_parameter) or self.is_of_network(target) or (value.open and not value.alternatives and not counts):
             return True
         return any(may_record(v) for v in (value, *map(self.value, operands)))
 
@@ -200,7 +200,8 @@ class _Look:
         return self.value(node.value).may(lambda a: isinstance(a, Object) and a.qualname.startswith("torch.nn."))
 
 
-def _is_parameter(alternative: object) -> bool:
+def is_parameter(alternative: object) -> bool:
+    """Whether something is a parameter of a network."""
     match alternative:
         case Object("torch.nn.Parameter" | "torch.nn.parameter.Parameter"):
             return True

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from perflint.facts.autograd.fills import FILLING, fills
-from perflint.facts.autograd.graphless import differs_without_graph, may_record
+from perflint.facts.autograd.graphless import differs_without_graph, is_parameter, may_record
 from perflint.facts.autograd.without_graph import (
     BUILTINS,
     CONTAINERS,
@@ -290,7 +290,7 @@ class Network:
                 if func.attr in _SETTING and scope.name != "__init__":
                     yield Obligation(Kind.RETENTION, f"`{scope.name}` of `{self.name}` sets a part of it by `{func.attr}`")
                 return
-            other = receiver.without(_is_parameter)
+            other = receiver.without(is_parameter)
             if is_known_method(func.attr) and not other.may_be(Instance, Object, ClassRef, FunctionRef, External):
                 return
             if receiver.must(lambda a: isinstance(a, Object) and a.qualname.startswith(_OBJECTS)):
@@ -392,7 +392,7 @@ class Network:
         if not isinstance(weight, ast.Attribute):
             return False
         value = self.inference.value(scope, weight)
-        if value.alternatives and value.must(_is_parameter):
+        if value.alternatives and value.must(is_parameter):
             return True
         return weight.attr == "weight" and self.inference.value(scope, weight.value).must(
             lambda a: isinstance(a, Object) and a.qualname.removeprefix("torch.nn.") in SAME_WITHOUT_GRAPH
@@ -411,13 +411,6 @@ _OBJECTS = ("torch.distributions.", "logging.", "collections.")
 def _may_be_filled(alternative: Alternative) -> bool:
     """Whether a value is a list or a dict."""
     return isinstance(alternative, (Elements, Mapping)) or (isinstance(alternative, Sequence) and alternative.mutable)
-
-
-def _is_parameter(alternative: Alternative) -> bool:
-    match alternative:
-        case Object("torch.nn.Parameter" | "torch.nn.parameter.Parameter"):
-            return True
-    return isinstance(alternative, Tensor) and alternative.parameter
 
 
 def _has_twins(cls: Class) -> bool:

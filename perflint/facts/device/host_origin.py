@@ -179,6 +179,8 @@ class _Search:
         sites = (*callers.sites(scope).sites, *callers.forward_sites(scope))
         passed = [(site.scope, _given(scope, site.node, name)) for site in sites]
         tensors = [(caller, node) for caller, node in passed if not (isinstance(node, ast.Constant) and node.value is None)]
+        if len(tensors) > 1:  # the reader knows the copy of the training, not that of a demonstration
+            tensors.sort(key=lambda given: given[1] is None or not self.facts.loops.is_of_training(given[0], given[1]))
         return _all([self.of(caller, node, path, None, depth) if node is not None else None for caller, node in tensors])
 
     def _of_call(self, scope: Scope, call: ast.Call, path: _Path, entered: _Entered | None, depth: int) -> _Origin | None:

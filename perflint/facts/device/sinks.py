@@ -21,6 +21,7 @@ from perflint.facts.values.values import (
     Elements,
     External,
     FunctionRef,
+    Mapping,
     Number,
     Output,
     Place,
@@ -254,6 +255,8 @@ class _Fate(Walk[Sink]):
         if name == "write" and not self._value(node).may_be(Text):
             return Sink.NEEDED
         if name in _METER_CALLS:
+            if isinstance(call.func, ast.Attribute) and self._value(call.func.value).may_be(Mapping):
+                return Sink.STORE  # `shown.update({"loss": loss.item()})` of a dict
             return Sink.CONTROL if self._leads_on(call) else Sink.METER
         if name in _ARITHMETIC_CALLS and self._value(call.func).may(_is_in_a_library_of_numbers):
             return None

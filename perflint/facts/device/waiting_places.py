@@ -134,7 +134,7 @@ def _takes_host_scalars(flow: Flow, call: ast.Call) -> bool:
     return all(_holds_host_scalars(flow, argument) for argument in given)
 
 
-_NO_NUMBERS = words("dtype device requires_grad layout pin_memory memory_format generator key")
+_NO_NUMBERS = words("out dtype device requires_grad layout pin_memory memory_format generator key")
 """Arguments for which nobody gives a number."""
 
 

@@ -158,7 +158,8 @@ class _Finder:
 
     def _operation(self, call: ast.Call) -> tuple[Operation | None, ast.expr | None, list[ast.expr]]:
         """The row of what is called, its first tensor, and its other arguments."""
-        given = [*(a for a in call.args if not isinstance(a, ast.Starred)), *(k.value for k in call.keywords if k.arg)]
+        named = (k.value for k in call.keywords if k.arg not in (None, "out"))
+        given = [*(a for a in call.args if not isinstance(a, ast.Starred)), *named]
         callee = self._value(call.func).single
         if isinstance(callee, External):
             row = operations.function(canonical(callee.qualname))

@@ -161,21 +161,19 @@ class _Scan:
         given = [*call.args, *(k.value for k in call.keywords)]
         may_get = [g for g in given if isinstance(g, _MAY_BE_NETWORK)]
         filling = isinstance(func, ast.Attribute) and func.attr in (*FILLING, "apply")
-        leaves = not may_get or self.leaves_as_is(scope, flow, call)
+        leaves = not may_get or self.leaves_as_is(scope, call)
         if leaves and may_get and not filling and self.inference.value(scope, func).may_be(FunctionRef):
             return  # looked at where it stands, whatever its receiver is
         if isinstance(func, ast.Attribute) and is_method and func.attr not in _METHODS:
             if self.is_network(scope, flow, func.value) and not self.is_own(scope, func.value):
-                yield from self.method(scope, flow, call, func, given)
+                yield from self.method(scope, func, given)
                 return
         network = None if leaves else next((g for g in may_get if self.is_network(scope, flow, g)), None)
         if network is not None:
             words = f"`{ast.unparse(func)}` gets `{ast.unparse(network)}` in {scope.module.name}, and may change it"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
 
-    def method(
-        self, scope: Scope, flow: Flow, call: ast.Call, func: ast.Attribute, given: list[ast.expr]
-    ) -> Iterator[Obligation]:
+    def method(self, scope: Scope, func: ast.Attribute, given: list[ast.expr]) -> Iterator[Obligation]:
         """A method of a network that is none of those that are known."""
         if func.attr in FILLING:
             if not all(self.is_plain_layer(scope, g) for g in given):
@@ -213,7 +211,7 @@ class _Scan:
                 return False
         return not any(isinstance(store, ast.Attribute) and store.attr not in _DATA for store in flow.stores)
 
-    def leaves_as_is(self, scope: Scope, flow: Flow, call: ast.Call) -> bool:
+    def leaves_as_is(self, scope: Scope, call: ast.Call) -> bool:
         """Whether a call that gets a network leaves it as it is, as far as the called code is not looked at itself."""
         if classes.is_super_call(call.func) or (
             isinstance(call.func, ast.Attribute) and classes.is_super_call(call.func.value)

@@ -67,7 +67,7 @@ def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = 
         case ast.Name():
             return _is_same_name(facts, scope, node, depth)
         case ast.Attribute(value=value):
-            return _is_kept(facts, scope, node) and same_for_all_items(facts, scope, value, depth)
+            return _is_kept(scope, node) and same_for_all_items(facts, scope, value, depth)
         case ast.JoinedStr(values=parts):
             return all(same_for_all_items(facts, scope, part, depth) for part in parts)
         case ast.FormattedValue(value=value):
@@ -83,7 +83,7 @@ def same_for_all_items(facts: Facts, scope: Scope, node: ast.expr, depth: int = 
     return False
 
 
-def _is_kept(facts: Facts, scope: Scope, node: ast.Attribute) -> bool:
+def _is_kept(scope: Scope, node: ast.Attribute) -> bool:
     """Whether no code that runs per item assigns an attribute."""
     flow = flow_of(scope)
     if flow.reaching.get(node) or flow.definitions_of(path_of(node) or ""):

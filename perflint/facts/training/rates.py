@@ -28,14 +28,14 @@ def rate_of(facts: Facts, scope: Scope, node: ast.AST) -> Rate:
         return Rate.PER_STEP if loops.heat(scope) is not None else Rate.UNKNOWN
     step = loops.step_loop(scope, node)
     if step is not None:
-        return _within_step(flow, _inside(flow, node, step)) or Rate.PER_STEP
+        return _within_step(_inside(flow, node, step)) or Rate.PER_STEP
     around = loops.around(scope, node)
     if around is not None:
         return Rate.PER_INTERVAL
     inner = _inside(flow, node, None)
     if loops.heat(scope) is not None:
         guarded = any(is_guard(flow, block) for block in _blocks(flow, node))
-        return Rate.PER_INTERVAL if guarded else _within_step(flow, inner) or Rate.PER_STEP
+        return Rate.PER_INTERVAL if guarded else _within_step(inner) or Rate.PER_STEP
     if scope.name in _SAMPLE_METHODS:
         return Rate.PER_SAMPLE
     kinds = loops.kinds(scope)
@@ -59,7 +59,7 @@ def _inside(flow: Flow, node: ast.AST, step: Loop | None) -> list[Loop]:
     return found
 
 
-def _within_step(flow: Flow, loops: list[Loop]) -> Rate | None:
+def _within_step(loops: list[Loop]) -> Rate | None:
     """What a loop within a step goes over."""
     if any(map(goes_over_parameters, loops)):
         return Rate.PER_PARAMETER

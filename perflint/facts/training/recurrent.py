@@ -60,7 +60,7 @@ def rnn_calls(facts: Facts, scope: Scope) -> Iterator[RnnCall]:
             yield RnnCall(call, state, callee.must(is_rnn))
 
 
-def state_parts(facts: Facts, scope: Scope, state: ast.expr) -> list[ast.expr]:
+def state_parts(scope: Scope, state: ast.expr) -> list[ast.expr]:
     """The tensors of a state expression: the items of a tuple, also through one variable."""
     if isinstance(state, (ast.Tuple, ast.List)):
         return list(state.elts)
@@ -73,7 +73,7 @@ def state_parts(facts: Facts, scope: Scope, state: ast.expr) -> list[ast.expr]:
     return [state]
 
 
-def origins(facts: Facts, scope: Scope, part: ast.expr) -> list[Definition]:
+def origins(scope: Scope, part: ast.expr) -> list[Definition]:
     """The definitions that a part of a state comes from, through plain names."""
     return sorted(flow_of(scope).reaching.get(part, frozenset()), key=lambda d: d.order)
 
@@ -107,8 +107,8 @@ def built_for(facts: Facts, scope: Scope, call: RnnCall) -> list[Definition] | N
     """The definitions that only serve to build a call's state; None when one is no plain assignment, or serves others, too."""
     flow = flow_of(scope)
     made: dict[Definition, None] = {}
-    for part in [call.state, *state_parts(facts, scope, call.state)]:
-        for definition in origins(facts, scope, _without_detach(part)):
+    for part in [call.state, *state_parts(scope, call.state)]:
+        for definition in origins(scope, _without_detach(part)):
             if definition.kind != "assign" or not isinstance(definition.node, ast.Name):
                 return None
             if flow.loop(definition.node) is not flow.loop(call.node):
@@ -135,10 +135,10 @@ def feeds_rnn(facts: Facts, scope: Scope, node: ast.expr) -> bool:
     """Whether a tensor that is built at `node` is given to a recurrent layer as its state, in this scope."""
     flow = flow_of(scope)
     for call in rnn_calls(facts, scope):
-        for part in state_parts(facts, scope, call.state):
+        for part in state_parts(scope, call.state):
             if any(n is node for n in ast.walk(part)):
                 return True
-            for definition in origins(facts, scope, part):
+            for definition in origins(scope, part):
                 if definition.value is not None and any(n is node for n in ast.walk(definition.value)):
                     return True
         for definition in flow.reaching.get(call.state, frozenset()):

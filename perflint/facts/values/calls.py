@@ -19,7 +19,7 @@ from perflint.facts.operations.api_tables import (
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
 from perflint.facts.values.array_methods import array_function, frame_from
-from perflint.facts.values.derived_values import combined
+from perflint.facts.values.derived_values import combined, number_kind
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
@@ -410,15 +410,9 @@ def _tensor_from_data(inference: Inferring, node: ast.Call, frame: Frame) -> Val
         data = inference.infer(node.args[0], frame)
         if data.must_be(Number, Literal) and not data.may(lambda a: isinstance(a, Literal) and isinstance(a.value, str)):
             ndim = 0
-            kind = {_kind_of(a) for a in data.alternatives}
+            kind = {number_kind(a) for a in data.alternatives}
             dtype = dtype or ("float" if kind == {"float"} else "int64" if kind == {"int"} else "")
     return one(Tensor(place, ndim, dtype, fresh=True, grad=False))
-
-
-def _kind_of(alternative: Alternative) -> str:
-    if isinstance(alternative, Number):
-        return alternative.kind
-    return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""
 
 
 def _as_tensor_on_device(inference: Inferring, node: ast.Call, frame: Frame) -> Value:

@@ -54,7 +54,7 @@ def combined(operands: list[Value], dtype: str) -> Value:
         arrays = [a for o in operands for a in o.alternatives if isinstance(a, Object) and a.qualname.startswith("numpy")]
         return Value(frozenset(arrays[:1]), open=opened or not arrays)
     if all(o.must_be(Number, Literal) for o in operands):
-        kinds = {_number_kind(a) for o in operands for a in o.alternatives}
+        kinds = {number_kind(a) for o in operands for a in o.alternatives}
         whole = "int" if kinds <= {"int", "bool"} else "float" if kinds <= {"int", "bool", "float"} else ""
         return one(Number("bool" if dtype == "bool" else whole))
     if dtype == "bool":
@@ -106,7 +106,8 @@ def quotient(alternative: Alternative) -> Value:
     return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)
 
 
-def _number_kind(alternative: Alternative) -> str:
+def number_kind(alternative: Alternative) -> str:
+    """Which kind of number something is: "int", "float", "bool", or "" when that is not known."""
     if isinstance(alternative, Number):
         return alternative.kind
     return type(alternative.value).__name__ if isinstance(alternative, Literal) else ""

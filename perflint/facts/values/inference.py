@@ -36,7 +36,7 @@ from perflint.facts.values.derived_values import (
     with_hint,
 )
 from perflint.facts.values.frames import MAX_DEPTH, Frame
-from perflint.facts.values.names import from_elsewhere, hinted_call, name_of_item, names_class
+from perflint.facts.values.names import from_elsewhere, hinted_call, name_of_item, names_class, names_sizes
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import (
     FALSE,
@@ -304,7 +304,7 @@ class Inference:
             case Tensor():
                 return tensor_methods.tensor_attribute(base, name)
             case Batch() | Output():
-                plain = name in tensor_methods.HOST_ATTRIBUTES
+                plain = name in tensor_methods.HOST_ATTRIBUTES or names_sizes(name)
                 return tensor_methods.tensor_attribute(Tensor(base.place), name) if plain else one(base)
             case Object():
                 return object_methods.object_attribute(base, name)

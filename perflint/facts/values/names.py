@@ -91,6 +91,14 @@ def names_class(name: str) -> bool:
     return _CLASS.match(name) is not None
 
 
+_SIZES = made(r"(?:^|_)(?:sizes?|shapes?|heights?|widths?)$")
+
+
+def names_sizes(name: str) -> bool:
+    """Whether an attribute is named like a size, which is as often Python's numbers as a tensor: `images.image_sizes`."""
+    return _SIZES.search(name) is not None
+
+
 _ABOUT = made(r"_(?:class|cls|type|name|path|file|dir|config|cfg|args|kwargs|id|ids|size|dim|params?|state_dict|lr|str)$")
 """`model_class`, `optimizer_name`: something about the thing, not the thing."""
 
