@@ -59,3 +59,11 @@ def said(rule: str, path: Path) -> str:
     result = run_for_tests(["check", "--no-cache", "--select", rule, "--output-format", "json", str(path)])
     (finding,) = json.loads(result.stdout)
     return str(finding["message"])
+
+
+@pytest.mark.parametrize("test", ["not math.isfinite(loss.item())", "torch.isnan(loss)"])
+def test_a_look_for_bad_numbers_is_told_so_wherever_they_are_looked_for(test: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    check = f"import math, sys\nloss = model(x.cuda()).sum()\n        if {test}:\n            sys.exit(1)"
+    path.write_text(textwrap.dedent(COPY).replace("{made}", check.replace("import math, sys\n", "import math, sys\n        ")))
+    assert "check every N steps, or let GradScaler skip bad steps" in said("sync-branch-on-tensor", path)

@@ -155,10 +155,12 @@ def _is_message(statement: ast.stmt) -> bool:
 
 
 def _cure(code: Code, read: HostRead) -> str:
-    if isinstance(code.flow.statement(read.node), ast.Assert):
+    statement = code.flow.statement(read.node)
+    if isinstance(statement, ast.Assert):
         return "check it on the host, where the batch is made, or every N steps"
     if code.heat is Heat.FORWARD:
         return "compute both ways and choose with `where` or weights, or decide on the host"
-    if _LOOKS_FOR_BAD_NUMBERS.search(ast.unparse(read.tensor)):
+    asked = statement.test if isinstance(statement, ast.If) else read.tensor
+    if _LOOKS_FOR_BAD_NUMBERS.search(ast.unparse(asked)):
         return "check every N steps, or let GradScaler skip bad steps"
     return "decide on the host, or check every N steps"

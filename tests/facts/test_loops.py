@@ -366,6 +366,36 @@ for text in texts: engine.test(text)
     assert program.facts.loops.heat(program.scope("Engine.test")) is None
 
 
+def test_a_loop_in_which_an_agent_chooses_actions_is_a_step_loop_whatever_trains_now_and_then() -> None:
+    program = Program(
+        HEAD
+        + """
+class Agent:
+    def __init__(self): self.model = model
+    def select_action(self, x): return self.model(x).argmax()
+    def act(self, text): print(text)
+    def update(self):
+        for x in loader:
+            self.model(x).sum().backward()
+            optimizer.step()
+agent = Agent()
+while True:
+    x = world.reset()
+    for t in range(1000):
+        x = world.step(agent.select_action(x))
+        if t % 100 == 0:
+            agent.update()
+for epoch in range(3):
+    agent.act("epoch")
+    agent.update()
+"""
+    )
+    kinds = program.facts.loops.kinds(program.scope(""))
+    assert [loop.statement.lineno for loop in kinds if loop.statement is not None] == [20]
+    assert program.facts.loops.heat(program.scope("Agent.select_action")) is Heat.STEP
+    assert program.facts.loops.heat(program.scope("Agent.act")) is None
+
+
 def test_what_a_forward_pass_hands_on_or_picks_by_its_name_runs_in_it() -> None:
     program = Program(
         HEAD

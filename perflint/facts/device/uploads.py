@@ -292,6 +292,8 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3
             if not isinstance(root.func, ast.Attribute) or root.func.attr not in _SAME_DATA:
                 return depth > 0 and _joins(loops, scope, root, depth - 1)
             root = root.func
+        elif isinstance(root, ast.Subscript) and _is_chosen_in_step(loops, scope, root):
+            return True
         root = root.value
     statements = [loop.statement for loop in loops.kinds(scope)]
     for definition in flow_of(scope).reaching.get(root, frozenset()):
@@ -304,6 +306,19 @@ def _is_loop_variable(loops: Loops, scope: Scope, node: ast.expr, depth: int = 3
                 return True
             loop = loop.parent
     return False
+
+
+def _is_chosen_in_step(loops: Loops, scope: Scope, item: ast.Subscript) -> bool:
+    """Whether a step chooses what is copied: `graphs[i].to(device)`, with an `i` that each round of a step loop binds."""
+    if not isinstance(item.slice, ast.Name) or _NETWORKS.search(last_name(item.value)):
+        return False
+    found = flow_of(scope).reaching.get(item.slice, frozenset())
+    kinds = loops.kinds(scope)
+    around = ([*d.block.loop.ancestry()] if d.block.loop is not None else [] for d in found)
+    return bool(found) and all(any(loop in kinds for loop in outer) for outer in around)
+
+
+_NETWORKS = made(r"model|net(?!flow)|layer|module|block|optim|agent|actor|critic|head|crit|loss_f", re.I)
 
 
 def _hands_on(loops: Loops, scope: Scope, definition: Definition, depth: int) -> bool:

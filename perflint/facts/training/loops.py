@@ -61,6 +61,7 @@ _NEVER_HOT = frozenset(("main", "__init__", "setup", "run", "fit"))
 _TRIES_OUT = made(r"_*(?:test|bench|demo|example|check|overfit)", re.I)
 _MODEL = made(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
 _EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer|predict|score)(?:_\w+)?$")
+_CHOOSES = made(r"_?(?:act|(?:select|choose|get|take|pick|sample)_actions?)$")
 _MODELS = made(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
 _LOSS = made(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
 _LOOP_NEEDLE = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
@@ -151,7 +152,9 @@ class Loops:
             innermost = outside_displays(statement_loop(flow, call), kinds)
             if innermost is None or innermost in kinds or innermost in ruled_out or runs_one_of(flow, innermost, call):
                 continue
-            if self.is_forward(scope, call) or self._hands_on_model(scope, call) or self._evaluates_once(scope, call):
+            if self._evaluates_once(scope, call, _CHOOSES):
+                kinds[innermost] = LoopKind.EVALUATE  # a step of an environment, whatever trains now and then beside it
+            elif self.is_forward(scope, call) or self._hands_on_model(scope, call) or self._evaluates_once(scope, call):
                 if self._holds_step_loop(scope, innermost.block):
                     ruled_out.add(innermost)
                 else:
@@ -230,9 +233,9 @@ class Loops:
             return False
         return any(self._runs_model(target, depth) for target in self.targets(scope, call))
 
-    def _evaluates_once(self, scope: Scope, call: ast.Call) -> bool:
+    def _evaluates_once(self, scope: Scope, call: ast.Call, named: re.Pattern[str] = _EVALUATES) -> bool:
         """Whether a call runs a method that evaluates one batch, by its name and what it does: `engine.eval(x, y)`."""
-        if not isinstance(call.func, ast.Attribute) or not call.args or not _EVALUATES.match(call.func.attr):
+        if not isinstance(call.func, ast.Attribute) or not call.args or not named.match(call.func.attr):
             return False
         return any(self._runs_model(target, 1) for target in self.targets(scope, call) if target.owner is not None)
 
