@@ -18,7 +18,7 @@ from perflint.facts.training.loops import Loops
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.values import Value
 from perflint.project.project import Project
-from perflint.project.trace import Memo
+from perflint.project.trace import LastingMemo, Memo
 from perflint.rule.obligations import Obligation
 from perflint.source.syntax import Class, Scope
 
@@ -46,17 +46,17 @@ class Facts:
         """What each file does to networks from outside, as `surgery` finds it; with whether networks are changed anyhow."""
         self.fills: Memo[str, list[Fill]] = Memo(project.trace)
         """What each file puts into containers of layers that are made, as `fills` finds it."""
-        self.replaced: Memo[tuple[str, frozenset[str]], list[Obligation]] = Memo(project.trace)
+        self.replaced: LastingMemo[tuple[str, frozenset[str]], list[Obligation]] = project.lasting("replaced")
         """What each file puts in the place of functions of torch by some names."""
-        self.own_tensors: Memo[str, list[Obligation]] = Memo(project.trace)
+        self.own_tensors: LastingMemo[str, list[Obligation]] = project.lasting("own tensors")
         """Why each file may make other tensors than torch's own."""
-        self.lists_names: Memo[str, bool] = Memo(project.trace)
+        self.lists_names: LastingMemo[str, bool] = project.lasting("lists names")
         """Whether each file goes through the names of a module."""
-        self.pins: Memo[str, bool] = Memo(project.trace)
+        self.pins: LastingMemo[str, bool] = project.lasting("pins")
         """Whether each file pins memory by hand."""
         self.takes_whole: Memo[str, frozenset[Any]] = Memo(project.trace)
         """How each file takes functions as a whole, as `taken_whole` finds it."""
-        self.regions: Memo[str, list[Obligation]] = Memo(project.trace)
+        self.regions: LastingMemo[str, list[Obligation]] = project.lasting("regions")
         """The regions that each file enters which may give factories another device."""
         self.graph_needs: Memo[tuple[str, Value, Value], list[Obligation]] = Memo(project.trace)
         """Why what is called by a name, with a receiver, may need its graph, as `forward` looks through it."""

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from perflint.project.trace import Trace
+from perflint.project.trace import LastingMemo, Trace
 from perflint.source.cells import SUFFIX
 from perflint.source.source import Source, SourceError
 from perflint.source.texts import TextFacts
@@ -86,6 +86,7 @@ class Texts:
     _parsing: dict[str, tuple[int, bool]] = field(default_factory=dict, repr=False)
     _blocks: int = field(default_factory=sys.getallocatedblocks, repr=False)
     """Pieces of memory in use when nothing was held yet."""
+    _lasting: dict[str, LastingMemo[Any, Any]] = field(default_factory=dict, repr=False)
     _turns: int = 0
     """How many files have had their turn."""
     found_out: set[str] = field(default_factory=set, repr=False)
@@ -209,8 +210,8 @@ class Texts:
         return is_large or len(self._modules) > MAX_FILES_HELD
 
     def forget(self, keep: Module | None = None) -> None:
-        """Drop all parsed files but one. Facts about them are void, so the generation ends."""
-        self.end_generation()
+        """Drop all parsed files but one. Facts that hold parts of them are void, so the generation ends."""
+        self._void()
         for module in self._modules.values():
             if module is not None and module is not keep:
                 module.release()
@@ -231,8 +232,17 @@ class Texts:
 
     def end_generation(self) -> None:
         """Declare all facts void."""
+        for memo in self._lasting.values():
+            memo.clear()
+        self._void()
+
+    def _void(self) -> None:
         self.generation += 1
         self.trace.forget()
+
+    def lasting(self, kind: str) -> LastingMemo[Any, Any]:
+        """The memory for answers of one kind that is kept as long as no text changes."""
+        return self._lasting.setdefault(kind, LastingMemo(self.trace))
 
     def has_read(self, path: str, data: bytes) -> bool:
         """Whether a file had these bytes when it was last read."""

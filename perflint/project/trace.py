@@ -24,6 +24,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.numbering = 0
+        """How often the questions were numbered anew: bits of two numberings have nothing to do with each other."""
         self._bits: dict[Question, int] = {}
         self._questions: list[Question] = []
 
@@ -47,6 +49,7 @@ class Trace:
     def forget(self) -> None:
         """Number the questions anew, because nobody holds a bit set any more: long bit sets are slow."""
         kept = self.questions()
+        self.numbering += 1
         self._bits.clear()
         self._questions.clear()
         self.asked = 0
@@ -70,6 +73,44 @@ class Memo(Generic[Key, Answer]):
         answer, asked = traced(self._trace, compute)
         self._known[key] = answer, asked
         return answer
+
+
+class LastingMemo(Generic[Key, Answer]):
+    """As `Memo`, of answers that outlive the trees which they were found in: no key and no answer holds a part of one."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[Key, tuple[Answer, list[Question]]] = {}
+        self._bits: dict[Key, tuple[int, int]] = {}
+        """The questions as bits, with the numbering."""
+
+    def get(self, key: Key, compute: Callable[[], Answer]) -> Answer:
+        """`compute()`, remembered under `key`."""
+        trace = self._trace
+        if key not in self._known:
+            outer, trace.asked = trace.asked, 0
+            try:
+                answer = compute()
+                self._known[key] = answer, trace.questions()
+                self._bits[key] = trace.numbering, trace.asked
+            finally:
+                trace.asked |= outer
+            return answer
+        answer, questions = self._known[key]
+        numbering, asked = self._bits[key]
+        if numbering != trace.numbering:
+            outer, trace.asked = trace.asked, 0
+            for question in questions:
+                trace.note(*question)
+            self._bits[key] = trace.numbering, trace.asked
+            asked, trace.asked = trace.asked, outer
+        trace.asked |= asked
+        return answer
+
+    def clear(self) -> None:
+        """Forget all answers, because a text is another one."""
+        self._known.clear()
+        self._bits.clear()
 
 
 def traced(trace: Trace, compute: Callable[[], Answer]) -> tuple[Answer, int]:

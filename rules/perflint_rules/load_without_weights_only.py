@@ -42,16 +42,21 @@ _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors rai
 @rule(category="memory", costs=Cost.DISK, severity=Severity.INFO, calls=["torch.load"], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report, once for a file, the loads that leave to torch's version what a file may do."""
-    missing = [] if code.facts.versions.get("torch", Version("2.0")) >= Version("2.6") else [_RAISES]
-    missing += code.replaced("torch.load")
-    if code.facts.project.program_may_hold(code.source.path, _FORCED):
-        missing.append(Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given"))
     calls = places_in_file(code, "load", _loads)
     if calls:
+        missing = [*_missing(code)]
         edits = (edit for call in calls for edit in _restricted(code, call))
         fix = code.fix("load nothing but weights", edits, unless=missing)
         message = f"what the file may do depends on torch's version; pass `weights_only=True`{also(calls)}"
         yield code.finding(calls[0], message, fix, missing)
+
+
+def _missing(code: Code) -> Iterator[Obligation]:
+    if code.facts.versions.get("torch", Version("2.0")) < Version("2.6"):
+        yield _RAISES
+    yield from code.replaced("torch.load")
+    if code.facts.project.program_may_hold(code.source.path, _FORCED):
+        yield Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given")
 
 
 def _loads(code: Code) -> Iterator[ast.Call]:

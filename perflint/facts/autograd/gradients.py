@@ -103,7 +103,7 @@ def gradients_untouched(facts: Facts, scope: Scope, low: int, high: int) -> Iter
     for function in dict.fromkeys(hidden_runs(facts, scope, between)):
         if (kind := reaches_gradients(facts, function)) is not None:
             yield Obligation(kind, f"`{function.name}` may run in between, and run a backward pass or read gradients")
-    unknown = unknown_objects(facts, scope, between, lambda method: _may_reach(facts, method) is None)
+    unknown = unknown_objects(facts, scope, between, lambda method: reaches_gradients(facts, method) is None)
     yield from filter(None, (unknown,))
 
 
@@ -173,21 +173,21 @@ def reaches_gradients(facts: Facts, scope: Scope, depth: int = 4) -> Kind | None
     """The same of a function, with what it runs, as for a call; what is deeper than `depth` calls may do anything."""
     if depth == 0 or USES_GRADIENTS.search(scope.text):
         return Kind.GRADIENT
+    nothing: Kind | None = None
+    solver = facts.inference.solver
+    return solver.solve(("reaches gradients", scope, depth), lambda: _reaches_gradients(facts, scope, depth), nothing)
+
+
+def _reaches_gradients(facts: Facts, scope: Scope, depth: int) -> Kind | None:
     flow = flow_of(scope)
     found = _worst(works_with_gradients(facts, scope, inner, depth - 1) for inner in flow.calls)
     if found is Kind.GRADIENT:
         return found
     called = {target for call in flow.calls for target in facts.loops.targets(scope, call)}
     others = {*hidden_runs(facts, scope, flow.order)} - called - {scope}
-    unknown = unknown_objects(facts, scope, flow.order, lambda method: _may_reach(facts, method) is None)
+    unknown = unknown_objects(facts, scope, flow.order, lambda method: reaches_gradients(facts, method) is None)
     found = _worst([found, None if unknown is None else unknown.kind])
     return _worst([found, *(reaches_gradients(facts, other, depth - 1) for other in others)])
-
-
-def _may_reach(facts: Facts, method: Scope) -> Kind | None:
-    """The same of a method of objects that are not known, which may run itself."""
-    nothing: Kind | None = None
-    return facts.inference.solver.solve(("reaches gradients", method), lambda: reaches_gradients(facts, method), nothing)
 
 
 def _of_module(facts: Facts, alternative: Alternative, depth: int) -> Kind | None:

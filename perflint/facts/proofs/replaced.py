@@ -27,6 +27,16 @@ _PACKAGES: Final = words(
     "torch torch.nn torch.nn.functional torch.nn.init torch.cuda torch.cuda.amp torch.amp torch.utils.data"
 )
 
+_HANDED_OUT: Final = any_layout(
+    rb"(?:[(,\[{=:]|\b(?:return|yield|else|or|and)\b)"
+    rb" (?:torch|nn|F|functional|torch \. (?:nn|amp|cuda|utils \. data)|nn \. (?:functional|init)|cuda \. amp|utils \. data)\b"
+    rb" (?:[,)\]}:;#\r\n]|\Z|(?:else|if|or|and)\b)"
+    rb"|\b(?:torch|nn|functional|init|amp|cuda|utils \. data) as\b(?! (?:torch|nn|F|functional)\b)"
+    rb"|\bfrom torch(?: \. \w+)* import\b(?:[^\n(]| \([^)]*)*\b(?:init|amp|cuda|data)\b"
+    rb"|\bimport_module\b|__import__|\bmodules \["
+)
+"""Where a file gives a package of torch another name, or has it as a value."""
+
 
 def replaced(facts: Facts, path: str, *qualnames: str) -> Iterator[Obligation]:
     """What puts something else in the place of functions or classes of torch, of their methods or packages, in a program."""
@@ -121,9 +131,20 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
             yield call if owner.startswith("torch") else call.args[0]
     elif last not in _LOOKS:
         displayed = [part for a in given for part in (a.elts if isinstance(a, (ast.List, ast.Tuple, ast.Set)) else [a])]
-        candidates = (part for part in displayed if not isinstance(part, _NO_PACKAGES))
+        has_others = scope.module.holds(_HANDED_OUT)
+        candidates = (p for p in displayed if not isinstance(p, _NO_PACKAGES) and (has_others or _comes_from_outside(scope, p)))
         packages = [part for part in candidates if facts.inference.value(scope, part).must(_is_package)]
         yield from packages if packages and not facts.loops.targets(scope, call) else ()
+
+
+def _comes_from_outside(scope: Scope, node: ast.expr) -> bool:
+    """Whether an expression is, or belongs to, what a function gets, imports or does not bind."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    bound = flow_of(scope).definitions_of(node.id) if isinstance(node, ast.Name) else []
+    plainly = (d.value for d in bound if isinstance(d.value, (ast.Name, ast.Attribute)))
+    is_given = any(isinstance(d.node, (ast.arg, ast.alias)) for d in bound)
+    return isinstance(node, ast.Name) and (not bound or is_given or any(True for _ in plainly))
 
 
 def _owner_of_names(facts: Facts, scope: Scope, node: ast.expr) -> ast.expr | None:

@@ -13,6 +13,7 @@ from perflint.facts.values.classes import ancestors, find_method
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, ModuleRef, Sequence
 from perflint.project.project import MAX_IMPORTERS
+from perflint.project.trace import LastingMemo
 from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
@@ -36,6 +37,8 @@ _MAKES = any_layout(
 )
 """What makes classes without a class statement, whatever it is called, stands in such a text."""
 _MAKER_NAMES = words("type new_class make_dataclass")
+_MENTIONS = any_layout(rb"\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\b(?:type|new_class|make_dataclass) as\b")
+"""What makes classes may be given another name in such a text."""
 _INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
 """A class statement in a function, or in a class."""
 _NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
@@ -89,9 +92,9 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
 
 
 def _is_handed_on(text: bytes, names: frozenset[str]) -> bool:
-    """Whether a text may give a class to a function: not only to a class statement."""
+    """Whether a text may give a class to a function: not only to a class statement, or to an import."""
     return any(
-        not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip().startswith(b"class")
+        not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip().startswith((b"class ", b"from ", b"import "))
         for name in names
         for match in _handed(name).finditer(text)
     )
@@ -99,7 +102,7 @@ def _is_handed_on(text: bytes, names: frozenset[str]) -> bool:
 
 @cache
 def _handed(name: str) -> re.Pattern[bytes]:
-    return any_layout(rb"\( [^()]*\b" + name.encode() + rb" [,)\]]")
+    return any_layout(rb"\b%b [,)\]}]" % name.encode())
 
 
 @dataclass(frozen=True)
@@ -120,22 +123,27 @@ class _Makers:
 
 
 def _makers(inference: Inferring, module: Module) -> _Makers:
-    return inference.solver.solve(("makers", module), lambda: _find_makers(module), _Makers((), None))
+    nobody = _Makers((), None)
+    return inference.solver.solve(("makers", module), lambda: _find_makers(inference, module), nobody)
 
 
-def _find_makers(module: Module) -> _Makers:
+def _find_makers(inference: Inferring, module: Module) -> _Makers:
     scopes = module.scopes_where(_MAKES, _INNER)
+    known: LastingMemo[str, frozenset[str] | None] = inference.project.lasting("makers")
+    return _Makers(tuple(scopes), known.get(module.source.path, lambda: _names_of_makers(module, scopes)))
+
+
+def _names_of_makers(module: Module, scopes: list[Scope]) -> frozenset[str] | None:
     names = set(_MAKER_NAMES)
-    for scope in scopes if module.holds(_MAKES) else ():
+    for scope in scopes if module.holds(_MENTIONS) else ():
         harmless: set[ast.AST] = set()
         for parent in ast.walk(module.tree if scope.is_module else scope.node):
             if isinstance(parent, ast.ImportFrom):
                 names.update(alias.asname for alias in parent.names if alias.name in _MAKER_NAMES and alias.asname)
             harmless.update(_harmless_mentions(parent))
-            mentions = [
-                node for node in ast.iter_child_nodes(parent) if isinstance(node, ast.expr) and last_name(node) in _MAKER_NAMES
-            ]
-            for mention in mentions:
+            for mention in ast.iter_child_nodes(parent):
+                if not isinstance(mention, (ast.Name, ast.Attribute)) or last_name(mention) not in _MAKER_NAMES:
+                    continue
                 if mention in harmless or (isinstance(mention, ast.Attribute) and mention.attr == "type"):
                     continue
                 if isinstance(parent, ast.ClassDef):
@@ -143,8 +151,8 @@ def _find_makers(module: Module) -> _Makers:
                 elif isinstance(parent, ast.Assign) and all(isinstance(target, ast.Name) for target in parent.targets):
                     names.update(target.id for target in parent.targets if isinstance(target, ast.Name))
                 else:
-                    return _Makers(tuple(scopes), None)
-    return _Makers(tuple(scopes), frozenset(names))
+                    return None
+    return frozenset(names)
 
 
 def _harmless_mentions(node: ast.AST) -> Iterable[ast.AST]:
@@ -169,7 +177,7 @@ def _makes_heir(inference: Inferring, module: Module, cls: Class, names: frozens
     """Whether a file may make an heir of a class, which it has by some names, elsewhere than in a class statement at top."""
     try:
         makers = _makers(inference, module)
-        named = [scope for name in sorted(names) for scope in module.scopes_with(name)]
+        named = module.scopes_where(*map(_handed, sorted(names)))
         return any(_in_scope(inference, scope, cls, names, makers) for scope in dict.fromkeys((*makers.scopes, *named)))
     except SyntaxProblem:
         return True
@@ -179,7 +187,8 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
     text = scope.text
     makes = _stands_in(_MAKES, scope)
     inner = not scope.is_module and _stands_in(_INNER, scope)
-    if not (makes or inner or any(name.encode() in text for name in names)):
+    is_given = any(_handed(name).search(text) for name in names)
+    if not (makes or inner or is_given):
         return False
     flow = flow_of(scope)
     defining = at_definition(scope.node) if makes and scope.parent is None else ()
@@ -189,7 +198,9 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
         or (makes and any(isinstance(store, ast.Attribute) and store.attr == "__bases__" for store in flow.stores))
         or b"'__bases__'" in text
         or b'"__bases__"' in text
-        or any(_makes_class_of(inference, scope, call, cls, names, makers) for call in flow.calls)
+        or any(
+            _makes_class_of(inference, scope, call, cls, names, makers) for call in (flow.calls if makes or is_given else ())
+        )
         or any(_in_scope(inference, flow.inner_scope(function), cls, names, makers) for function in flow.inner)
     )
 
