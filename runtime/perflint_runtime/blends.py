@@ -22,6 +22,8 @@ _MOST_BYTES = 2**26
 _LARGEST = 2.0**53
 """Torch converts weights up to here to any type of a parameter, whichever kernel asks."""
 
+_LAUNCHED = frozenset(("cuda",))
+"""Devices on which a kernel for each parameter costs more than to look at all of them first; on the CPU it does not."""
 _FOUND_BY = frozenset(("named_parameters", "_named_members", "named_modules", "__getattribute__"))
 """By what `parameters()` finds what it gives."""
 
@@ -39,10 +41,10 @@ def blend_parameters(
 
     begins: which of the pair the sum begins with. behind: `p.data * x` instead of `x * p.data`.
 
-    Ordinary float32 and float64 parameters on CUDA and on the CPU, whose memory no other of them shares, are blended together:
-    each element is multiplied and added as in the plain code, to the same bits. Whatever else comes (half precision, a tensor
-    subclass, several devices, memory that is shared, iterables that run other code, weights that are no ordinary numbers) goes
-    through the plain code, pair by pair, which also raises what the plain code raises.
+    Ordinary float32 and float64 parameters on CUDA, whose memory no other of them shares, are blended together: each element is
+    multiplied and added as in the plain code, to the same bits. Whatever else comes (the CPU, half precision, a subclass,
+    several devices, memory that is shared, iterables that run other code, weights that are no ordinary numbers) goes through
+    the plain code, pair by pair, which also raises what the plain code raises.
     """
     pairs: Iterable[Any] = zip(first, second)  # noqa: B905  # as in the plain code
     if _runs_nothing(first) and _runs_nothing(second):
@@ -98,7 +100,7 @@ def _is_plain(pair: tuple[Any, Any]) -> bool:
     return (
         p.dtype in (torch.float32, torch.float64)
         and (p.dtype, p.device, p.shape) == (q.dtype, q.device, q.shape)
-        and p.device.type in ("cuda", "cpu")
+        and p.device.type in _LAUNCHED
         and all(one.layout is torch.strided and one.is_contiguous() and not one.is_neg() for one in pair)
         and is_unwatched(p)
         and is_unwatched(q)

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from perflint_runtime import blend_parameters
+from perflint_runtime import blend_parameters, blends
 from perflint_runtime.blends import _are_apart, _is_plain
 from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True, params=["cuda alone", "cpu, too"])
+def _launched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done on CUDA is done on the CPU, too, once."""
+    if request.param == "cpu, too":
+        monkeypatch.setattr(blends, "_LAUNCHED", frozenset(("cuda", "cpu")))
 
 
 class Own(Tensor):
@@ -107,7 +114,8 @@ def test_what_is_blended_together() -> None:
         pairs = list(zip(*PAIRS[name](), strict=False))
         return all(map(_is_plain, pairs)) and _are_apart(pairs)
 
-    assert {name for name in PAIRS if together(name)} == {"linear", "double", "mixed", "longer", "odd", "nothing"}
+    taken = {"linear", "double", "mixed", "longer", "odd"} if "cpu" in blends._LAUNCHED else set()
+    assert {name for name in PAIRS if together(name)} == {*taken, "nothing"}
 
 
 def test_all_parameters_take_a_handful_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +126,7 @@ def test_all_parameters_take_a_handful_of_kernels(monkeypatch: pytest.MonkeyPatc
     second = copy.deepcopy(first)
     versions = [p._version for p in second.parameters()]
     blend_parameters(first.parameters(), second.parameters(), lambda: (0.1, 0.9), into=1)
-    assert taken == [10, 10]
+    assert taken == ([10, 10] if "cpu" in blends._LAUNCHED else [])
     assert [p._version for p in second.parameters()] == versions
 
 
