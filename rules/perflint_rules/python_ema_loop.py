@@ -29,7 +29,11 @@ for x, y in loader:
     optimizer.step()
     ema.update_parameters(model)
 ```
-or `perflint_runtime.ExponentialMovingAverage`.
+or `perflint_runtime.ExponentialMovingAverage`. Where fixes may import the runtime (`runtime = true`), a loop that copies a
+weighted sum into one of two networks becomes
+```python
+blend_parameters(net.parameters(), target.parameters(), lambda: (tau, 1 - tau), into=1)
+```
 
 ## When it stays silent
 Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and for the
@@ -37,7 +41,10 @@ parameters that the `step` of an optimizer goes over. Where it
 is not known that each step of a training does it, it is reported only if the rule is selected.
 
 ## Fix safety
-There is no fix: other formulas round differently, and buffers and integer tensors need a loop of their own.
+Safe, with the runtime, for `q.data.copy_(x * p.data + y * q.data)` over a `zip` of two: `blend_parameters` multiplies and adds
+the same numbers, of ordinary float32 and float64 parameters on CUDA all at once, and of whatever else comes one by one, as
+written. What gives `x` and `y` must do nothing else. No fix for other formulas, which torch may round differently for many
+tensors (`mul_(d).add_(p, alpha=1 - d)`), and where something else is done in the loop.
 """
 
 import ast
@@ -45,6 +52,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, Finding, Severity, is_optimizer_class, rule, words
+from perflint_rules.blended_parameters import blended
 from perflint_rules.work_on_parameter import WorkOnParameter
 
 _SOURCES = words("parameters named_parameters values items keys state_dict named_buffers buffers")
@@ -62,6 +70,8 @@ _LONGEST = 10
         (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*", ".update("),
         ("zip(", "param", "state", ".items(", ".keys("),
     ],
+    fixes=True,
+    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -82,7 +92,8 @@ def check(code: Code) -> Iterator[Finding]:
         if hot or (work.blends and _may_run_each_step(code, statement)):
             message = "each parameter takes kernels of its own; use `torch._foreach_*`, or `AveragedModel` for an average"
             trains = hot and code.facts.loops.is_of_training(code.scope, statement.target)
-            yield code.finding(statement.iter, message, severity=None if trains else Severity.INFO)
+            fix, missing = blended(code, statement)
+            yield code.finding(statement.iter, message, fix, missing, severity=None if trains else Severity.INFO)
 
 
 def _may_run_each_step(code: Code, statement: ast.For) -> bool:

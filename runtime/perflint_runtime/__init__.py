@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint_runtime.array_lists import joined as joined
+    from perflint_runtime.blends import blend_parameters as blend_parameters
     from perflint_runtime.cached_features import CachedFeatures as CachedFeatures
     from perflint_runtime.callbacks import Callback as Callback
     from perflint_runtime.checkpoints import Checkpoints as Checkpoints
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 
 _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "array_lists": ("joined",),
+    "blends": ("blend_parameters",),
     "cached_features": ("CachedFeatures",),
     "callbacks": ("Callback",),
     "checkpoints": ("Checkpoints",),

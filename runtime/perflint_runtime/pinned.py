@@ -26,7 +26,7 @@ def may_be_staged(value: Any, place: str) -> bool:
         return False
     if any(getattr(value, "names", ())):  # names of dimensions, which later versions of torch do not have
         return False
-    return value.nbytes <= LARGEST_STAGED and _is_unwatched(value)
+    return value.nbytes <= LARGEST_STAGED and is_unwatched(value)
 
 
 def _is_dense(value: Tensor) -> bool:
@@ -34,10 +34,13 @@ def _is_dense(value: Tensor) -> bool:
     return value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
 
 
-def _is_unwatched(value: Tensor) -> bool:
+def is_unwatched(value: Tensor) -> bool:
     """Whether nothing looks at each operation: no transform of functions, no mode, no capture of a CUDA graph."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return False
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return False
-    return not torch.compiler.is_compiling() and not torch.cuda.is_current_stream_capturing()
+    if torch.compiler.is_compiling():
+        return False
+    is_in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13 leaves it untyped
+    return not (is_in_use and torch.cuda.is_current_stream_capturing())
