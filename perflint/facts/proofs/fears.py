@@ -32,7 +32,7 @@ HOOKS: Final = Fear(
     Kind.NO_HOOKS,
     any_layout(
         rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook"
-        rb"|_(?:forward|backward)(?:_pre)?_hooks(?:_with_kwargs)?)\b"
+        rb"|_(?:forward|backward)(?:_pre)?_hooks(?:_with_kwargs)?)\b|_hook['\"]|\bregister_\w*(?:\{|['\"])"
     ),
     "the program has hooks, which run within its networks and its backward passes",
 )
