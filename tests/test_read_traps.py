@@ -168,9 +168,27 @@ def test_numbers_that_are_looked_up(name: str) -> None:
     assert changes({"main.py": trained(NAN, start="[]", add=LOOKED_UP[name])})[0] == []
 
 
+OWN_LOGGER = """class Logger(list):
+    def add_scalar(self, name, value):
+        self.append(value)
+
+    def info(self, value):
+        print(value in self)
+
+
+LOG = Logger()
+"""
+
+
+def test_a_logger_of_the_program_may_keep_numbers() -> None:
+    add = "LOG.add_scalar('loss', loss.item())\n        LOG.info(loss.item())"
+    assert changes({"main.py": trained(NAN, add=add, head=OWN_LOGGER)})[0] == []
+
+
 ONE_KEPT = {
     "shown": "total.append(loss.item())\n        print(f'{loss.item():.3f}', loss.item())",
     "added": "total.append(loss.item())\n        {}.get(0, -loss.item() * 2)",
+    "logged": "total.append(loss.item())\n        logging.info('%s', loss.item())",
     "compared": "total.append(loss.item())\n        if loss.item() > 1e9:\n            break",
     "formatted": "total.append(loss.item())\n        print('%s %s' % (len(x), loss.item()), '{}'.format(float(loss.item())))",
 }
@@ -178,7 +196,10 @@ ONE_KEPT = {
 
 @pytest.mark.parametrize("name", ONE_KEPT)
 def test_numbers_of_which_one_is_kept_are_read_once(name: str) -> None:
-    assert "loss_value = loss.item()" in safely_fixed({"main.py": trained(RUN, start="[]", add=ONE_KEPT[name])})[0]["main.py"]
+    assert (
+        "loss_value = loss.item()"
+        in safely_fixed({"main.py": trained(RUN, start="[]", add=ONE_KEPT[name], head="import logging\n")})[0]["main.py"]
+    )
 
 
 LEFT = {

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from perflint.api import (
     BUILT_FROM_TEXT,
+    OWN_LOGGERS,
     OWN_TENSORS,
     PATCHED,
     Code,
@@ -30,12 +31,15 @@ from perflint_rules.repeated_reads import common_place, groups
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 _BY_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-_SHOWING = frozenset(("print", "str", "repr", "format", "int", "round", "abs", "isnan", "isinf", "isfinite", "exp", "sqrt"))
-"""Functions that take what a number is, and do not keep its object."""
+_SHOWING = frozenset(("print", "str", "repr", "format", "int", "round", "abs"))
+"""Builtins that take what a number is, and do not keep its object."""
+_COMPUTING = frozenset(
+    f"{module}.{name}" for module in ("math", "numpy") for name in ("isnan", "isinf", "isfinite", "exp", "sqrt")
+)
 _LOGGING = frozenset(
     ("add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "debug", "info", "warning", "error", "write")
 )
-"""Methods of loggers and progress bars, which write numbers down."""
+"""Methods of loggers and progress bars, which write numbers down, where the program has none of these names."""
 
 
 def open_about(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]:
@@ -105,11 +109,12 @@ def _is_value_alone(code: Code, node: ast.AST) -> bool:
         case ast.IfExp(test=test):
             return test is node or _is_value_alone(code, parent)
         case ast.Call(func=ast.Name(id=name)):
-            return name in _SHOWING or (name == "float" and _is_value_alone(code, parent))
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="math" | "np" | "numpy"), attr=name)):
-            return name in _SHOWING
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name in _LOGGING or name == "format"
+            shows = name in _SHOWING or (name == "float" and _is_value_alone(code, parent))
+            return shows and code.means_builtin(name)
+        case ast.Call(func=ast.Attribute(attr=name) as function):
+            if name in _LOGGING or name == "format":
+                return not any(code.feared(OWN_LOGGERS))
+            return code.is_external(function, *_COMPUTING)
         case ast.keyword() | ast.Starred():
             return _is_value_alone(code, parent)
         case ast.Dict() | ast.Tuple():  # what is shown: `"%s %s" % (a, b)`, `set_postfix({"loss": a})`

@@ -77,6 +77,11 @@ COMPUTED_WEIGHTS: Final = Fear(
     ),
     "the program computes weights, or puts other layers in the place of those that are built",
 )
+OWN_LOGGERS: Final = Fear(
+    Kind.PLAIN_OBJECTS,
+    any_layout(rb"\bdef (?:add_scalars?|set_postfix(?:_str)?|debug|info|warning|error|write|format) \("),
+    "the program has loggers of its own, which may keep what they are given",
+)
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
