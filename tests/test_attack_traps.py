@@ -565,3 +565,33 @@ def test_an_import_of_all_names_takes_the_place_of_one(name: str) -> None:
     assert changes({**files, "main.py": STARRED.format(imports=imports)})[0] == []
     before = STARRED.format(imports="from keeping import *\nfrom harmless import head")
     assert "inference_mode" in safely_fixed({**files, "main.py": before}).files["main.py"]
+
+
+WATCHED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    for x in batches:
+        right += (model(x).argmax(1) == 1).sum().item()
+    return right
+
+
+print(evaluate(Net(), inputs.split(2)), [out.requires_grad for out in watch.KEPT])
+"""
+NAMES = ['"register_module_" + "forward_hook"', 'f"register_{kind}_hook"', '"register_module_forward" + "_hook"']
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_file_registers_a_hook_by_a_name_that_is_made(name: str) -> None:
+    hook = f"getattr(module, {name})(lambda net, given, out: KEPT.append(out))"
+    watch = f'import torch.nn.modules.module as module\n\nKEPT, kind = [], "module_forward"\n{hook}\n'
+    assert changes({"watch.py": watch, "main.py": f"import watch\n{HEAD}{WATCHED}"})[0] == []

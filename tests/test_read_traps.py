@@ -151,6 +151,57 @@ def test_trap_with_runtime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changes({"main.py": {**TRAPS, **TRAPS_WITH_RUNTIME}[name]})[0] == []
 
 
+NAN = 'print(main(lambda out, y: F.mse_loss(out, y) * float("nan")))'
+LOOKED_UP = {
+    "a list of those before": "total.append(loss.item())\n        print(loss.item() in total)",
+    "two lists": "total.append(loss.item())\n        other = [loss.item()]\n        print(other == total[-1:])",
+    "a dict": "total.append({loss.item(): 1})\n        print(total[-1].get(loss.item()))",
+    "itself": "print(loss.item() is loss.item())",
+    "the smallest": "total.append(min(loss.item(), 9))\n        print(total.count(max(loss.item(), 0)))",
+    "by way of names": "a = loss.item()\n        b = loss.item()\n        print(a != a, [a] == [b])",
+}
+"""Where two reads of a nan are two objects, a list or a dict finds none; where one read serves both, it does."""
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_numbers_that_are_looked_up(name: str) -> None:
+    assert changes({"main.py": trained(NAN, start="[]", add=LOOKED_UP[name])})[0] == []
+
+
+OWN_LOGGER = """class Logger(list):
+    def add_scalar(self, name, value):
+        self.append(value)
+
+    def info(self, value):
+        print(value in self)
+
+
+LOG = Logger()
+"""
+
+
+def test_a_logger_of_the_program_may_keep_numbers() -> None:
+    add = "LOG.add_scalar('loss', loss.item())\n        LOG.info(loss.item())"
+    assert changes({"main.py": trained(NAN, add=add, head=OWN_LOGGER)})[0] == []
+
+
+ONE_KEPT = {
+    "shown": "total.append(loss.item())\n        print(f'{loss.item():.3f}', loss.item())",
+    "added": "total.append(loss.item())\n        {}.get(0, -loss.item() * 2)",
+    "logged": "total.append(loss.item())\n        logging.info('%s', loss.item())",
+    "compared": "total.append(loss.item())\n        if loss.item() > 1e9:\n            break",
+    "formatted": "total.append(loss.item())\n        print('%s %s' % (len(x), loss.item()), '{}'.format(float(loss.item())))",
+}
+
+
+@pytest.mark.parametrize("name", ONE_KEPT)
+def test_numbers_of_which_one_is_kept_are_read_once(name: str) -> None:
+    assert (
+        "loss_value = loss.item()"
+        in safely_fixed({"main.py": trained(RUN, start="[]", add=ONE_KEPT[name], head="import logging\n")})[0]["main.py"]
+    )
+
+
 LEFT = {
     **{
         f"{body}: {taker}": (HEAD + TAKEN.format(body=code, taken=taken), code)

@@ -176,9 +176,10 @@ def _all() -> Iterable[Assumption]:
         Kind.PLAIN_OBJECTS,
         "operators, items and properties of the program's objects only give values",
         "Operators, items, lengths and properties of the program's own objects give values and change nothing; so do datasets "
-        "and loaders when they give samples and batches.",
+        "and loaders when they give samples and batches. Nobody asks whether two equal numbers are one object.",
         "An item or an operator that writes to a tensor, or prints, does so at another moment, or another number of times. A "
-        "dataset that keeps what it makes during an evaluation gives training inference tensors, which raise.",
+        "dataset that keeps what it makes during an evaluation gives training inference tensors, which raise. A nan is found "
+        "in a list that holds the same object, and not where it was read again.",
     )
     yield Assumption(
         Kind.EVALUATION_ROUNDING,

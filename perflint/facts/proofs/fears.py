@@ -32,7 +32,7 @@ HOOKS: Final = Fear(
     Kind.NO_HOOKS,
     any_layout(
         rb"\b(?:register\w*_hook|register_parametrization|saved_tensors_hooks|add_hook_to_module\w*|\w*ModelHook"
-        rb"|_(?:forward|backward)(?:_pre)?_hooks(?:_with_kwargs)?)\b"
+        rb"|_(?:forward|backward)(?:_pre)?_hooks(?:_with_kwargs)?)\b|_hook['\"]|\bregister_\w*(?:\{|['\"])"
     ),
     "the program has hooks, which run within its networks and its backward passes",
 )
@@ -76,6 +76,11 @@ COMPUTED_WEIGHTS: Final = Fear(
         rb"|" + whole("prune", "pruning", "qat", "peft", "functorch", "adapter", "adapters")
     ),
     "the program computes weights, or puts other layers in the place of those that are built",
+)
+OWN_LOGGERS: Final = Fear(
+    Kind.PLAIN_OBJECTS,
+    any_layout(rb"\bdef (?:add_scalars?|set_postfix(?:_str)?|debug|info|warning|error|write|format) \("),
+    "the program has loggers of its own, which may keep what they are given",
 )
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
