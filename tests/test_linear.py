@@ -5,12 +5,14 @@ from __future__ import annotations
 import cProfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perflint.facts.values import callers
+from perflint.facts.values import callers, heirs
 from perflint.project import texts
 from perflint.project.config import Config
+from perflint.project.trace import LastingMemo, Trace
 from perflint.rule.finding import Finding
 from perflint.rule.registry import all_rules
 from perflint.run.result import Result
@@ -202,3 +204,63 @@ def test_findings_do_not_depend_on_how_much_is_held(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(texts, "MAX_BLOCKS_HELD", -(2**60))
     monkeypatch.setattr(texts, "FILES_BETWEEN_COUNTS", 1)
     assert findings() == held != []
+
+
+def kinds(folder: Path, classes: int) -> None:
+    """Layers that hand what they get to methods of their own, and a file that has a maker of classes among other values."""
+    layers = "".join(
+        f"\n\nclass Layer{i}(nn.Module):\n    def forward(self, x):\n        return self.mix(x, x)\n\n"
+        f"    def mix(self, x, y):\n        return torch.add(x, y)\n"
+        for i in range(classes)
+    )
+    (folder / "layers.py").write_text(f"import torch\nfrom torch import nn\n{layers}")
+    made = "".join(f"\n\ndef make_{i}(a, b):\n    return setup(layers.Layer{i}, a, b)\n" for i in range(classes))
+    setup = "\n\ndef setup(kind, a, b):\n    return kind(a, b)\n"
+    (folder / "use.py").write_text(f"import torch\n\nimport layers\n\nKINDS = (int, type)\n{made}{setup}")
+
+
+def test_each_class_is_looked_for_only_where_somebody_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    plain = heirs._in_scope
+
+    def counted(*given: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return plain(*given)
+
+    monkeypatch.setattr(heirs, "_in_scope", counted)
+
+    def looks(classes: int) -> int:
+        nonlocal looked
+        looked = 0
+        kinds(tmp_path, classes)
+        run = Run(all_rules(), Config(), {"select": ("all",)}, cached=False)
+        run.check(run.find([str(tmp_path)]))
+        return looked
+
+    few = looks(FIRST)
+    assert few > 0
+    assert looks(FIRST * TIMES) <= 1.2 * TIMES * few
+
+
+def test_what_is_remembered_outlives_a_numbering_of_questions_and_no_change() -> None:
+    trace = Trace()
+    memo: LastingMemo[str, int] = LastingMemo(trace)
+    found = 0
+
+    def find() -> int:
+        nonlocal found
+        found += 1
+        trace.note("text", "a.py")
+        return found
+
+    trace.note("text", "before.py")
+    assert (memo.get("key", find), memo.get("key", find)) == (1, 1)
+    trace.asked = 0
+    trace.note("text", "other.py")
+    trace.forget()
+    trace.asked = 0
+    assert memo.get("key", find) == 1
+    assert trace.questions() == [("text", "a.py")]
+    memo.clear()
+    assert memo.get("key", find) == 2
