@@ -18,6 +18,10 @@ FILLING: Final = words("append extend insert add_module register_module update s
 _FILLS: Final = any_layout(
     rb"\. (?:append|extend|insert|add_module|register_module|update|setdefault|__setitem__) \(|\] =(?!=)"
 )
+_FILLS_HERE: Final = any_layout(
+    rb"\b(?:append|extend|insert|add_module|register_module|update|setdefault|__setitem__)\b|\] (?:[-+*/%@&|^<>=,):]|in\b)"
+)
+"""The same of a part of such a file: all forms of a target."""
 
 
 def fills(facts: Facts, scope: Scope, made: ast.Call) -> Iterator[tuple[Scope, ast.expr]]:
@@ -36,10 +40,8 @@ def _site(scope: Scope, made: ast.Call) -> tuple[str, int, int]:
 
 
 def _fills(facts: Facts, file: str) -> Iterator[Fill]:
-    module = facts.project.module(file)
-    if module is None or not _FILLS.search(module.source.body):
-        return
-    for scope in (module.top, *module.functions()):
+    module = facts.project.module(file) if facts.project.holds(file, _FILLS) else None
+    for scope in module.scopes_where(_FILLS_HERE) if module is not None else ():
         yield from _fills_of(facts, scope)
 
 
