@@ -21,6 +21,7 @@ from perflint_runtime.host_list import HostList
 from perflint_runtime.item_sum import ItemSum
 from perflint_runtime.late_items import LateItem
 from perflint_runtime.late_meter import LateMeter, _caught_up
+from torch import nn
 
 Files = Mapping[str, str]
 """The texts of a program's modules, by file name; `main.py` is run."""
@@ -90,7 +91,7 @@ def outcome(files: Files) -> Outcome:
     finally:
         for _, timer, _ in _LIMITS:
             signal.setitimer(timer, 0)
-        _drop_saved_tensors_hooks()
+        _drop_hooks()
         for name in modules:
             sys.modules.pop(name, None)
     variables = {
@@ -102,8 +103,11 @@ def outcome(files: Files) -> Outcome:
     return Outcome(printed.getvalue(), error, variables, _generators())
 
 
-def _drop_saved_tensors_hooks() -> None:
+def _drop_hooks() -> None:
     """A program that does not leave its hooks would give them to all that runs in this process later."""
+    for name, registered in vars(nn.modules.module).items():
+        if name.startswith("_global_") and isinstance(registered, dict):
+            registered.clear()
     while torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         torch._C._autograd._pop_saved_tensors_default_hooks()
 

@@ -11,6 +11,7 @@ from perflint.api import (
     Edit,
     Fix,
     Import,
+    Kind,
     Obligation,
     inspects_itself,
     without_effect,
@@ -25,11 +26,20 @@ def blended(code: Code, loop: ast.For) -> tuple[Fix | None, list[Obligation | No
     if form is None:
         return None, []
     first, second, weights, options = form
-    missing = [*(without_effect(code.facts, code.scope, weight) for weight in weights)]
+    missing = [
+        obligation for weight in weights for obligation in (without_effect(code.facts, code.scope, weight), _once(weight))
+    ]
     missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
     texts = [code.text(part) for part in (first, second, *weights)]
     call = f"blend_parameters({texts[0]}, {texts[1]}, lambda: ({texts[2]}, {texts[3]}), {options})"
     return code.fix("blend all parameters together", _called(code, loop, call), unless=missing), missing
+
+
+def _once(weight: ast.expr) -> Obligation | None:
+    """What stands against it that a weight is the same for each pair: a call may read a parameter that the loop has changed."""
+    if any(isinstance(part, (ast.Call, ast.Subscript)) for part in ast.walk(weight)):
+        return Obligation(Kind.WRITE, f"`{ast.unparse(weight)}` may read a parameter that the loop has changed")
+    return None
 
 
 def _called(code: Code, loop: ast.For, call: str) -> Iterator[Edit | Import]:

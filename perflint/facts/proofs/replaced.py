@@ -33,7 +33,7 @@ _HANDED_OUT: Final = any_layout(
     rb" (?:[,)\]}:;#\r\n]|\Z|(?:else|if|or|and)\b)"
     rb"|\b(?:torch|nn|functional|init|amp|cuda|utils \. data) as\b(?! (?:torch|nn|F|functional)\b)"
     rb"|\bfrom torch(?: \. \w+)* import\b(?:[^\n(]| \([^)]*)*\b(?:init|amp|cuda|data)\b"
-    rb"|\bimport_module\b|__import__|\bmodules \["
+    rb"|\bimport_module\b|__import__|\bmodules \[|\bgetattr \([^()]*['\"](?:torch|nn|functional|init|amp|cuda|data)['\"]"
 )
 """Where a file gives a package of torch another name, or has it as a value."""
 
@@ -131,7 +131,7 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
             yield call if owner.startswith("torch") else call.args[0]
     elif last not in _LOOKS:
         displayed = [part for a in given for part in (a.elts if isinstance(a, (ast.List, ast.Tuple, ast.Set)) else [a])]
-        has_others = scope.module.holds(_HANDED_OUT)
+        has_others = facts.project.program_may_hold(scope.module.source.path, _HANDED_OUT)
         candidates = (p for p in displayed if not isinstance(p, _NO_PACKAGES) and (has_others or _comes_from_outside(scope, p)))
         packages = [part for part in candidates if facts.inference.value(scope, part).must(_is_package)]
         yield from packages if packages and not facts.loops.targets(scope, call) else ()

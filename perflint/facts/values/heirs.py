@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.values.classes import ancestors, find_method
 from perflint.facts.values.frames import Frame, Inferring
@@ -93,10 +94,15 @@ def _near(inference: Inferring, cls: Class) -> list[Class] | None:
 
 def _is_handed_on(text: bytes, names: frozenset[str]) -> bool:
     """Whether a text may give a class to a function: not only to a class statement, or to an import."""
-    return any(
-        not text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip().startswith((b"class ", b"from ", b"import "))
+    before = (
+        text[text.rfind(b"\n", 0, match.start()) + 1 : match.start()].lstrip()
         for name in names
         for match in _handed(name).finditer(text)
+    )
+    return any(
+        not (line.startswith(b"class ") and b":" not in line)
+        and not (line.startswith((b"from ", b"import ")) and b";" not in line)
+        for line in before
     )
 
 
@@ -233,7 +239,7 @@ def _makes_class_of(
     in_tuple = any(_is_class(inference, scope, part, cls, names) for a in displayed for part in a.elts)
     is_given = in_tuple or any(_is_class(inference, scope, part, cls, names) for part in given)
     gives_bases = len(call.args) >= 2 or any(keyword.arg in ("bases", None) for keyword in call.keywords)
-    if not is_given and not (gives_bases and makers.may_be(call.func)):
+    if not is_given and not (gives_bases and (makers.may_be(call.func) or _may_be_maker_elsewhere(scope, call.func))):
         return False
     value = inference.value(scope, call.func)
     for made_by in value.alternatives:
@@ -244,6 +250,14 @@ def _makes_class_of(
         elif is_given and _may_make_classes(inference, made_by):
             return True
     return in_tuple and not value.alternatives
+
+
+def _may_be_maker_elsewhere(scope: Scope, function: ast.expr) -> bool:
+    """Whether what is called may be another file's, or a function's own parameter, in a file that makes classes."""
+    root = (path_of(function) or "").partition(".")[0]
+    bound = flow_of(scope).definitions_of(root)
+    is_of_function = isinstance(function, ast.Name) and any(isinstance(d.node, ast.arg) for d in bound)
+    return scope.module.holds(_MAKES) and (not bound or is_of_function or any(isinstance(d.node, ast.alias) for d in bound))
 
 
 def _is_class(inference: Inferring, scope: Scope, node: ast.expr, cls: Class, names: frozenset[str]) -> bool:
