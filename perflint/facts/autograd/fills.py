@@ -15,12 +15,9 @@ from perflint.source.words import any_layout, words
 
 FILLING: Final = words("append extend insert add_module register_module update setdefault __setitem__")
 """Methods by which a container of layers gets more of them."""
-_FILLS: Final = any_layout(
-    rb"\. (?:append|extend|insert|add_module|register_module|update|setdefault|__setitem__) \(|\] =(?!=)"
-)
-_FILLS_HERE: Final = any_layout(
-    rb"\b(?:append|extend|insert|add_module|register_module|update|setdefault|__setitem__)\b|\] (?:[-+*/%@&|^<>=,):]|in\b)"
-)
+_ONE_OF: Final = "|".join(sorted(FILLING)).encode()
+_FILLS: Final = any_layout(rb"\. (?:%b) \(|\] =(?!=)" % _ONE_OF)
+_FILLS_HERE: Final = any_layout(rb"\b(?:%b)\b|\] (?:[-+*/%%@&|^<>=,):]|in\b)" % _ONE_OF)
 """The same of a part of such a file: all forms of a target."""
 
 

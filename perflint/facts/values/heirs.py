@@ -31,15 +31,15 @@ _HAS_HEIRS = any_layout(
     rb"|\bas (?:%b)\b|\b(?:%b) =(?!=)" % ((_ANY_FOREIGN,) * 3)
 )
 """A class with another base than these, or another class by one of their names."""
+_MAKER_NAMES = words("type new_class make_dataclass")
+_MAKER = rb"\b(?:type|new_class|make_dataclass)"
+_MENTION = _MAKER + rb"\b (?![(\w'\"=:.-])|" + _MAKER + rb" as\b"
+_MENTIONS = any_layout(_MENTION)
+"""What makes classes may be given another name in such a text."""
 _MAKES = any_layout(
-    rb"\b(?:type|new_class|make_dataclass) \([^()]*,|\b__bases__\b|\btype \([^()]*\) \(|Meta \(|\( type \) :"
-    rb"|\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\bas\b (?:type|new_class|make_dataclass)\b"
-    rb"|\b(?:type|new_class|make_dataclass) as\b"
+    _MAKER + rb" \([^()]*,|\b__bases__\b|\btype \([^()]*\) \(|Meta \(|\( type \) :|\bas\b " + _MAKER + rb"\b|" + _MENTION
 )
 """What makes classes without a class statement, whatever it is called, stands in such a text."""
-_MAKER_NAMES = words("type new_class make_dataclass")
-_MENTIONS = any_layout(rb"\b(?:type|new_class|make_dataclass)\b (?![(\w'\"=:.-])|\b(?:type|new_class|make_dataclass) as\b")
-"""What makes classes may be given another name in such a text."""
 _INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
 """A class statement in a function, or in a class."""
 _NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
