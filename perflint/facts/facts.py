@@ -122,13 +122,17 @@ class Facts:
 
     def begin_file(self) -> None:
         """Count the questions that the next file costs from here on."""
-        self.inference.solver.begin_file()
+        for inference in (self.inference, self.inference.apart):
+            if inference is not None:
+                inference.solver.begin_file()
         self.loops.solver.begin_file()
 
     def release(self) -> None:
         """Take the facts apart, so that their memory is free at once; nobody may ask them again."""
-        vars(self.inference.callers).clear()
+        for inference in (self.inference.apart, self.inference):
+            if inference is not None:
+                vars(inference.callers).clear()
+                vars(inference).clear()
         vars(self.compiled).clear()
-        vars(self.inference).clear()
         vars(self.loops).clear()
         vars(self).clear()

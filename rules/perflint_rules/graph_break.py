@@ -52,11 +52,7 @@ def check(code: Code) -> Iterator[Finding]:
     root = code.compiled_by
     if root is None:
         return
-    graph = (
-        "the graph"
-        if root.node is None
-        else f"the graph compiled {where(code, root.scope.module.source.path, root.node.lineno)}"
-    )
+    graph = "the graph" if root.row is None else f"the graph compiled {where(code, root.path, root.row)}"
     effect = "may not break (`fullgraph=True`), and does" if root.whole else "breaks"
     for found in code.graph_breaks():
         if found.costly is None:

@@ -208,5 +208,5 @@ def test_a_root_knows_where_it_stands_and_whether_a_break_is_an_error() -> None:
     root = program.facts.compiled.root(program.scope("g"))
     assert root is not None
     assert root.whole
-    assert root.node is not None
-    assert root.node.lineno == 4
+    assert root is not None
+    assert root.row == 4

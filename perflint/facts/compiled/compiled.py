@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -25,7 +26,7 @@ from perflint.facts.values.inference import Inference
 from perflint.facts.values.names import canonical
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Instance, Object
 from perflint.facts.values.variables import free_name
-from perflint.project.trace import Memo
+from perflint.project.trace import LastingMemo, Memo
 from perflint.source.records import dataclass
 from perflint.source.renaming import renamed
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
@@ -61,24 +62,20 @@ MAX_FILES_ABOVE: Final = 150
 """Of how many files that lead to a file by their imports the roots are looked for."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Root:
-    """Where a program compiles something. node: the decorator, the call, or None for the option `compiled`.
+    """Where a program compiles something: a file, and the row of the decorator or call; None for the option `compiled`.
 
     whole: `fullgraph=True`, so that a graph break is an error.
     """
 
-    scope: Scope
-    node: ast.expr | None
+    path: str
+    row: int | None
     whole: bool = False
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What the roots of a file run compiled, and whether each of its roots is known."""
-
-    scopes: dict[Scope, Root]
-    complete: bool
+_Place = tuple[str, str, int, int]
+"""A function by its file, its name and where it begins: it outlives the tree that the function was found in."""
 
 
 class Compiled:
@@ -90,7 +87,7 @@ class Compiled:
     def __init__(self, inference: Inference, named: tuple[str, ...] = ()) -> None:
         self._inference, self._named = inference, named
         trace = inference.project.trace
-        self._reaches: Memo[str, Reach] = Memo(trace)
+        self._reaches: LastingMemo[tuple[str, tuple[str, ...]], dict[_Place, Root]] = inference.project.lasting("compiled")
         self._above: Memo[str, tuple[str, ...] | None] = Memo(trace)
         self._roots: Memo[Scope, Root | None] = Memo(trace)
 
@@ -100,7 +97,7 @@ class Compiled:
 
     def _root(self, scope: Scope) -> Root | None:
         for file in self._files_above(scope.module.source.path) or ():
-            found = self._reach(file).scopes.get(scope)
+            found = self._reach(file).get(_place_of(scope))
             if found is not None:
                 return found
         return None
@@ -149,28 +146,23 @@ class Compiled:
         found = tuple(f for f in pending[:MAX_FILES_ABOVE] if self._may_be_named(f) or project.holds(f, COMPILES))
         return found if found or len(pending) <= MAX_FILES_ABOVE else None
 
-    def _reach(self, file: str) -> Reach:
-        return self._reaches.get(file, lambda: self._find_reach(file))
+    def _reach(self, file: str) -> dict[_Place, Root]:
+        """What the roots of a file run compiled."""
+        return self._reaches.get((file, self._named), lambda: self._find_reach(file))
 
-    def _find_reach(self, file: str) -> Reach:
+    def _find_reach(self, file: str) -> dict[_Place, Root]:
         module = self._inference.project.module(file)
-        if module is None:
-            return Reach({}, False)
         reached: dict[Scope, Root] = {}
-        complete = True
-        for root, scopes in self._roots_of(module):
-            complete &= bool(scopes)
+        for root, scopes in self._roots_of(module) if module is not None else ():
             pending = [scope for scope in scopes if scope not in reached and not self._keeps_out(scope)]
             while pending and len(reached) < MAX_REACHED:
                 scope = pending.pop()
                 if scope in reached:
                     continue
                 reached[scope] = root
-                try:
+                with suppress(SyntaxProblem):
                     pending += [found for found in self._callees(scope) if found not in reached]
-                except SyntaxProblem:
-                    complete = False
-        return Reach(reached, complete)
+        return {_place_of(scope): root for scope, root in reached.items()}
 
     def _roots_of(self, module: Module) -> Iterator[tuple[Root, list[Scope]]]:
         """What a file compiles, each with the functions that it begins with."""
@@ -183,31 +175,32 @@ class Compiled:
             yield from self._named_roots(module)
 
     def _roots_in(self, scope: Scope) -> Iterator[tuple[Root, list[Scope]]]:
+        path = scope.module.source.path
         for decorator in scope.decorators:
             if self._compiles_as_decorator(scope, decorator) and not _is_switched_off(decorator):
-                yield Root(scope, decorator, _is_whole(decorator)), [scope]
+                yield Root(path, decorator.lineno, _is_whole(decorator)), [scope]
         flow = flow_of(scope)
         for name in ("compile", *renamed(scope.module.source, ("compile",))):
             for call in flow.calls_named[name]:
                 compiled = self.compiled_by(scope, call)
                 if compiled is not None and not _is_switched_off(call) and not isinstance(flow.parent.get(call), ast.Expr):
-                    yield Root(scope, call, _is_whole(call)), self._begun(scope, compiled)
+                    yield Root(path, call.lineno, _is_whole(call)), self._begun(scope, compiled)
                 elif self.is_method_call(scope, call) and isinstance(call.func, ast.Attribute) and not _is_switched_off(call):
-                    yield Root(scope, call, _is_whole(call)), self._begun(scope, call.func.value)
+                    yield Root(path, call.lineno, _is_whole(call)), self._begun(scope, call.func.value)
         for call in flow.calls if b"torch_compile" in scope.text else ():
             model = _trained_compiled(flow, call)
             if model is not None:
-                yield Root(scope, call), self._begun(scope, model)
+                yield Root(path, call.lineno), self._begun(scope, model)
 
     def _named_roots(self, module: Module) -> Iterator[tuple[Root, list[Scope]]]:
         for qualname, cls in module.classes.items():
             if self._is_named(f"{module.name}.{qualname}"):
                 forward = self._forward(cls)
                 if forward is not None:
-                    yield Root(forward, None), [forward]
+                    yield Root(module.source.path, None), [forward]
         for qualname, scope in module.scopes.items():
             if f"{module.name}.{qualname}" in self._named:
-                yield Root(scope, None), [scope]
+                yield Root(module.source.path, None), [scope]
 
     def _is_named(self, qualname: str) -> bool:
         return any(fnmatchcase(qualname, pattern) for pattern in self._named)
@@ -329,6 +322,10 @@ class Compiled:
         if found is None and classes.is_module(self._inference, cls):
             found = classes.find_method(self._inference, cls, "forward")
         return found
+
+
+def _place_of(scope: Scope) -> _Place:
+    return scope.module.source.path, scope.qualname, scope.row, getattr(scope.node, "col_offset", 0) if scope.parent else 0
 
 
 def _scopes(module: Module) -> Iterator[Scope]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
@@ -45,25 +45,49 @@ _INNER = any_layout(rb"^[\x20\t]+class[\s\\]+\w+[^(:\n]*\(", re.M)
 _NAMED_BASE = any_layout(rb"\bclass[\s\\]+\w+ (?:\[[^]]*\])? \([^():]*(?:getattr|import_module|__import__) \(")
 """A class statement whose base is found by a name, which may be any class of a module."""
 _FINDS_MODULES = words("importlib.import_module builtins.__import__")
+_Place = tuple[str, int]
+"""A class by its file and its number among all classes there: it outlives the tree that the class was found in."""
 _MAKERS = words("builtins.type types.new_class dataclasses.make_dataclass abc.ABCMeta enum.EnumMeta enum.EnumType")
 
 
 def subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
     """The classes of the project that inherit from a class; None where there may be others: too many files import its file
     to look through them, or one of them makes classes of it that no class statement at its own level shows.
+
+    An inference apart finds them, which knows no heirs: what a call makes may depend on who calls a method of the class.
     """
-    nothing: list[Class] | None = []
-    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(inference, cls), nothing)
+    apart, nobody_knows = inference.apart, None
+    if apart is None:
+        return None
+    return inference.solver.solve(("subclasses", cls), lambda: _subclasses(apart, cls), nobody_knows)
 
 
-def _subclasses(inference: Inferring, cls: Class) -> list[Class] | None:
-    found = _near(inference, cls)
-    for heir in found or ():
-        further = subclasses(inference, heir)  # in files that know the heir alone
-        if further is None:
+def _subclasses(apart: Inferring, cls: Class) -> list[Class] | None:
+    known: LastingMemo[_Place, list[_Place] | None] = apart.project.lasting("near heirs")
+    found = [cls]
+    for one in found:  # grows, by what is in files that know an heir alone
+        near = _at(apart, known.get(_place_of(one), partial(_near_places, apart, one)))
+        if near is None:
             return None
-        found += [other for other in further if other not in found and other is not cls]  # type: ignore[operator]
-    return found
+        found += [heir for heir in near if heir not in found]
+    return found[1:]
+
+
+def _near_places(apart: Inferring, cls: Class) -> list[_Place] | None:
+    near = _near(apart, cls)
+    return None if near is None else [_place_of(heir) for heir in near]
+
+
+def _place_of(cls: Class) -> _Place:
+    return cls.module.source.path, cls.module.all_classes.index(cls)
+
+
+def _at(inference: Inferring, places: list[_Place] | None) -> list[Class] | None:
+    """The classes at some places; None for None, or where a file is gone."""
+    if places is None:
+        return None
+    held = [(inference.project.module(path), number) for path, number in places]
+    return [module.all_classes[number] for module, number in held if module is not None] if all(m for m, _ in held) else None
 
 
 def _near(inference: Inferring, cls: Class) -> list[Class] | None:

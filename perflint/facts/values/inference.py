@@ -76,8 +76,9 @@ from perflint.source.syntax import Module, Scope, SyntaxProblem
 class Inference:
     """Answers questions about one project."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, finds_heirs: bool = True) -> None:
         self.project = project
+        self.apart = Inference(project, finds_heirs=False) if finds_heirs else None
         self.solver = Solver(project.trace)
         self.callers = Callers(self)
         self._frames: dict[tuple[Scope, tuple[tuple[str, Value], ...], int], Frame] = {}
@@ -101,8 +102,8 @@ class Inference:
             found = self._frames[key] = Frame(*key)
         return found
 
-    def solve(self, key: object, compute: Callable[[], Value]) -> Value:
-        """`compute()`, remembered under `key`; `NOTHING` when it asks for itself."""
+    def solve(self, key: object, compute: Callable[[], Value], *, passing: bool = False) -> Value:
+        """`compute()`, remembered under `key`, as `Solver.solve` does; `NOTHING` when it asks for itself."""
 
         def parsed() -> Value:
             try:
@@ -110,7 +111,7 @@ class Inference:
             except SyntaxProblem:
                 return UNKNOWN
 
-        return self.solver.solve(key, parsed, NOTHING)
+        return self.solver.solve(key, parsed, NOTHING, passing=passing)
 
     def infer(self, node: ast.expr, frame: Frame) -> Value:
         """What `node` may evaluate to in `frame`."""
@@ -120,13 +121,7 @@ class Inference:
         value: Value | None = self.solver.recall(key)
         if value is not None:
             return value
-        return self.solver.solve(key, lambda: self._parsed(node, frame), NOTHING, passing=bool(frame.arguments))
-
-    def _parsed(self, node: ast.expr, frame: Frame) -> Value:
-        try:
-            return self._infer(node, frame)
-        except SyntaxProblem:
-            return UNKNOWN
+        return self.solve(key, lambda: self._infer(node, frame), passing=bool(frame.arguments))
 
     def known(self, node: ast.expr, frame: Frame) -> Value:
         """Like `infer`, but a cycle counts as not known: for operands of an operation that changes the value."""
