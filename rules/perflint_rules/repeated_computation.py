@@ -82,12 +82,14 @@ _FEW = 4
 def check(code: Code) -> Iterator[Finding]:
     """Report each computation that a step has made already."""
     earlier: dict[str, list[ast.Call]] = {}
-    often = Counter(path_of(call.func) for call in code.flow.calls)
+    named_alike = Counter(path_of(call.func) for call in code.flow.calls)
+    written = {call: ast.dump(call) for call in code.flow.calls if named_alike[path_of(call.func)] > 1}
+    written_alike = Counter(written.values())
     for call in code.flow.calls:
-        may_repeat = often[path_of(call.func)] > 1 or code.flow.loop(call) is not None
-        if not may_repeat or not _is_costly(code, call):
+        may_repeat = call in written and written_alike[written[call]] > 1
+        if not (may_repeat or _has_rounds_alike(code, call)) or not _is_costly(code, call):
             continue
-        same = earlier.setdefault(ast.dump(call), [])
+        same = earlier.setdefault(written[call], []) if call in written else []
         first = next((other for other in same if _is_repeated(code, other, call)), None)
         same.append(call)
         text = ast.unparse(call)[:60]
@@ -140,17 +142,23 @@ def _is_within(block: Block, home: Block) -> bool:
     return False
 
 
+def _has_rounds_alike(code: Code, call: ast.Call) -> bool:
+    """Whether a call stands in a loop that binds nothing of what the call names."""
+    flow = code.flow
+    loop = flow.loop(call)
+    if loop is None or loop.statement is None or loop.iterated is None or flow.block[call] is not loop.block:
+        return False
+    bound = [d for part in ast.walk(call) if isinstance(part, ast.Name) for d in flow.reaching.get(part, ())]
+    return (written_rounds(loop) or _FEW) >= _FEW and not any(b is loop.block for d in bound for b in d.block.ancestry())
+
+
 def _is_invariant(code: Code, call: ast.Call) -> bool:
     """Whether a call in a loop within a step takes nothing that the loop changes."""
     flow = code.flow
     loop = flow.loop(call)
-    if loop is None or loop.statement is None or loop in code.step_loops() or loop.iterated is None:
+    if loop is None or loop.iterated is None or loop in code.step_loops() or not _has_rounds_alike(code, call):
         return False
-    if flow.block[call] is not loop.block or (written_rounds(loop) or _FEW) < _FEW or not code.is_hot(loop.iterated):
-        return False
-    operands = _operands(code, call)
-    bound = [d for name in operands for d in flow.reaching.get(name, ())]
-    if any(b is loop.block for d in bound for b in d.block.ancestry()) or not _is_repeatable(code, call):
+    if not code.is_hot(loop.iterated) or not _is_repeatable(code, call):
         return False
     inside = [flow.order[node] for node in flow.order if flow.within(node, loop.block)]
     return not _is_changed(code, call, min(inside) - 1, max(inside) + 1)
