@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from perflint.facts.compiled.compiled import Compiled
 from perflint.facts.values import callers, heirs
+from perflint.facts.values.frames import Inferring
 from perflint.project import texts
 from perflint.project.config import Config
 from perflint.project.trace import LastingMemo, Trace
@@ -18,7 +20,7 @@ from perflint.rule.registry import all_rules
 from perflint.run.result import Result
 from perflint.run.run import Run
 from perflint.source.source import Source
-from perflint.source.syntax import Module
+from perflint.source.syntax import Class, Module
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 EVALUATION = """\
@@ -241,6 +243,63 @@ def test_each_class_is_looked_for_only_where_somebody_gets_it(tmp_path: Path, mo
     few = looks(FIRST)
     assert few > 0
     assert looks(FIRST * TIMES) <= 1.2 * TIMES * few
+
+
+NETWORK = """\
+import torch
+from torch import nn
+
+
+class Net{i}(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.part(x.cuda())
+
+    def part(self, x):
+        return self.layer(x) * self.width
+
+
+class Wide{i}(Net{i}):
+    def part(self, x):
+        if x.sum() > 0:
+            print(x)
+        return self.layer(x)
+"""
+
+
+def test_heirs_and_what_runs_compiled_are_found_once_however_often_trees_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    near, reach = heirs._near, Compiled._find_reach
+
+    def counted_near(apart: Inferring, cls: Class) -> list[Class] | None:
+        asked.append((cls.module.source.path, cls.qualname))
+        return near(apart, cls)
+
+    def counted_reach(compiled: Compiled, file: str) -> Any:
+        asked.append(file)
+        return reach(compiled, file)
+
+    monkeypatch.setattr(heirs, "_near", counted_near)
+    monkeypatch.setattr(Compiled, "_find_reach", counted_reach)
+    monkeypatch.setattr(texts, "MAX_BLOCKS_HELD", -(2**60))
+    monkeypatch.setattr(texts, "FILES_BETWEEN_COUNTS", 1)
+    for i in range(FIRST):
+        (tmp_path / f"net_{i}.py").write_text(NETWORK.format(i=i))
+    taken = "".join(f"from net_{i} import Wide{i}\n" for i in range(FIRST))
+    made = "".join(f"nets.append(torch.compile(Wide{i}(4)))\n" for i in range(FIRST))
+    loop = "for x in data:\n    for net in nets:\n        net(x).sum().backward()\n"
+    (tmp_path / "train.py").write_text(f"import torch\n{taken}\nnets = []\n{made}{loop}")
+    run = Run(all_rules(), Config(), {"select": ("all",)}, cached=False)
+    result = run.check(run.find([str(tmp_path)]))
+    assert "graph-break" in {finding.rule for _, finding in result.findings}
+    assert len(asked) > FIRST
+    assert len(asked) == len(set(asked))
 
 
 def test_what_is_remembered_outlives_a_numbering_of_questions_and_no_change() -> None:
