@@ -1,4 +1,4 @@
-"""Factories whose tensors get another layout or type before a copy, `torch.arange(n).unsqueeze(0).cuda()`: no rule by itself."""
+"""Factories whose tensors get another layout or type on their way: `torch.arange(n).unsqueeze(0).cuda()`. No rule by itself."""
 
 import ast
 
