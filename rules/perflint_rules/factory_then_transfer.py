@@ -157,8 +157,8 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
         cure = f"pass `device=` to `{name}`{'' if fix else ', or keep the result'}"
         if not is_factory(code, factories[0]):
             cure = "build it on the device, or keep the result"
-        if fix is None and (fix := copied(code, call)):
-            missing = list(code.feared(SIDE_STREAM))
+        if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
+            fix, missing = copy, list(code.feared(SIDE_STREAM))
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 
