@@ -24,6 +24,6 @@ def bound_at_once(code: Code, group: Sequence[HostRead]) -> list[ast.Assign]:
         return []
     (start, after_first), (_, end) = code.span(lines[0]), code.span(lines[-1])
     text = code.source.body
-    second, last = (text.find(b"\n", place) % (len(text) + 1) for place in (after_first, end))  # the text's end, if none follows
+    second, last = (text.find(b"\n", place) % (len(text) + 1) for place in (after_first, end))  # -1: where the text ends
     apart = b"#" in text[start:after_first] + text[second:last] or b";" in text[start:last]
     return [] if apart else lines
