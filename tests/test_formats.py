@@ -213,16 +213,25 @@ TOTAL = TRAIN.replace("        print(loss.item())\n", "").replace("loss.backward
     [(BAD, "no-grad-without-call"), (TRAIN, "blocking-h2d-in-loop"), (TOTAL, "item-every-step"), (ROWS, "csv-row-by-skiprows")],
     ids=lambda value: "" if "\n" in value else value,
 )
-def test_the_fixes_of_sarif_are_those_of_fix(here: Project, text: str, rule: str, newline: str) -> None:
+def test_the_fixes_of_sarif_and_json_are_those_of_fix(here: Project, text: str, rule: str, newline: str) -> None:
     here.write({"train.py": text.replace("\n", newline)})
     before = (here.root / "train.py").read_bytes().decode()
     options = ["--select", rule, "--unsafe-fixes", "--runtime"]
     (result,) = sarif(*options)["results"]
     (fix,) = result["fixes"]
     (change,) = fix["artifactChanges"]
+    (row,) = json.loads(report("json", *options))
     in_process("fix", *options)
     after = (here.root / "train.py").read_bytes().decode()
     assert before != after == applied(before, change["replacements"])
+    assert after == applied(before, [_as_in_sarif(edit) for edit in row["fix"]["edits"]])
+
+
+def _as_in_sarif(edit: dict[str, Any]) -> dict[str, Any]:
+    """An edit of `--output-format json` in SARIF's words."""
+    start, end = edit["location"], edit["end_location"]
+    rows = {"startLine": start["row"], "startColumn": start["column"], "endLine": end["row"], "endColumn": end["column"]}
+    return {"deletedRegion": rows, "insertedContent": {"text": edit["content"]}}
 
 
 # -- GitLab, JUnit -------------------------------------------------------------------------------------------------------

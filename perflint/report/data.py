@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from perflint.fix.fixer import complete
 from perflint.report.links import rule_url
 from perflint.report.places import Places
 from perflint.report.text import place
-from perflint.rule.finding import Finding, Severity
+from perflint.rule.finding import Edit, Finding, Fix, Severity
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
 from perflint.source.source import Source
@@ -38,7 +40,7 @@ def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> d
                     "location": _location(checked.source, edit.start),
                     "end_location": _location(checked.source, edit.end),
                 }
-                for edit in finding.fix.edits
+                for edit in _edits(checked.source, finding.fix)
             ],
         }
     return {
@@ -59,6 +61,14 @@ def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> d
         "help": f"perflint explain {finding.rule}",
         "url": rule_url(finding.rule, docs_url),
     }
+
+
+def _edits(source: Source | None, fix: Fix) -> Iterable[Edit]:
+    """The edits of a fix, imports included, with the line ends of the file."""
+    if source is not None:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+            return sorted(complete(source, fix), key=lambda edit: edit.start)
+    return fix.edits
 
 
 def _location(source: Source | None, offset: int) -> dict[str, int]:

@@ -37,8 +37,8 @@ method `to`), whose `to` may not take the keyword. Asynchronous copies are safe 
 the copy asks it, `x.to(device, non_blocking=device.type == "cuda")`; where it may be no device at all, the fix rests on
 `cuda-or-cpu`. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at tensor and device when the program
 runs, and differs from `x.to(device)` only where a plain tensor goes from pinned memory to a CUDA device. Where somebody may
-write to it, it becomes `moved_copy(x, device)`, which first copies it into pinned memory, without a wait. That no other stream
-reads the result must be proved for both.
+write to it, or nothing pins it, it becomes `moved_copy(x, device)`, which first copies it into pinned memory, without a wait;
+that no other stream reads the result must be proved.
 """
 
 import ast
@@ -84,7 +84,7 @@ from perflint.api import (
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import hint_at_memory
+from perflint_rules.pageable import hint_at_memory, is_ordinary
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -125,8 +125,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
-        batches = [a for a in receiver.alternatives if isinstance(a, Batch)]
-        pageable = bool(batches) and all(a.pinned is False for a in batches)
+        pinned = [a.pinned for a in receiver.alternatives if isinstance(a, Batch)]
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
@@ -138,8 +137,9 @@ def check(code: Code) -> Iterator[Finding]:
         fix, cure = None, "pass `non_blocking=True`"
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
-        elif code.options.runtime and any((asked, *looked_at)) and (helper := helper_of(call, copies=written is not None)):
-            fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing)
+        elif code.options.runtime and any((asked, *looked_at)):
+            helper = helper_of(call, copies=written is not None or is_ordinary(code, call.func.value))
+            fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing) if helper else None
         cure = fix.message if fix is not None else cure
         if fix is None:
             missing += [*filter(None, looked_at), *code.feared(OWN_TENSORS)]
@@ -151,7 +151,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = (pageable and not code.facts.loops.is_of_training(code.scope, call)) or hardly_counts(code, call)
+        little = ({*pinned} == {False} and not code.facts.loops.is_of_training(code.scope, call)) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -37,6 +37,7 @@ memory is taken from RAM. What the two copies gain was not measured on a GPU.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -57,6 +58,7 @@ from perflint.api import (
     words,
 )
 
+_SPACE = re.compile(rb"(?:\s|\\\n|#[^\n]*)*")
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
 
 
@@ -133,7 +135,10 @@ def _uploaded(code: Code, call: ast.Call) -> Iterator[Edit | Import]:
     start, end = code.span(call.func)
     opening = code.source.body.index(b"(", end)
     yield Import("perflint_runtime", "uploaded")
-    yield Edit(start, opening + 1, f"uploaded({code.text(call.func)}, ")
+    space = _SPACE.match(code.source.body, opening + 1)
+    first = space.end() if space is not None else opening + 1  # what stands on lines of its own stays there
+    yield Edit(start, end, "uploaded")
+    yield Edit(first, first, f"{code.text(call.func)}, ")
 
 
 def _makes_tensor(node: ast.expr) -> bool:

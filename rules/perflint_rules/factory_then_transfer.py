@@ -29,11 +29,11 @@ rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer).
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
 Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
-type in the same call keeps its own rounding, so it is left alone. Of a layout that is made before the
-copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) the same holds, where it is memory of its own, or computed with at
-once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed before the copy: the
-device may round otherwise. Where fixes may import the runtime, these are still made on the host, the same ones, and copied by
-`moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
+type in the same call keeps its own rounding, so it is left alone; zeros and ones are the same in each type. Of a layout that
+is made before the copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) and of a `Variable` the same holds, where it
+is memory of its own, or computed with at once. There is no fix for `.to(other_tensor)`, which also converts the type, and for
+what else is computed before the copy: the device may round otherwise. Where fixes may import the runtime, these are still made
+on the host, the same ones, and copied by `moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
 """
 
 import ast
@@ -63,8 +63,9 @@ from perflint.api import (
 from perflint_rules.constant_arrays import arrays_of_constants
 from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
-from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host, laid_out
+from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host
 from perflint_rules.host_fills import is_drawn_by_helper
+from perflint_rules.laid_out_factories import laid_out
 
 _MOVED_FACTORY = any_layout(
     rb"\b(?:zeros|ones|empty|eye|full|arange|linspace) \("
@@ -156,8 +157,8 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
         cure = f"pass `device=` to `{name}`{'' if fix else ', or keep the result'}"
         if not is_factory(code, factories[0]):
             cure = "build it on the device, or keep the result"
-        if fix is None and (fix := copied(code, call)):
-            missing = list(code.feared(SIDE_STREAM))
+        if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
+            fix, missing = copy, list(code.feared(SIDE_STREAM))
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
 
 

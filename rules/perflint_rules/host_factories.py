@@ -16,7 +16,6 @@ from perflint.api import (
     comes_from_host,
     dtype_of,
     last_name,
-    operations,
     words,
 )
 from perflint_rules.host_fills import fills, sets_constant
@@ -28,7 +27,7 @@ _PLACES = frozenset(("device", "pin_memory", "out"))
 _COMPUTED = EXACT | {"linspace"}
 _ROUNDING = words("floor ceil round")
 _WIDE = frozenset(("int64", "int32", "float32", "float64"))
-_LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
+LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
 _SAME_NUMBERS = words("expand_as view_as contiguous float half double requires_grad_")
 
 
@@ -46,7 +45,7 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
         made = _bound_before(code, moved, moved)
         return draws_behind(code, made) if isinstance(made, (ast.Call, ast.BinOp)) else []
     match moved:
-        case ast.Call(func=ast.Attribute(value=made, attr=name)) if name in _LAYOUT | _SAME_NUMBERS:
+        case ast.Call(func=ast.Attribute(value=made, attr=name)) if name in LAYOUT | _SAME_NUMBERS:
             return draws_behind(code, made)
         case ast.BinOp(left=left, right=right):
             drawn = [draws_behind(code, a) for a, other in ((left, right), (right, left)) if _is_no_tensor(code, other)]
@@ -122,7 +121,7 @@ def _is_constant_array(code: Code, call: ast.Call) -> bool:
 
 
 def _changes_layout(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _LAYOUT
+    return isinstance(call.func, ast.Attribute) and call.func.attr in LAYOUT
 
 
 def _is_number(code: Code, name: ast.Name) -> bool:
@@ -132,33 +131,6 @@ def _is_number(code: Code, name: ast.Name) -> bool:
         return True
     bound = code.flow.reaching.get(name, frozenset())
     return not value.alternatives and bool(bound) and all(definition.kind == "for" for definition in bound)
-
-
-def laid_out(code: Code, moved: ast.Call) -> list[ast.Call]:
-    """The factory of `torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`, of which layouts are made and nothing else.
-
-    None where the copy would be memory of its own and what is made on the device a view that somebody may write to.
-    """
-    assert isinstance(moved.func, ast.Attribute)
-    node, last = moved.func.value, ""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LAYOUT - {"expand"}:
-        last = last or node.func.attr
-        node = node.func.value
-    if not isinstance(node, ast.Call) or not is_factory(code, node) or not last:
-        return []
-    return [node] if last == "repeat" or _is_only_read(code, moved) else []
-
-
-def _is_only_read(code: Code, node: ast.expr) -> bool:
-    """Whether what looks at a value computes something from it, and does not keep it."""
-    match code.flow.parent.get(node):
-        case ast.BinOp() | ast.Compare():
-            return True
-        case ast.Call(func=func, args=args, keywords=[]) if node in args:
-            function = code.value(func).single
-            row = operations.function(function.qualname) if isinstance(function, External) else None
-            return row is not None and not row.writes and not row.shares_memory
-    return False
 
 
 def inexact(code: Code, factory: ast.Call) -> Obligation | None:

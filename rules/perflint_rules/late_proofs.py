@@ -37,7 +37,7 @@ def open_about_takes(
     yield untimed(calls)
     yield no_copy_in_flight(code.facts, code.scope, calls)
     for take in takes:
-        for part in filter(None, (take.weight, take.divisor, take.power, take.key)):
+        for part in filter(None, (take.weight, take.times, take.divisor, take.power, take.key)):
             yield without_effect(code.facts, code.scope, part)
         yield from out_of_order(code, take.before_taken(flow), read_for(code, reads, take.taken))
         yield from open_about(code, reads, take.taken)

@@ -140,10 +140,10 @@ class Late(LateLocals):
             return replace_statement(
                 source, take.statement, f"{take.name}.{take.method}({given}, at={self.code.text(take.key)})"
             )
-        factors = [given]
-        parts = (("", take.weight), ("" if take.weight else "divisor=", take.divisor), ("power=", take.power))
-        factors += [f"{name}{self.code.text(part)}" for name, part in parts if part is not None]
-        return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(factors)})")
+        divisor = "" if take.weight else "divisor="
+        factors = (("", take.weight), (divisor, take.divisor), ("power=", take.power), ("times=", take.times))
+        parts = [given, *(f"{name}{self.code.text(part)}" for name, part in factors if part is not None)]
+        return replace_statement(source, take.statement, f"{take.name}.{method}({', '.join(parts)})")
 
     def _given(self, take: Take) -> tuple[str, str]:
         """The method that takes a number, and the text of what it takes."""

@@ -37,7 +37,8 @@ class Take:
     """A statement by which a local takes a read.
 
     taken: the expression that it takes: the read, or a name that the read is bound to. weight, divisor: what it is multiplied
-    and divided by on its way into a total, power: what it is raised to. before: the name in `total = total + value`, and in
+    and divided by on its way into a total, power: what it is raised to, times: what it is multiplied by that stands first and
+    may be no number, which then says itself what the product is. before: the name in `total = total + value`, and in
     `rows = np.append(rows, value)`. key:
     where a dict takes it. method: by which method of the runtime a dict takes it, or whether a list does by `extend`.
     """
@@ -49,6 +50,7 @@ class Take:
     weight: ast.expr | None = None
     divisor: ast.expr | None = None
     power: ast.expr | None = None
+    times: ast.expr | None = None
     before: ast.Name | None = None
     key: ast.expr | None = None
     method: str = ""
@@ -64,7 +66,11 @@ class Take:
 
     def before_taken(self, flow: Flow) -> list[ast.expr]:
         """What the statement evaluates before the number that is taken, and the runtime is given behind it."""
-        parts = [part for part in (self.weight, self.key) if part is not None and flow.order[part] < flow.order[self.taken]]
+        parts = [
+            part
+            for part in (self.weight, self.times, self.key)
+            if part is not None and flow.order[part] < flow.order[self.taken]
+        ]
         shown = any(isinstance(part, ast.Name) and part.id == self.name for part in ast.walk(self.taken))
         return [*parts, ast.Subscript(self.target, self.key)] if parts and self.key is not None and shown else parts
 
@@ -144,26 +150,26 @@ def _sum(
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Pow) and value.left is taken:
         take = Take("sum", statement, target, taken, power=value.right, before=before)
     elif (factors := _factors(code, value, taken)) is not None:
-        take = Take("sum", statement, target, taken, *factors, before=before)
+        take = Take("sum", statement, target, taken, *factors[:2], times=factors[2], before=before)
     else:
         return None
     # an array would grow in place by `total += value`, and not by `total = total + value`
-    given = filter(None, (take.weight, take.divisor, take.power) if before is not None else ())
+    given = filter(None, (take.weight, take.divisor, take.power, take.times) if before is not None else ())
     return take if all(code.value(factor).must_be(Number, Literal) for factor in given) else None
 
 
-def _factors(code: Code, value: ast.expr, taken: ast.expr) -> tuple[ast.expr | None, ast.expr | None] | None:
-    """What a number is multiplied and divided by before it is added; None if something else is done to it."""
+def _factors(code: Code, value: ast.expr, taken: ast.expr) -> tuple[ast.expr | None, ast.expr | None, ast.expr | None] | None:
+    """What a number is multiplied by, divided by, and multiplied by from the left; None if something else is done to it."""
     match value:
         case _ if value is taken:
-            return None, None
+            return None, None, None
         case ast.BinOp(left=left, op=ast.Div(), right=divisor):
             inner = _factors(code, left, taken)
-            return (inner[0], divisor) if inner is not None and inner[1] is None else None
+            return (inner[0], divisor, inner[2]) if inner is not None and inner[1] is None else None
         case ast.BinOp(left=left, op=ast.Mult(), right=weight) if left is taken:
-            return weight, None
-        case ast.BinOp(left=weight, op=ast.Mult()) if is_product(code, value, taken):
-            return weight, None
+            return weight, None, None
+        case ast.BinOp(left=weight, op=ast.Mult(), right=right) if right is taken:
+            return (weight, None, None) if is_product(code, value, taken) else (None, None, weight)
     return None
 
 

@@ -46,20 +46,28 @@ def is_joined(code: Code, made: ast.expr | None) -> bool:
     return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
 
 
+def is_ordinary(code: Code, copied: ast.expr) -> bool:
+    """Whether what is copied lies in memory that nothing pins: the step makes it, or it is an array's."""
+    made = made_in_step(code, copied)
+    if isinstance(made, ast.BinOp) or is_pageable(code, made, copied):
+        return True
+    return any(isinstance(a, Tensor) and a.from_numpy for a in code.value(copied).alternatives)
+
+
 def hint_at_memory(code: Code, copied: ast.expr) -> str:
     """What is to be known of a copy whose source lies in ordinary memory; nothing where it may be pinned."""
-    made, receiver = made_in_step(code, copied), code.value(copied).alternatives
+    made = made_in_step(code, copied)
     if isinstance(made, ast.BinOp):
         return " (what the host computes is not pinned, so the driver may still wait: copy first, and compute there)"
+    if not is_ordinary(code, copied):
+        batches = [a for a in code.value(copied).alternatives if isinstance(a, Batch)]
+        unpinned = bool(batches) and all(a.pinned is False for a in batches)
+        return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
     if is_pageable(code, made, copied):
         if is_joined(code, made):
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"
         if not _is_of_data(code, made):
             return " (it is not pinned, so the driver may still wait: make it there)"
-    elif not any(isinstance(a, Tensor) and a.from_numpy for a in receiver):
-        batches = [a for a in receiver if isinstance(a, Batch)]
-        unpinned = bool(batches) and all(a.pinned is False for a in batches)
-        return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
     return " (it is not pinned, so the driver may still wait)"
 
 

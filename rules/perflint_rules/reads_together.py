@@ -20,15 +20,18 @@ from perflint.api import (
     Obligation,
     ReadKind,
     Severity,
+    delete_statement,
     free_name,
     insert_before,
     is_refuted,
     no_copy_in_flight,
     path_of,
     replace,
+    replace_statement,
     suspends,
     untimed,
 )
+from perflint_rules.bound_at_once import bound_at_once
 from perflint_rules.early_reads import made_earlier
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
@@ -133,6 +136,15 @@ def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligatio
 
 def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
     names: dict[str, str] = {}
+    helper, lines = _HELPERS[group[0].kind], bound_at_once(code, group)
+    tensors = [_text(code, read) for read in group]
+    if lines and len({*tensors}) == len(tensors):
+        targets = ", ".join(code.text(line.targets[0]) for line in lines)
+        yield Import("perflint_runtime", helper)
+        yield replace_statement(code.source, lines[0], f"{targets} = {helper}({', '.join(tensors)})")
+        for line in lines[1:]:
+            yield delete_statement(code.source, line, list(code.flow.siblings(line)))
+        return
     for read in group:
         text = _text(code, read)
         wanted = _wanted(code, read)
@@ -141,7 +153,6 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
         if name is None:
             raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
         names[text] = name
-    helper = _HELPERS[group[0].kind]
     yield Import("perflint_runtime", helper)
     yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = {helper}({', '.join(names)})")
     for read in group:

@@ -27,8 +27,8 @@ In evaluations it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: the device's generator gives other random numbers, and the host's draws fewer. Where fixes may import the runtime, the
-same ones are still drawn on the host, and copied by `moved_copy(torch.randn(n), device)`, which waits for nothing. There is no
-fix where a name stands in between.
+same ones are still drawn on the host, and copied by `moved_copy(torch.randn(n), device)`, which waits for nothing. Without it
+there is no fix where a name stands in between.
 """
 
 import ast
@@ -81,8 +81,8 @@ def check(code: Code) -> Iterator[Finding]:
                 plain = device is not None and takes_device(call)
                 edits = folded(code, move, call, device) if plain and device is not None else _drawn(code, call, move)
                 fix = code.fix(cure, edits, unless=missing)
-                if copy := copied(code, move):
-                    fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
+            if copy := copied(code, move):
+                fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
             message = f"random numbers are drawn on the host and copied to the device in every step; {cure}"
             trains = code.facts.loops.is_of_training(code.scope, move)
             yield code.finding(move, message, fix, missing, waits=[move], severity=None if trains else Severity.INFO)

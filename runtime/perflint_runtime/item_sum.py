@@ -7,6 +7,7 @@ for x, y in loader:
     total.add(loss, len(x))     # total += loss.item() * len(x)
     total.add(loss, divisor=8)  # total += loss.item() / 8
     total.add(norm, power=2)    # total += norm.item() ** 2
+    total.add(loss, times=n)    # total += n * loss.item()
 print(total.value() / len(loader))
 """
 
@@ -23,7 +24,7 @@ _EXACT = 2**53
 
 
 class ItemSum:
-    """What `total += value.item() ** power * weight / divisor` makes of a Python number: the same bits, the same errors.
+    """What `total += times * value.item() ** power * weight / divisor` makes of a Python number: the same bits and errors.
 
     Copies of plain tensors of one element wait on their device, on CUDA and on the CPU, and are added up in Python when
     somebody looks, or when there are 4,096. Whatever else comes (a number, several elements, a complex number, a tensor
@@ -36,19 +37,19 @@ class ItemSum:
     def __init__(self, start: Any = 0) -> None:
         """Begin with a number, of the type that an empty total shall have."""
         self._value: Any = start
-        self._kept: list[tuple[LateItem, Any, Any, Any]] = []
+        self._kept: list[tuple[LateItem, Any, Any, Any, Any]] = []
 
-    def add(self, value: Any, weight: Any = ..., divisor: Any = ..., power: Any = ...) -> None:
-        """Do `total += value.item() ** power * weight / divisor`, without what is not given. As a rule, waits for nothing."""
-        if _may_grow(self._value) and _is_ordinary(weight) and _is_ordinary(divisor) and divisor != 0:
+    def add(self, value: Any, weight: Any = ..., divisor: Any = ..., power: Any = ..., times: Any = ...) -> None:
+        """Do `total += times * value.item() ** power * weight / divisor`, if given. As a rule, waits for nothing."""
+        if _may_grow(self._value) and all(map(_is_ordinary, (weight, divisor, times))) and divisor != 0:
             kept = late(value)
             if kept is not None and (power is ... or _is_small(power, kept)):
-                self._kept.append((kept, weight, divisor, power))
+                self._kept.append((kept, weight, divisor, power, times))
                 if len(self._kept) >= MOST_KEPT:
                     self.value()
                 return
         total = self.value()
-        total += _scaled(value.item(), weight, divisor, power)  # in place where the total is an array by now
+        total += _scaled(value.item(), weight, divisor, power, times)  # in place where the total is an array by now
         self._value = total
 
     def value(self) -> Any:
@@ -56,8 +57,8 @@ class ItemSum:
         if self._kept:
             kept, self._kept = self._kept, []
             read_together(item for item, *_ in kept)
-            for item, weight, divisor, power in kept:
-                self._value += _scaled(item.item(), weight, divisor, power)
+            for item, *factors in kept:
+                self._value += _scaled(item.item(), *factors)
         return self._value
 
     def __repr__(self) -> str:
@@ -79,9 +80,11 @@ def _is_small(power: Any, kept: LateItem) -> bool:
     return type(power) in (int, float) and 1 <= power <= 4 and kept.dtype not in (None, torch.float64)
 
 
-def _scaled(number: Any, weight: Any, divisor: Any, power: Any) -> Any:
+def _scaled(number: Any, weight: Any, divisor: Any, power: Any, times: Any) -> Any:
     if power is not ...:
         number = number**power
+    if times is not ...:
+        number = times * number
     if weight is not ...:
         number = number * weight
     return number if divisor is ... else number / divisor  # an integer divided by 1 is a float

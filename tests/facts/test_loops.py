@@ -51,6 +51,17 @@ KINDS = {
 }
 
 
+def test_a_network_does_not_run_while_it_is_made_but_its_parts_may() -> None:
+    program = Program(
+        HEAD + "class Net(nn.Module):\n    def make(self, n): return nn.Linear(n, n)\n    def __init__(self):\n"
+        "        for n in sizes: self.net = self.make(n)\n        self.net = nn.Linear(2, 2)\n        for x in y: self.net(x)\n"
+    )
+    scope = program.scope("Net.__init__")
+    assert [(loop.statement.lineno, kind) for loop, kind in program.facts.loops.kinds(scope).items() if loop.statement] == [
+        (13, LoopKind.EVALUATE)
+    ]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds(name: str) -> None:
     text, expected = KINDS[name]

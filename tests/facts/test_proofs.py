@@ -13,6 +13,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.same_value import single_definition
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_caught, relied_on
+from perflint.facts.proofs.fears import SEVERAL_GPUS, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
@@ -396,3 +397,18 @@ def test_an_error_is_caught_by_the_worst_of_those_who_run_it(text: str) -> None:
 def test_a_handler_around_a_line_is_relied_on(around: str, relied: bool) -> None:
     program = Program(f"import contextlib, torch\ndef f(x):\n    {around}\n")
     assert (relied_on(program.facts, *program.at("x")) is not None) is relied
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("'cuda:0'", False), ("f'cuda:{args.gpu}'", False), ("'cuda:{}'.format(args.gpu)", False),
+        ("'cuda:{0}'.format(self.args.gpu)", False), ("'cuda:' + str(args.gpu)", False),
+        ("'cuda:1'", True), ("f'cuda:{i}'", True), ("'cuda:{}'.format(i)", True), ("'cuda:{}'.format(args.gpus[i])", True),
+        ("'cuda:{}'.format(args.gpu + i)", True), ("'cuda:' + str(i)", True), ("'cuda:' + str(args.gpus[i])", True),
+        ("'cuda:{}'", True), ("'cuda:' + name", True),
+    ],
+)  # fmt: skip
+def test_the_index_of_a_gpu_is_the_same_if_it_is_an_option(device: str, expected: bool) -> None:
+    program = Program(f"import torch\nwhere = torch.device({device})\n")
+    assert any(feared(program.project, program.module().source.path, SEVERAL_GPUS)) is expected

@@ -119,6 +119,34 @@ def test_any_sequence_gives_what_python_gives(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_what_stands_first_says_itself_what_the_product_is(seed: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(40):
+        start = draw.choice([0, 0.0, 3, -0.0])
+        plain, total = start, ItemSum(start)
+        for _ in range(draw.randint(0, 8)):
+            value, times = (
+                draw.choice([_float, _float, _integer, _odd])(draw),
+                draw.choice(["ab", [1], None, *[_weight(draw)] * 8]),
+            )
+            times, divisor = 2 if times is ... else times, draw.choice([..., 3, 0])
+
+            def plainly(plain: Any = plain, value: Any = value, times: Any = times, divisor: Any = divisor) -> Any:
+                plain += times * value.item() if divisor is ... else times * value.item() / divisor
+                return plain
+
+            expected = outcome(plainly)
+            raised = outcome(lambda v=value, t=times, d=divisor, total=total: total.add(v, divisor=d, times=t))
+            if isinstance(expected, tuple):
+                assert raised == expected
+                break
+            assert raised is None
+            plain = expected
+        else:
+            assert same(total.value(), plain), (total.value(), plain)
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_powers_are_those_of_python(seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(40):

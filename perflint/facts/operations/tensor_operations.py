@@ -240,7 +240,7 @@ norm                              tml   to-float reduces
 normal_                           m     itself writes random
 not_equal                         tm    to-bool elementwise
 numel                             tm    int
-numpy                             m     array view waits:copy
+numpy                             m     array view waits:copy?force
 outer                             tm    widest
 permute                           tm    view
 pin_memory                        m     alias

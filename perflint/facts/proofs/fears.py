@@ -136,7 +136,8 @@ AUTOCAST: Final = Fear(
 SEVERAL_GPUS: Final = Fear(
     Kind.CUDA_OR_CPU,
     any_layout(
-        rb"\bcuda:(?!0\b|\{ \w+(?: \. \w+)+ \}['\"])|\bdevice \( (?:type = )?['\"]cuda['\"] ,(?! (?:index = )?%b \))"
+        rb"\bcuda:(?!0\b|\{ \w+(?: \. \w+)+ \}['\"]|(?:\{0?\}['\"] \. format|['\"] \+ str) \( \w+(?: \. \w+)+ \))"
+        rb"|\bdevice \( (?:type = )?['\"]cuda['\"] ,(?! (?:index = )?%b \))"
         rb"|\. cuda \((?! (?:\)|(?:device = )?(?:None|%b) [,)]|non_blocking|async|memory_format))|\bset_device \((?! %b \))"
         rb"|\brange \( (?:torch \. )?(?:cuda \. )?device_count|\bcuda \. device(?:_of)? \(|(?:\. to \(|\bdevice =) [1-9]"
         % ((rb"(?:0|\w+(?: \. \w+)+)",) * 3)

@@ -32,6 +32,7 @@ from perflint.facts.training.loop_looks import (
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
 from perflint.facts.values import classes
 from perflint.facts.values.call_sites import CallSite
+from perflint.facts.values.callers import is_self
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value
@@ -216,7 +217,8 @@ class Loops:
         if not may_run_module(call):
             return False
         if isinstance(callee, ast.Attribute) and (call.args or call.keywords) and callee.attr not in MODULE_HOUSEKEEPING:
-            if self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
+            unmade = scope.name == "__init__" and is_self(scope, callee.value)  # `self.make_layers(n)`: nothing runs yet
+            if not unmade and self._inference.value(scope, callee.value).may(lambda a: is_neural_module(self._inference, a)):
                 return True
         name = path_of(callee) or ""
         if re.search(r"crit(?!ic(?:_|$|\d))|loss", name.rpartition(".")[2], re.I):

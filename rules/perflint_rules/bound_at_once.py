@@ -1,0 +1,29 @@
+"""Reads that are bound to names one below the other, `a = x.item()`, as they are made with one wait: no rule by itself."""
+
+import ast
+from collections.abc import Sequence
+
+from perflint.api import Code, HostRead
+
+
+def bound_at_once(code: Code, group: Sequence[HostRead]) -> list[ast.Assign]:
+    """The statements of which some reads are the values; none if something else stands there.
+
+    A comment may stand behind the first: it stays.
+    """
+    lines: list[ast.Assign] = []
+    for read in group:
+        match code.flow.statement(read.node):
+            case ast.Assign(targets=[ast.Name()], value=value) as line if value is read.node:
+                lines.append(line)
+            case _:
+                return []
+    siblings = [*code.flow.siblings(lines[0])]
+    first = siblings.index(lines[0])
+    if siblings[first : first + len(lines)] != lines or len({ast.unparse(line.targets[0]) for line in lines}) < len(lines):
+        return []
+    (start, after_first), (_, end) = code.span(lines[0]), code.span(lines[-1])
+    text = code.source.body
+    second, last = (text.find(b"\n", place) % (len(text) + 1) for place in (after_first, end))  # -1: where the text ends
+    apart = b"#" in text[start:after_first] + text[second:last] or b";" in text[start:last]
+    return [] if apart else lines
