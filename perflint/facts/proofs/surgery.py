@@ -6,6 +6,7 @@ All that gets a network or sets a part of one counts, in any file of the program
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -33,8 +34,9 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.scopes import every_scope
 from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import words
+from perflint.source.words import any_layout, words
 
 MAX_SCOPES: Final = 600
 """A program of more functions than this is not looked through."""
@@ -93,7 +95,7 @@ def surgery(facts: Facts, path: str, found: Iterable[Obligation] = ()) -> Iterat
 
 
 def _unparsed(module: Module) -> Iterator[Obligation]:
-    for scope in (module.top, *module.functions()):
+    for scope in every_scope(module):
         try:
             _ = scope.node
         except SyntaxProblem:
@@ -113,7 +115,7 @@ class _Scan:
         """The first obligation of each kind; one that is there is not looked for again."""
 
     def module(self, module: Module) -> Iterator[Obligation]:
-        for scope in (module.top, *module.functions()):
+        for scope in every_scope(module):
             for obligation in self.scope(scope):
                 self.found.setdefault(obligation.kind, obligation)
         yield from self.found.values()
@@ -129,8 +131,8 @@ class _Scan:
             yield _not_parsed(scope)
             return
         yield from islice(self.changes(scope, flow), 0 if Kind.PLAIN_MODULES in self.found else 1)
-        for inner in flow.inner:
-            yield from self.scope(flow.inner_scope(inner))
+        for inner in flow.parts():
+            yield from self.scope(inner)
 
     def changes(self, scope: Scope, flow: Flow) -> Iterator[Obligation]:
         """What a scope's own code changes."""
@@ -139,6 +141,9 @@ class _Scan:
         for store in flow.stores:
             yield from self.store(scope, flow, store)
         for node in flow.order:
+            for keyword in node.keywords if isinstance(node, ast.ClassDef) else ():
+                if self.is_network(scope, flow, keyword.value):
+                    yield self.changed(scope, keyword.value)  # what makes the class gets it
             if isinstance(node, ast.Delete):
                 for target in node.targets:
                     if isinstance(target, (ast.Attribute, ast.Subscript)) and self.is_network(scope, flow, target.value):
@@ -219,12 +224,25 @@ class _Scan:
             return True
         value = self.inference.value(scope, call.func)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING and not value.alternatives:
-            return True
+            return not self.is_defined_inside(scope, call.func.attr)
         if not value.alternatives:
             return False
         if value.open and not value.may_be(FunctionRef, ClassRef):
             return False
-        return all(self.is_harmless(a) for a in value.alternatives)
+        return all(self.is_harmless(a) and self.knows_of(a, call) for a in value.alternatives)
+
+    def is_defined_inside(self, scope: Scope, name: str) -> bool:
+        """Whether a class that is written in a function may have a method of a name: no value tells of those."""
+        path = scope.module.source.path
+        return self.facts.project.program_may_hold(
+            path, any_layout(rb"^[\t\x20]{4,}class\b(?s:.)*?\bdef %b \(" % name.encode(), re.M)
+        )
+
+    def knows_of(self, callee: Alternative, call: ast.Call) -> bool:
+        """Whether what a call runs is looked at with what it gets: not every call of a lambda is found from there."""
+        if not isinstance(callee, FunctionRef) or callee.scope.name != "<lambda>":
+            return True
+        return any(site.node is call for site in self.inference.callers.sites(callee.scope).sites)
 
     def is_harmless(self, callee: Alternative) -> bool:
         match callee:
