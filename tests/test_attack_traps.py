@@ -595,3 +595,113 @@ def test_another_file_registers_a_hook_by_a_name_that_is_made(name: str) -> None
     hook = f"getattr(module, {name})(lambda net, given, out: KEPT.append(out))"
     watch = f'import torch.nn.modules.module as module\n\nKEPT, kind = [], "module_forward"\n{hook}\n'
     assert changes({"watch.py": watch, "main.py": f"import watch\n{HEAD}{WATCHED}"})[0] == []
+
+
+CHANGED_BY_OTHERS = (
+    HEAD
+    + """
+import functools
+import signal
+
+KEPT = []
+
+
+class Keeping(nn.Linear):
+    def forward(self, x):
+        KEPT.append(x)
+        return super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def swap(net):
+    net.head = Keeping(3, 2)
+    return net
+
+
+def plain(net):
+    return net.train()
+
+
+def apply_all(function, nets):
+    for net in nets:
+        function(net)
+
+
+class Events:
+    def __init__(self):
+        self.functions = []
+
+    def on(self, function):
+        self.functions.append(function)
+        return function
+
+    def fire(self, *given):
+        for function in self.functions:
+            function(*given)
+
+    def fire_all(self, given):
+        for function in self.functions:
+            function(given)
+
+
+EVENTS = Events()
+EVENTS.on(swap)
+{before}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    {mode}
+        for x, y in batches:
+            out = model(x)
+            {step}
+            right += (out > y).sum().item()
+    return right
+
+
+model = Net()
+{change}
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+print([(kept.requires_grad, kept.is_inference()) for kept in KEPT])
+del EVENTS
+"""
+)
+BY_OTHERS = {
+    "a function that is handed on": {"change": "apply_all(swap, [model])"},
+    "functions of a list": {"change": "for step in [plain, swap]:\n    model = step(model)"},
+    "functions of a list by name": {"before": "STEPS = [plain, swap]", "change": "for step in STEPS:\n    model = step(model)"},
+    "callbacks": {"change": "EVENTS.fire(model)"},
+    "callbacks that get a tuple": {"change": "EVENTS.fire(*(model,))"},
+    "callbacks by another name": {"change": "fire = EVENTS.fire\nfire(model)"},
+    "a lambda in place": {"change": "(lambda net: swap(net))(model)"},
+    "a lambda that sets in a comprehension": {"change": "(lambda net: [None for net.head in [Keeping(3, 2)]])(model)"},
+    "a part of a function": {"change": "functools.partial(swap)(model)"},
+    "a signal's handler": {
+        "before": "def handle(number, frame):\n    KEPT.append(frame.f_locals['out'])\n\n\n"
+        "signal.signal(signal.SIGUSR1, handle)",
+        "step": "signal.raise_signal(signal.SIGUSR1)",
+    },
+}
+
+
+@pytest.mark.parametrize("mode", ["if True:", "with torch.no_grad():"])
+@pytest.mark.parametrize("name", BY_OTHERS)
+def test_a_function_that_is_called_by_another_name_changes_a_network(name: str, mode: str) -> None:
+    parts = {"before": "", "step": "pass", "change": ""} | BY_OTHERS[name]
+    assert changes({"main.py": CHANGED_BY_OTHERS.format(mode=mode, **parts)})[0] == []
+
+
+@pytest.mark.parametrize("change", ["", "apply_all(print, [1])", "EVENTS.fire(1)", "for step in [plain]:\n    pass"])
+def test_functions_that_get_no_network_are_harmless(change: str) -> None:
+    code = CHANGED_BY_OTHERS.format(mode="if True:", before="", step="pass", change=change)
+    assert "no_grad" in safely_fixed({"main.py": code}).files["main.py"]

@@ -1,4 +1,4 @@
-"""Programs that change a network, a class or torch where something is defined: in decorators, defaults and bodies of classes."""
+"""Programs that change a network, a class or torch where something is defined: in decorators, defaults, bodies of classes."""
 
 from __future__ import annotations
 

@@ -237,6 +237,13 @@ LOOKS_AT_FRAMES: Final = Fear(
     ),
     "the program looks at the variables of functions that run",
 )
+READS_VARIABLES: Final = Fear(
+    Kind.RETENTION,
+    any_layout(
+        whole("f_locals", "getargvalues", "getclosurevars", "capture_locals", "get_objects", "get_referrers", "get_referents")
+    ),
+    "the program reads the variables of functions that run, or finds objects that nobody gave it, and may keep a tensor",
+)
 FINDS_VARIABLES: Final = Fear(
     Kind.NAMES,
     any_layout(rb"\. (?:query|eval) \( (?!\))|" + whole("numexpr", "duckdb", "pandasql")),

@@ -22,13 +22,16 @@ from perflint.facts.values.object_methods import is_module_name
 from perflint.facts.values.values import (
     Alternative,
     ClassRef,
+    Elements,
     External,
     FunctionRef,
     Instance,
     Literal,
+    Mapping,
     ModuleRef,
     Number,
     Object,
+    Sequence,
     Tensor,
     Text,
     Value,
@@ -36,6 +39,7 @@ from perflint.facts.values.values import (
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.scopes import every_scope
 from perflint.source.syntax import Module, Scope, SyntaxProblem
+from perflint.source.texts import last_name
 from perflint.source.words import any_layout, words
 
 MAX_SCOPES: Final = 600
@@ -167,13 +171,19 @@ class _Scan:
         may_get = [g for g in given if isinstance(g, _MAY_BE_NETWORK)]
         filling = isinstance(func, ast.Attribute) and func.attr in (*FILLING, "apply")
         leaves = not may_get or self.leaves_as_is(scope, call)
-        if leaves and may_get and not filling and self.inference.value(scope, func).may_be(FunctionRef):
+        is_spread = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+        if leaves and may_get and not (filling or is_spread) and self.inference.value(scope, func).may_be(FunctionRef):
             return  # looked at where it stands, whatever its receiver is
         if isinstance(func, ast.Attribute) and is_method and func.attr not in _METHODS:
             if self.is_network(scope, flow, func.value) and not self.is_own(scope, func.value):
                 yield from self.method(scope, func, given)
                 return
-        network = None if leaves else next((g for g in may_get if self.is_network(scope, flow, g)), None)
+        looked_at: list[ast.expr] = [*may_get]
+        if leaves:  # a function of the program is looked at where it stands, but not with what it gets by a star
+            is_own = is_spread and self.inference.value(scope, func).may_be(FunctionRef, ClassRef, Instance)
+            stars = [a for a in call.args if isinstance(a, ast.Starred)]
+            looked_at = [*stars, *(k.value for k in call.keywords if k.arg is None)] if is_own else []
+        network = next((g for g in looked_at if self.gives_network(scope, flow, g)), None)
         if network is not None:
             words = f"`{ast.unparse(func)}` gets `{ast.unparse(network)}` in {scope.module.name}, and may change it"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
@@ -239,8 +249,11 @@ class _Scan:
         )
 
     def knows_of(self, callee: Alternative, call: ast.Call) -> bool:
-        """Whether what a call runs is looked at with what it gets: not every call of a lambda is found from there."""
-        if not isinstance(callee, FunctionRef) or callee.scope.name != "<lambda>":
+        """Whether what a call runs is looked at with what it gets: not every call by another name is found from there."""
+        if not isinstance(callee, FunctionRef):
+            return True
+        is_method = callee.scope.owner is not None
+        if last_name(call.func) == callee.scope.name and (not is_method or isinstance(call.func, ast.Attribute)):
             return True
         return any(site.node is call for site in self.inference.callers.sites(callee.scope).sites)
 
@@ -332,6 +345,23 @@ class _Scan:
                 )
         return False
 
+    def gives_network(self, scope: Scope, flow: Flow, node: ast.expr) -> bool:
+        """Whether an argument may be a network, or a container of some."""
+        return self.is_network(scope, flow, node) or self.inference.value(scope, _spread(node)).may(self.holds_network)
+
+    def holds_network(self, alternative: Alternative, depth: int = 2) -> bool:
+        match alternative:
+            case Sequence(items):
+                held = [*items]
+            case Elements(element):
+                held = [element]
+            case Mapping(items, rest):
+                held = [*(item for _, item in items), rest]
+            case _:
+                return False
+        inner = (a for value in held for a in value.alternatives)
+        return any(self.is_network_value(a) or (depth > 0 and self.holds_network(a, depth - 1)) for a in inner)
+
     def is_network_value(self, alternative: Alternative) -> bool:
         match alternative:
             case Instance(cls) | ClassRef(cls):
@@ -351,6 +381,10 @@ _NO_PART: Final = words(
     __len__
     """
 )
+
+
+def _spread(argument: ast.expr) -> ast.expr:
+    return argument.value if isinstance(argument, ast.Starred) else argument
 
 
 def _is_of_tensors(method: str) -> bool:

@@ -83,7 +83,7 @@ def nested(scope: Scope, name: str) -> Iterator[Scope]:
     if name.encode() not in scope.text:
         return
     yield scope
-    if scope.may_hold_functions or b"class " in scope.text:
+    if scope.may_hold_functions or (not scope.is_module and b"class " in scope.text):
         with contextlib.suppress(SyntaxProblem):
             flow = flow_of(scope)
             for part in flow.parts():
