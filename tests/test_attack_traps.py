@@ -686,6 +686,36 @@ BY_OTHERS = {
     "a lambda in place": {"change": "(lambda net: swap(net))(model)"},
     "a lambda that sets in a comprehension": {"change": "(lambda net: [None for net.head in [Keeping(3, 2)]])(model)"},
     "a part of a function": {"change": "functools.partial(swap)(model)"},
+    **{
+        f"what nobody knows to be a network: {name}": {
+            "before": f"import contextlib\nimport dataclasses\nimport threading\n{made}",
+            "change": change,
+        }
+        for name, made, change in (
+            ("a field", "@dataclasses.dataclass\nclass Box:\n    net: object\n", "swap(Box(model).net)"),
+            (
+                "a method of a record",
+                "@dataclasses.dataclass\nclass Box:\n    net: object\n\n    def __post_init__(self):\n"
+                "        self.net.head = Keeping(3, 2)\n",
+                "Box(model)",
+            ),
+            ("one of two", "TABLE = {'swap': swap}", "TABLE['swap'](model if device else None)"),
+            ("a region", "using = contextlib.nullcontext", "with using(model) as net:\n    net.head = Keeping(3, 2)"),
+            ("a thread's", "", "t = threading.Thread(target=swap, kwargs={'net': model})\nt.start()\nt.join()\ndel t"),
+            (
+                "an operator's",
+                "class Patch:\n    def __ror__(self, net):\n        return swap(net)\n",
+                "model | Patch()",
+            ),
+            ("an item's", "class Patch:\n    def __setitem__(self, key, net):\n        swap(net)\n", "Patch()[0] = model"),
+            ("a pattern's", "", "match model:\n    case Net() as net:\n        net.head = Keeping(3, 2)"),
+            (
+                "a global's",
+                "HELD = []\n\n\ndef change(layer):\n    HELD[0].head = layer\n",
+                "HELD.append(model)\nchange(Keeping(3, 2))",
+            ),
+        )
+    },
     "a signal's handler": {
         "before": "def handle(number, frame):\n    KEPT.append(frame.f_locals['out'])\n\n\n"
         "signal.signal(signal.SIGUSR1, handle)",
@@ -704,4 +734,5 @@ def test_a_function_that_is_called_by_another_name_changes_a_network(name: str, 
 @pytest.mark.parametrize("change", ["", "apply_all(print, [1])", "EVENTS.fire(1)", "for step in [plain]:\n    pass"])
 def test_functions_that_get_no_network_are_harmless(change: str) -> None:
     code = CHANGED_BY_OTHERS.format(mode="if True:", before="", step="pass", change=change)
+    code = code.replace("    net.head = Keeping(3, 2)\n", "")
     assert "no_grad" in safely_fixed({"main.py": code}).files["main.py"]

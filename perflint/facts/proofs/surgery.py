@@ -290,6 +290,11 @@ class _Scan:
                 yield self.changed(scope, store)
             return
         base = self.inference.value(scope, store.value)
+        known = [a for a in base.alternatives if not (_is_guess(a) or (isinstance(a, Tensor) and a.guessed))]
+        if base.open and not known and any(v.may(self.is_part_of_network) for v in values):
+            words = f"`{ast.unparse(store)}` is set to a network or a function in {scope.module.name}, perhaps of a network"
+            yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
+            return
         if isinstance(store, ast.Attribute) and base.may(_is_patchable):
             words = f"`{ast.unparse(store)}` is put in the place of another in {scope.module.name}"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
@@ -344,6 +349,12 @@ class _Scan:
                     for d in flow.reaching.get(node, ())
                 )
         return False
+
+    def is_part_of_network(self, alternative: Alternative) -> bool:
+        """Whether what an object that is not known gets may be what a network runs, if the object is one."""
+        if isinstance(alternative, Object) and alternative.qualname.removeprefix("torch.nn.") in SAME_WITHOUT_GRAPH:
+            return False
+        return isinstance(alternative, FunctionRef) or self.is_network_value(alternative)
 
     def gives_network(self, scope: Scope, flow: Flow, node: ast.expr) -> bool:
         """Whether an argument may be a network, or a container of some."""
