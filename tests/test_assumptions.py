@@ -71,7 +71,9 @@ def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Pr
 def test_it_is_said_what_the_runtime_would_fix(training: Project) -> None:
     training.write(
         {
-            "train.py": TRAIN.replace("0.0", "[]").replace("loss.item()", "float(loss)").replace("+= value", ".append(value)"),
+            "train.py": TRAIN.replace("0.0", "[]")
+            .replace("loss.item()", "round(loss.item(), 4)")
+            .replace("+= value", ".append(value)"),
             "bare.py": "x = 1\n",
         }
     )

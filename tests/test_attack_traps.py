@@ -595,3 +595,144 @@ def test_another_file_registers_a_hook_by_a_name_that_is_made(name: str) -> None
     hook = f"getattr(module, {name})(lambda net, given, out: KEPT.append(out))"
     watch = f'import torch.nn.modules.module as module\n\nKEPT, kind = [], "module_forward"\n{hook}\n'
     assert changes({"watch.py": watch, "main.py": f"import watch\n{HEAD}{WATCHED}"})[0] == []
+
+
+CHANGED_BY_OTHERS = (
+    HEAD
+    + """
+import functools
+import signal
+
+KEPT = []
+
+
+class Keeping(nn.Linear):
+    def forward(self, x):
+        KEPT.append(x)
+        return super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(3, 3)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def swap(net):
+    net.head = Keeping(3, 2)
+    return net
+
+
+def plain(net):
+    return net.train()
+
+
+def apply_all(function, nets):
+    for net in nets:
+        function(net)
+
+
+class Events:
+    def __init__(self):
+        self.functions = []
+
+    def on(self, function):
+        self.functions.append(function)
+        return function
+
+    def fire(self, *given):
+        for function in self.functions:
+            function(*given)
+
+    def fire_all(self, given):
+        for function in self.functions:
+            function(given)
+
+
+EVENTS = Events()
+EVENTS.on(swap)
+{before}
+
+
+def evaluate(model, batches):
+    model.eval()
+    right = 0
+    {mode}
+        for x, y in batches:
+            out = model(x)
+            {step}
+            right += (out > y).sum().item()
+    return right
+
+
+model = Net()
+{change}
+print(evaluate(model, DataLoader(TensorDataset(inputs, targets), batch_size=2)))
+print([(kept.requires_grad, kept.is_inference()) for kept in KEPT])
+del EVENTS
+"""
+)
+BY_OTHERS = {
+    "a function that is handed on": {"change": "apply_all(swap, [model])"},
+    "functions of a list": {"change": "for step in [plain, swap]:\n    model = step(model)"},
+    "functions of a list by name": {"before": "STEPS = [plain, swap]", "change": "for step in STEPS:\n    model = step(model)"},
+    "callbacks": {"change": "EVENTS.fire(model)"},
+    "callbacks that get a tuple": {"change": "EVENTS.fire(*(model,))"},
+    "callbacks by another name": {"change": "fire = EVENTS.fire\nfire(model)"},
+    "a lambda in place": {"change": "(lambda net: swap(net))(model)"},
+    "a lambda that sets in a comprehension": {"change": "(lambda net: [None for net.head in [Keeping(3, 2)]])(model)"},
+    "a part of a function": {"change": "functools.partial(swap)(model)"},
+    **{
+        f"what nobody knows to be a network: {name}": {
+            "before": f"import contextlib\nimport dataclasses\nimport threading\n{made}",
+            "change": change,
+        }
+        for name, made, change in (
+            ("a field", "@dataclasses.dataclass\nclass Box:\n    net: object\n", "swap(Box(model).net)"),
+            (
+                "a method of a record",
+                "@dataclasses.dataclass\nclass Box:\n    net: object\n\n    def __post_init__(self):\n"
+                "        self.net.head = Keeping(3, 2)\n",
+                "Box(model)",
+            ),
+            ("one of two", "TABLE = {'swap': swap}", "TABLE['swap'](model if device else None)"),
+            ("a region", "using = contextlib.nullcontext", "with using(model) as net:\n    net.head = Keeping(3, 2)"),
+            ("a thread's", "", "t = threading.Thread(target=swap, kwargs={'net': model})\nt.start()\nt.join()\ndel t"),
+            (
+                "an operator's",
+                "class Patch:\n    def __ror__(self, net):\n        return swap(net)\n",
+                "model | Patch()",
+            ),
+            ("an item's", "class Patch:\n    def __setitem__(self, key, net):\n        swap(net)\n", "Patch()[0] = model"),
+            ("a pattern's", "", "match model:\n    case Net() as net:\n        net.head = Keeping(3, 2)"),
+            (
+                "a global's",
+                "HELD = []\n\n\ndef change(layer):\n    HELD[0].head = layer\n",
+                "HELD.append(model)\nchange(Keeping(3, 2))",
+            ),
+        )
+    },
+    "a signal's handler": {
+        "before": "def handle(number, frame):\n    KEPT.append(frame.f_locals['out'])\n\n\n"
+        "signal.signal(signal.SIGUSR1, handle)",
+        "step": "signal.raise_signal(signal.SIGUSR1)",
+    },
+}
+
+
+@pytest.mark.parametrize("mode", ["if True:", "with torch.no_grad():"])
+@pytest.mark.parametrize("name", BY_OTHERS)
+def test_a_function_that_is_called_by_another_name_changes_a_network(name: str, mode: str) -> None:
+    parts = {"before": "", "step": "pass", "change": ""} | BY_OTHERS[name]
+    assert changes({"main.py": CHANGED_BY_OTHERS.format(mode=mode, **parts)})[0] == []
+
+
+@pytest.mark.parametrize("change", ["", "apply_all(print, [1])", "EVENTS.fire(1)", "for step in [plain]:\n    pass"])
+def test_functions_that_get_no_network_are_harmless(change: str) -> None:
+    code = CHANGED_BY_OTHERS.format(mode="if True:", before="", step="pass", change=change)
+    code = code.replace("    net.head = Keeping(3, 2)\n", "")
+    assert "no_grad" in safely_fixed({"main.py": code}).files["main.py"]

@@ -149,9 +149,44 @@ def test_plain_evaluation_is_fixed(region: str) -> None:
     assert safely_fixed({"main.py": evaluated(region)})[1]
 
 
-def test_warnings_about_graphs_are_kept() -> None:
-    code = evaluated("if True:", head="warnings.simplefilter('error')", step="total = float(model.head.weight.sum())")
-    assert changes({"main.py": code})[0] == []
+WARNS = "total = float(model.head.weight.sum())"
+RECORDS_WARNINGS = (
+    "warnings.simplefilter('error')",
+    "warnings.filterwarnings(category=UserWarning, action='error')",
+    "LEVEL = 'error'\nwarnings.simplefilter(LEVEL)",
+    "from warnings import simplefilter as strict\nstrict('error')",
+    "getattr(warnings, 'simplefilter')('error')",
+    "warnings.filters.insert(0, ('error', None, UserWarning, None, 0))",
+    "import warnings as w\nw.simplefilter('always')\nw.showwarning = lambda *given, **_: KEPT.append(str(given[0]))",
+    "warnings.simplefilter('always')\nwarnings._showwarnmsg_impl = lambda given: KEPT.append(str(given.message))",
+    "warnings.simplefilter('always')\nimport sys\nsys.stderr = sys.stdout",
+)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("records", RECORDS_WARNINGS)
+def test_warnings_about_graphs_are_kept_where_somebody_records_them(records: str, elsewhere: bool) -> None:
+    head = "from strict import KEPT" if elsewhere else records
+    files = {"main.py": evaluated("if True:", head=head, step=WARNS)}
+    if elsewhere:
+        files["strict.py"] = f"import warnings\n\nKEPT = []\n{records}\n"
+    assert changes(files)[0] == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "",
+        "warnings.simplefilter('ignore')",
+        "warnings.filterwarnings('ignore', category=UserWarning)",
+        "warnings.filterwarnings(action='default')",
+        "with warnings.catch_warnings():\n    warnings.simplefilter('once')",
+        "from warnings import catch_warnings, filterwarnings",
+        "warnings.warn('training')",
+    ],
+)
+def test_a_warning_that_nobody_records_is_advice(head: str) -> None:
+    assert safely_fixed({"main.py": evaluated("if True:", head=head, step=WARNS)})[1]
 
 
 TRAINED = """

@@ -5,6 +5,7 @@ Each program is fixed as it stands; with one of the preambles or callers around 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -273,6 +274,29 @@ def test_a_name_of_the_runtime_that_means_something_else_is_not_imported(own: st
     with_runtime(monkeypatch)
     fixed = safely_fixed({"main.py": HEAD + TRAINS.format(before=own, after="")})[0]["main.py"]
     assert "HostList()" not in fixed
+
+
+ADVISED = {
+    "joined": "import numpy as np\n\nrows = [np.ones(2), np.zeros(2)]\nout = torch.tensor(rows).sum()\n",
+    "LateItem|HostList|ItemSum": (
+        "def train():\n    model, losses = nn.Linear(2, 2).to(device), []\n"
+        "    for (x,) in DataLoader(TensorDataset(inputs), batch_size=2):\n"
+        "        loss = model(x.to(device)).square().mean()\n        loss.backward()\n"
+        "        losses.append(float(loss))\n    return losses\n\n\nout = train()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("helper", ADVISED)
+def test_advice_of_torch_may_end_where_nobody_records_it(helper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True, assume=("memory-to-spare", "no-clock")))
+    code = f"{HEAD}\n{ADVISED[helper]}print(out)\n"
+    found, applied = changes({"main.py": code})[:2]
+    assert (found, bool(applied)) == ([], True)
+    assert re.search(helper, safely_fixed({"main.py": code})[0]["main.py"])
+    for records in LOOKS_AT_WARNINGS:
+        strict = {"main.py": f"import warnings\n{HEAD}\n{records}\n{ADVISED[helper]}print(out)\n"}
+        assert changes(strict)[0] == []
 
 
 EVALUATES = """

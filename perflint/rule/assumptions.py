@@ -139,7 +139,8 @@ def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.ERRORS_ARE_BUGS,
         "no code relies on errors that these lines raise",
-        "No code relies on an error or a warning of the lines that a fix changes, or on when it is raised.",
+        "No code relies on an error of the lines that a fix changes, or on when it is raised, or looks at a warning of theirs. "
+        "Warnings count where the source records them or makes errors of them: else they are advice, which a fix may end.",
         "An error of the device, of a wrong size, type or number is raised later, with other words, or not at all.",
         "Whether an error that a function of torch raised was caught. A run without errors shows nothing.",
     )

@@ -32,7 +32,10 @@ _HEADER_TOKEN = made(rb"[()\[\]{}:]|" + STRING_OR_COMMENT.pattern, re.S)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The text of one outermost function, decorators included: rows are 1-based and inclusive, offsets are bytes."""
+    """The text of one outermost function, decorators included: rows are 1-based and inclusive, offsets are bytes.
+
+    header_end: behind the colon before the function's own code.
+    """
 
     name: str
     first_row: int
@@ -40,6 +43,7 @@ class Chunk:
     start: int
     end: int
     indent: bytes
+    header_end: int
 
 
 def split(source: Source) -> list[Chunk]:
@@ -73,10 +77,11 @@ def _cut(lines: _Lines) -> list[Chunk]:
             at = line.end()
             continue
         first = decorator[0] if decorator is not None else start
-        at = lines.end_of_function(first, _header_end(body, line.end() - 1), width)
+        header_end = _header_end(body, line.end() - 1)
+        at = lines.end_of_function(first, header_end, width)
         row, counted = row + body.count(b"\n", counted, first), first
         last_row = row + body.count(b"\n", first, at - 1)
-        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent))
+        chunks.append(Chunk(line.group(3).decode(), row, last_row, first, at, indent, header_end))
         decorator = None
     return chunks
 

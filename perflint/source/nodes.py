@@ -49,14 +49,6 @@ def bound_in(body: list[ast.stmt]) -> Iterator[str]:
         pending += ast.iter_child_nodes(node)
 
 
-def at_definition(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function's decorators and defaults, which run where it is defined."""
-    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        defaults = [default for default in function.args.kw_defaults if default is not None]
-        for part in (*function.decorator_list, *function.args.defaults, *defaults):
-            yield from ast.walk(part)
-
-
 def first_row(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The row that a function begins on, its decorators included."""
     return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])

@@ -277,6 +277,7 @@ class Module:
         self.chunks = chunks if chunks is not None else split(source)
         self._held: dict[re.Pattern[bytes], bool] = {}
         self._searches = 0
+        self.defining: dict[Scope, list[Scope]] | None = None  # see `scopes.defining`
 
     @cached_property
     def skeleton(self) -> bytes:
@@ -367,8 +368,8 @@ class Module:
 
         """
         for node in ast.walk(parse(self.source.body.decode())):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == chunk.name:
-                if first_row(node) == chunk.first_row:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if (node.name, first_row(node)) == (chunk.name, chunk.first_row):
                     return node
         raise SyntaxProblem("a function could not be told from its surroundings", chunk.first_row, 1)
 
@@ -420,7 +421,8 @@ class Module:
     def release(self) -> None:
         """Take the module apart, so that its memory is free at once; nobody may ask it again."""
         if "_structure" in vars(self):
-            for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else [])]:
+            around = [part for parts in (self.defining or {}).values() for part in parts]
+            for scope in [*self.scopes.values(), *([self.top] if "top" in vars(self) else []), *around]:
                 scope.release()
             for cls in self.all_classes:
                 vars(cls).clear()
@@ -429,15 +431,9 @@ class Module:
     def scopes_with(self, word: str) -> list[Scope]:
         """The file's own code and its outermost functions, as far as their text holds an identifier."""
         name = word.encode()
-        return self._scopes_at([(at, at) for at in self.occurrences(word)], partial(stands_in, name))
+        return self.scopes_at([(at, at) for at in self.occurrences(word)], partial(stands_in, name))
 
-    def scopes_where(self, *patterns: re.Pattern[bytes]) -> list[Scope]:
-        """The file's own code and its outermost functions in whose text a pattern matches."""
-        parts = [part for pattern in patterns for part in branches(pattern)]
-        spans = [match.span() for part in parts for match in part.finditer(self.source.body)]
-        return self._scopes_at(spans, lambda text: any(part.search(text) for part in parts))
-
-    def _scopes_at(self, spans: list[tuple[int, int]], stands_in: Callable[[bytes], object]) -> list[Scope]:
+    def scopes_at(self, spans: list[tuple[int, int]], stands_in: Callable[[bytes], object]) -> list[Scope]:
         """The file's own code and the functions that have part in one of some spans; `stands_in` says it of uncut texts."""
         if not spans:
             return []

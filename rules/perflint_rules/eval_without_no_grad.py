@@ -44,8 +44,8 @@ or unittest); when a caller back-propagates the result, and when a function that
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
 function calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties,
 operators, datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it
-has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks and puts no
-method in the place of another. Otherwise unsafe, so also where something unknown is given a tensor or a network.
+has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks, puts no
+method in the place of another and records no warnings. Otherwise unsafe, also where something unknown gets a tensor or network.
 Each layer must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons,
 torch 2.13 on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else.
 A network that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are

@@ -9,6 +9,7 @@ from perflint.api import (
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
     SEVERAL_GPUS,
+    WATCHES_WARNINGS,
     Block,
     CannotRewrite,
     Code,
@@ -98,7 +99,7 @@ class Kept:
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the device would no longer be handled where it is now")
         yield from code.feared(INFERENCE_SWITCHED, SEVERAL_GPUS, OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT)
         if self.read.kind is ReadKind.CONVERSION and not self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False):
-            yield Obligation(Kind.GRADIENT, "`float` warns once of a tensor that belongs to a graph")
+            yield from code.feared(WATCHES_WARNINGS)  # `float` warns once of a tensor that belongs to a graph
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
         yield untimed(calls)
         yield no_copy_in_flight(code.facts, code.scope, calls)

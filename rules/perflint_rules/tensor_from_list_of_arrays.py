@@ -28,13 +28,15 @@ When an item may be something else than an array, a number say, and for a single
 ## Fix safety
 Unsafe: an empty list gives another type (float64), and arrays of several types are joined by numpy's rules, not torch's. With
 `runtime = true` it is `torch.tensor(joined(rows))`: `joined` looks at the arrays when the program runs, and joins those of
-which torch makes the same tensor. That torch no longer warns of the slow way is assumed (`errors-are-bugs`).
+which torch makes the same tensor. That is safe, unless the program records warnings or makes errors of them: torch no longer
+warns of the slow way.
 """
 
 import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    WATCHES_WARNINGS,
     Code,
     Cost,
     Definition,
@@ -84,7 +86,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [_TYPES]
         fix = code.fix("join it by `np.array`", _joined(code, rows), unless=missing)
         if code.options.runtime and (joined := _joined_at_run_time(code, call)) is not None:
-            missing = [Obligation(Kind.ERRORS_ARE_BUGS, "torch would no longer warn that this is slow")]
+            missing = [*code.feared(WATCHES_WARNINGS)]  # torch would no longer warn that this is slow
             fix = code.fix("let the runtime join it", joined, unless=missing)
         yield code.finding(call, message, fix, missing)
 

@@ -39,19 +39,19 @@ SITES = {
         "def g():\n    def f(x): pass\n    def h(): f(1)\n    h()\n    (lambda: f(2))()", "g.<locals>.f", 2, True
     ),
     "inner function, called by a class beside it": (
-        "def g():\n    def f(x): pass\n    class C:\n        def m(self): f(1)", "g.<locals>.f", 0, False
+        "def g():\n    def f(x): pass\n    class C:\n        def m(self): f(1)", "g.<locals>.f", 1, True
     ),
     "inner function and a parameter of its name": (
         "def g():\n    def f(x): pass\n    def h(f): f(1)\n    f(2)", "g.<locals>.f", 1, True
     ),
-    "called by a class of a function": ("def f(x): pass\ndef g():\n    class C:\n        def m(self): f(1)", "f", 0, False),
+    "called by a class of a function": ("def f(x): pass\ndef g():\n    class C:\n        def m(self): f(1)", "f", 1, True),
     "method, called by a class of a function": (
-        "class A:\n    def f(self): pass\ndef g():\n    class C:\n        def m(self): A().f()", "A.f", 0, False
+        "class A:\n    def f(self): pass\ndef g():\n    class C:\n        def m(self): A().f()", "A.f", 1, True
     ),
-    "called where a class is made": ("def f(x): pass\nclass C:\n    a = f(1)\n    def m(self): f(2)", "f", 1, False),
+    "called where a class is made": ("def f(x): pass\nclass C:\n    a = f(1)\n    def m(self): f(2)", "f", 2, True),
     "default value of a function": ("def f(x): pass\ndef g(a=f): pass\nf(1)", "f", 1, False),
     "decorator": ("def f(x): pass\n@f\ndef g(): pass\nf(1)", "f", 1, False),
-    "default value of a method": ("def f(x): pass\nclass C:\n    def m(self, a=f(1)): f(2)", "f", 1, False),
+    "default value of a method": ("def f(x): pass\nclass C:\n    def m(self, a=f(1)): f(2)", "f", 2, True),
     "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),
 }  # fmt: skip
 

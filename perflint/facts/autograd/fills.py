@@ -10,6 +10,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts, Fill
 from perflint.facts.values.layer_containers import is_container
 from perflint.facts.values.values import Object
+from perflint.source.scopes import scopes_where
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -38,7 +39,7 @@ def _site(scope: Scope, made: ast.Call) -> tuple[str, int, int]:
 
 def _fills(facts: Facts, file: str) -> Iterator[Fill]:
     module = facts.project.module(file) if facts.project.holds(file, _FILLS) else None
-    for scope in module.scopes_where(_FILLS_HERE) if module is not None else ():
+    for scope in scopes_where(module, _FILLS_HERE) if module is not None else ():
         yield from _fills_of(facts, scope)
 
 
@@ -60,5 +61,5 @@ def _fills_of(facts: Facts, scope: Scope) -> Iterator[Fill]:
         for alternative in facts.inference.value(scope, filled).alternatives:
             if isinstance(alternative, Object) and is_container(alternative) and isinstance(alternative.site, tuple):
                 yield _site(*alternative.site), scope, given
-    for inner in flow.inner:
-        yield from _fills_of(facts, flow.inner_scope(inner))
+    for inner in flow.parts():
+        yield from _fills_of(facts, inner)

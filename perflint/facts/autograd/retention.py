@@ -28,7 +28,7 @@ from perflint.facts.autograd.networks import Network, rebound
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import OTHER_NETWORK, feared
+from perflint.facts.proofs.fears import OTHER_NETWORK, READS_VARIABLES, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.reach import can_be_parsed
 from perflint.facts.proofs.surgery import surgery
@@ -109,7 +109,7 @@ class _Proof:
 
     def calls(self, scope: Scope, calls: list[ast.Call]) -> Iterator[Obligation]:
         path = scope.module.source.path
-        fears = [*feared(self.facts.project, path, *OTHER_NETWORK)]
+        fears = [*feared(self.facts.project, path, *OTHER_NETWORK, READS_VARIABLES)]
         yield from fears
         yield from surgery(self.facts, path, fears)
         for call in calls:

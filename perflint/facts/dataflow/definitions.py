@@ -136,6 +136,8 @@ class Notes:
         self.yields: list[ast.AST] = []
         """Where others may run in the middle of the scope: `yield`, `await` and what awaits by itself."""
         self.inner: list[FunctionNode | ast.Lambda] = []
+        self.inner_classes: list[ast.ClassDef] = []
+        """The classes that are written in a function, or in the body of a class."""
         self.inner_names: set[str] = set()
         """Names that functions, lambdas and classes inside this scope read or write."""
         self.class_names: set[str] = set()

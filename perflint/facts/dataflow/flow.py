@@ -16,6 +16,7 @@ from perflint.facts.dataflow.definitions import Block, Definition, Loop, Notes, 
 from perflint.facts.dataflow.statement_pass import StatementPass, may_swallow
 from perflint.facts.operations.operations import Road
 from perflint.source.nodes import walk
+from perflint.source.scopes import class_body
 from perflint.source.syntax import FunctionNode, Scope
 
 
@@ -174,6 +175,14 @@ class Flow(Notes):
             qualname = f"{self.scope.qualname}.<locals>.{name}" if self.scope.qualname else name
             self._inner_scopes[node] = Scope(self.scope.module, qualname, node=node, parent=self.scope)
         return self._inner_scopes[node]
+
+    def parts(self) -> Iterator[Scope]:
+        """The scopes that are written inside this one: functions, lambdas, and the bodies of a function's classes."""
+        yield from map(self.inner_scope, self.inner)
+        for node in self.inner_classes:
+            if node not in self._inner_scopes:
+                self._inner_scopes[node] = class_body(self.scope, node)
+            yield self._inner_scopes[node]
 
 
 class Region:

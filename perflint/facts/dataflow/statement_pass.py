@@ -122,6 +122,8 @@ class StatementPass(ExpressionPass):
                 if not self.notes.scope.is_module:  # its methods are no scopes
                     self.notes.class_members.update(n.attr for n in inside if isinstance(n, ast.Attribute))
                     self.note_inner_names(node)
+                    if self.recording:
+                        self.notes.inner_classes.append(node)
                 self.bind(name, node, "class", None)
             case ast.Import(names=names) | ast.ImportFrom(names=names):
                 for alias in names:

@@ -14,6 +14,7 @@ from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.values.values import ClassRef, Device, External, FunctionRef, Instance, Object
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.scopes import every_scope
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -66,7 +67,7 @@ def _found(facts: Facts, file: str) -> list[Obligation]:
     if module is None:
         return []
     try:
-        return [found for scope in (module.top, *module.functions()) for found in _in_scope(facts, scope, file)][:1]
+        return [found for scope in every_scope(module) for found in _in_scope(facts, scope, file)][:1]
     except SyntaxProblem:
         return [Obligation(Kind.UNKNOWN_CODE, f"`{module.name}` cannot be parsed")]
 
@@ -79,8 +80,8 @@ def _in_scope(facts: Facts, scope: Scope, file: str) -> Iterator[Obligation]:
         if not _leaves_factories(facts, scope, manager):
             words = f"`{ast.unparse(manager)}` in {scope.module.name} may be a device, on which tensors are made then"
             yield Obligation(Kind.PLAIN_TENSORS, words, file)
-    for inner in flow.inner:
-        yield from _in_scope(facts, flow.inner_scope(inner), file)
+    for inner in flow.parts():
+        yield from _in_scope(facts, inner, file)
 
 
 def _entered(node: ast.AST) -> ast.expr | None:

@@ -196,11 +196,20 @@ DEFAULT_TYPE: Final = Fear(
 WATCHES_WARNINGS: Final = Fear(
     Kind.ERRORS_ARE_BUGS,
     any_layout(
-        rb"catch_warnings \( [^)]|(?:simplefilter|filterwarnings) \( (?:action = )?['\"]error|showwarn|formatwarning"
-        rb"|captureWarnings|assertWarns|recwarn|pytest \. (?:warns|deprecated_call)"
+        rb"catch_warnings \( [^)]"
+        rb"|(?:simplefilter|filterwarnings) \( (?!(?:action = )?['\"](?:ignore|default|always|once|module)['\"])"
+        rb"|\. (?:catch_warnings|simplefilter|filterwarnings)\b(?! \()|(?:catch_warnings|simplefilter|filterwarnings) as\b"
+        rb"|['\"](?:warnings\.\w+|catch_warnings|simplefilter|filterwarnings)['\"]|\bwarnings \. (?:filters\b|_\w|\w+ =(?!=))"
+        rb"|\bimport warnings as\b|showwarn|formatwarning|PYTHONWARNINGS|warnoptions|['\"]-W['\"]|-W\x20?e"
+        rb"|captureWarnings|assertWarns|assert_warns|recwarn|pytest \. (?:warns|deprecated_call)"
+        rb"|import (?:warns|deprecated_call)\b"
+        rb"|redirect_stderr|\bsys \. (?:__)?stderr(?:__)? =(?!=)|\bstderr \. write =(?!=)|\bdup2 \(|\bcap(?:sys|fd|tee)\w*"
     ),
-    "the program looks at warnings, or makes errors of them",
+    "the program records warnings, or makes errors of them",
 )
+"""What torch prints as advice (that `float` of a tensor with a graph is slow, that a name is old) is nothing that a program
+computes, so a fix may end it, unless the program makes more of it. `ignore`, `default` and the like only say how often it is
+printed."""
 LOOKS_AT_CALLS: Final = Fear(
     Kind.NAMES,
     any_layout(
@@ -228,6 +237,13 @@ LOOKS_AT_FRAMES: Final = Fear(
         + whole("f_locals", "f_back", "settrace", "capture_locals", "show_locals", "cgitb")
     ),
     "the program looks at the variables of functions that run",
+)
+READS_VARIABLES: Final = Fear(
+    Kind.RETENTION,
+    any_layout(
+        whole("f_locals", "getargvalues", "getclosurevars", "capture_locals", "get_objects", "get_referrers", "get_referents")
+    ),
+    "the program reads the variables of functions that run, or finds objects that nobody gave it, and may keep a tensor",
 )
 FINDS_VARIABLES: Final = Fear(
     Kind.NAMES,

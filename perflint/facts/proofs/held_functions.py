@@ -26,6 +26,7 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.rule.obligations import Kind
+from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -143,7 +144,7 @@ def _holds(facts: Facts, file: str, name: str) -> bool:
 
 def _is_stored(facts: Facts, module: Module, name: str) -> bool:
     """Whether a function of a file sets an attribute of a name to what may be a function that stands elsewhere."""
-    for scope in module.scopes_with(name):
+    for scope in scopes_with(module, name):
         try:
             flow = flow_of(scope)
         except SyntaxProblem:

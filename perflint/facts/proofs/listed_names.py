@@ -11,7 +11,6 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, ModuleRef
-from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
 from perflint.source.scopes import in_any_scope
 from perflint.source.syntax import Scope
@@ -42,13 +41,11 @@ def _in_scope(facts: Facts, scope: Scope) -> bool:
         return False
     flow = flow_of(scope)
     called = (*_CALLED, *renamed(scope.module.source, _CALLED))
-    defining = () if scope.parent is not None else at_definition(scope.node)
     return (
-        any(getattr(node, "id", None) in called or getattr(node, "attr", None) in (*called, "__dict__") for node in defining)
-        or any(_lists(facts, scope, mention) for name in called for mention in flow.mentions.get(name, ()))
+        any(_lists(facts, scope, mention) for name in called for mention in flow.mentions.get(name, ()))
         or any(_shows(facts, scope, owned, owned.value) for owned in _attributes(flow, "__dict__"))
         or any(_may_be_module(facts, scope, owned.value) for owned in _attributes(flow, "__dir__"))
-        or any(_in_scope(facts, flow.inner_scope(inner)) for inner in flow.inner)
+        or any(_in_scope(facts, inner) for inner in flow.parts())
     )
 
 

@@ -33,6 +33,7 @@ from perflint.facts.values.values import (
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
+from perflint.source.scopes import scopes_where
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -91,7 +92,7 @@ def _in_module(facts: Facts, module: Module, file: str) -> Iterator[Obligation]:
         frame = facts.inference.frame(module.top, (), 3)
         for cls in module.classes.values():
             yield from _heir(facts, module, cls.node, frame, file)
-    for scope in module.scopes_where(_HEIRS, _MADE, _SETS):
+    for scope in scopes_where(module, _HEIRS, _MADE, _SETS):
         yield from _in_scope(facts, scope, file)
 
 
@@ -121,8 +122,8 @@ def _in_scope(facts: Facts, scope: Scope, file: str) -> Iterator[Obligation]:
                 around = flow.parent.get(mention)
                 if not (isinstance(around, ast.Call) and around.func is mention):
                     yield _fear(f"`{name}` is handed on in {scope.module.name}, and may replace a method of a tensor", file)
-    for inner in flow.inner:
-        yield from _in_scope(facts, flow.inner_scope(inner), file)
+    for inner in flow.parts():
+        yield from _in_scope(facts, inner, file)
 
 
 def _fear(text: str, file: str) -> Obligation:

@@ -16,7 +16,6 @@ from perflint.facts.facts import Facts
 from perflint.facts.operations.api_tables import LOADER_CLASSES
 from perflint.facts.values.values import Batch, ClassRef, External, FunctionRef, Mapping, Tensor
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
 from perflint.source.scopes import in_any_scope
 from perflint.source.syntax import Scope
@@ -63,13 +62,11 @@ def _in_scope(facts: Facts, scope: Scope) -> bool:
     if not (allocates or others or _NAME.encode() in scope.text or _SPREADS.search(scope.text)):
         return False
     flow = flow_of(scope)
-    defining = () if scope.parent is not None else at_definition(scope.node)
     return (
-        any(getattr(node, "attr", None) == _NAME or getattr(node, "arg", None) == _NAME for node in defining)
-        or any(_pins_as_function(facts, scope, mention) for name in (_NAME, *others) for mention in flow.mentions.get(name, ()))
+        any(_pins_as_function(facts, scope, mention) for name in (_NAME, *others) for mention in flow.mentions.get(name, ()))
         or any(_pins_by_text(facts, scope, text) for text in _texts(flow, scope))
         or any(_pins_when_called(facts, scope, call, allocates) for call in flow.calls)
-        or any(_in_scope(facts, flow.inner_scope(inner)) for inner in flow.inner)
+        or any(_in_scope(facts, inner) for inner in flow.parts())
     )
 
 

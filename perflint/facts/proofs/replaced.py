@@ -14,6 +14,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.values.classes import is_super_call
 from perflint.facts.values.values import Alternative, External
 from perflint.rule.obligations import Kind, Obligation, one_of_each_kind
+from perflint.source.scopes import every_scope
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -69,9 +70,7 @@ def _found(facts: Facts, file: str, names: frozenset[str]) -> list[Obligation]:
     if module is None:
         return []
     try:
-        found = [
-            kind for scope in (module.top, *module.functions()) for kind in _in_scope(facts, scope, names, module.name, file)
-        ]
+        found = [kind for scope in every_scope(module) for kind in _in_scope(facts, scope, names, module.name, file)]
     except SyntaxProblem:
         return [Obligation(Kind.UNKNOWN_CODE, f"`{module.name}` cannot be parsed")]
     return one_of_each_kind(found)
@@ -100,8 +99,8 @@ def _in_scope(facts: Facts, scope: Scope, names: frozenset[str], module: str, fi
         if not (isinstance(around, ast.Call) and around.func is mention):
             words = f"`{ast.unparse(mention)}` is handed on in {module}, and may replace a function of torch"
             yield Obligation(Kind.PLAIN_MODULES, words, file)
-    for inner in flow.inner:
-        yield from _in_scope(facts, flow.inner_scope(inner), names, module, file)
+    for inner in flow.parts():
+        yield from _in_scope(facts, inner, names, module, file)
 
 
 def _owner_replaced(store: ast.expr, names: frozenset[str]) -> ast.expr | None:

@@ -6,6 +6,7 @@ All that gets a network or sets a part of one counts, in any file of the program
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -21,20 +22,25 @@ from perflint.facts.values.object_methods import is_module_name
 from perflint.facts.values.values import (
     Alternative,
     ClassRef,
+    Elements,
     External,
     FunctionRef,
     Instance,
     Literal,
+    Mapping,
     ModuleRef,
     Number,
     Object,
+    Sequence,
     Tensor,
     Text,
     Value,
 )
 from perflint.rule.obligations import Kind, Obligation
+from perflint.source.scopes import every_scope
 from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import words
+from perflint.source.texts import last_name
+from perflint.source.words import any_layout, words
 
 MAX_SCOPES: Final = 600
 """A program of more functions than this is not looked through."""
@@ -93,7 +99,7 @@ def surgery(facts: Facts, path: str, found: Iterable[Obligation] = ()) -> Iterat
 
 
 def _unparsed(module: Module) -> Iterator[Obligation]:
-    for scope in (module.top, *module.functions()):
+    for scope in every_scope(module):
         try:
             _ = scope.node
         except SyntaxProblem:
@@ -113,7 +119,7 @@ class _Scan:
         """The first obligation of each kind; one that is there is not looked for again."""
 
     def module(self, module: Module) -> Iterator[Obligation]:
-        for scope in (module.top, *module.functions()):
+        for scope in every_scope(module):
             for obligation in self.scope(scope):
                 self.found.setdefault(obligation.kind, obligation)
         yield from self.found.values()
@@ -129,8 +135,8 @@ class _Scan:
             yield _not_parsed(scope)
             return
         yield from islice(self.changes(scope, flow), 0 if Kind.PLAIN_MODULES in self.found else 1)
-        for inner in flow.inner:
-            yield from self.scope(flow.inner_scope(inner))
+        for inner in flow.parts():
+            yield from self.scope(inner)
 
     def changes(self, scope: Scope, flow: Flow) -> Iterator[Obligation]:
         """What a scope's own code changes."""
@@ -139,6 +145,9 @@ class _Scan:
         for store in flow.stores:
             yield from self.store(scope, flow, store)
         for node in flow.order:
+            for keyword in node.keywords if isinstance(node, ast.ClassDef) else ():
+                if self.is_network(scope, flow, keyword.value):
+                    yield self.changed(scope, keyword.value)  # what makes the class gets it
             if isinstance(node, ast.Delete):
                 for target in node.targets:
                     if isinstance(target, (ast.Attribute, ast.Subscript)) and self.is_network(scope, flow, target.value):
@@ -162,13 +171,19 @@ class _Scan:
         may_get = [g for g in given if isinstance(g, _MAY_BE_NETWORK)]
         filling = isinstance(func, ast.Attribute) and func.attr in (*FILLING, "apply")
         leaves = not may_get or self.leaves_as_is(scope, call)
-        if leaves and may_get and not filling and self.inference.value(scope, func).may_be(FunctionRef):
+        is_spread = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+        if leaves and may_get and not (filling or is_spread) and self.inference.value(scope, func).may_be(FunctionRef):
             return  # looked at where it stands, whatever its receiver is
         if isinstance(func, ast.Attribute) and is_method and func.attr not in _METHODS:
             if self.is_network(scope, flow, func.value) and not self.is_own(scope, func.value):
                 yield from self.method(scope, func, given)
                 return
-        network = None if leaves else next((g for g in may_get if self.is_network(scope, flow, g)), None)
+        looked_at: list[ast.expr] = [*may_get]
+        if leaves:  # a function of the program is looked at where it stands, but not with what it gets by a star
+            is_own = is_spread and self.inference.value(scope, func).may_be(FunctionRef, ClassRef, Instance)
+            stars = [a for a in call.args if isinstance(a, ast.Starred)]
+            looked_at = [*stars, *(k.value for k in call.keywords if k.arg is None)] if is_own else []
+        network = next((g for g in looked_at if self.gives_network(scope, flow, g)), None)
         if network is not None:
             words = f"`{ast.unparse(func)}` gets `{ast.unparse(network)}` in {scope.module.name}, and may change it"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
@@ -219,12 +234,28 @@ class _Scan:
             return True
         value = self.inference.value(scope, call.func)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _COLLECTING and not value.alternatives:
-            return True
+            return not self.is_defined_inside(scope, call.func.attr)
         if not value.alternatives:
             return False
         if value.open and not value.may_be(FunctionRef, ClassRef):
             return False
-        return all(self.is_harmless(a) for a in value.alternatives)
+        return all(self.is_harmless(a) and self.knows_of(a, call) for a in value.alternatives)
+
+    def is_defined_inside(self, scope: Scope, name: str) -> bool:
+        """Whether a class that is written in a function may have a method of a name: no value tells of those."""
+        path = scope.module.source.path
+        return self.facts.project.program_may_hold(
+            path, any_layout(rb"^[\t\x20]{4,}class\b(?s:.)*?\bdef %b \(" % name.encode(), re.M)
+        )
+
+    def knows_of(self, callee: Alternative, call: ast.Call) -> bool:
+        """Whether what a call runs is looked at with what it gets: not every call by another name is found from there."""
+        if not isinstance(callee, FunctionRef):
+            return True
+        is_method = callee.scope.owner is not None
+        if last_name(call.func) == callee.scope.name and (not is_method or isinstance(call.func, ast.Attribute)):
+            return True
+        return any(site.node is call for site in self.inference.callers.sites(callee.scope).sites)
 
     def is_harmless(self, callee: Alternative) -> bool:
         match callee:
@@ -259,6 +290,11 @@ class _Scan:
                 yield self.changed(scope, store)
             return
         base = self.inference.value(scope, store.value)
+        known = [a for a in base.alternatives if not (_is_guess(a) or (isinstance(a, Tensor) and a.guessed))]
+        if base.open and not known and any(v.may(self.is_part_of_network) for v in values):
+            words = f"`{ast.unparse(store)}` is set to a network or a function in {scope.module.name}, perhaps of a network"
+            yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
+            return
         if isinstance(store, ast.Attribute) and base.may(_is_patchable):
             words = f"`{ast.unparse(store)}` is put in the place of another in {scope.module.name}"
             yield Obligation(Kind.PLAIN_MODULES, words, scope.module.source.path)
@@ -314,6 +350,29 @@ class _Scan:
                 )
         return False
 
+    def is_part_of_network(self, alternative: Alternative) -> bool:
+        """Whether what an object that is not known gets may be what a network runs, if the object is one."""
+        if isinstance(alternative, Object) and alternative.qualname.removeprefix("torch.nn.") in SAME_WITHOUT_GRAPH:
+            return False
+        return isinstance(alternative, FunctionRef) or self.is_network_value(alternative)
+
+    def gives_network(self, scope: Scope, flow: Flow, node: ast.expr) -> bool:
+        """Whether an argument may be a network, or a container of some."""
+        return self.is_network(scope, flow, node) or self.inference.value(scope, _spread(node)).may(self.holds_network)
+
+    def holds_network(self, alternative: Alternative, depth: int = 2) -> bool:
+        match alternative:
+            case Sequence(items):
+                held = [*items]
+            case Elements(element):
+                held = [element]
+            case Mapping(items, rest):
+                held = [*(item for _, item in items), rest]
+            case _:
+                return False
+        inner = (a for value in held for a in value.alternatives)
+        return any(self.is_network_value(a) or (depth > 0 and self.holds_network(a, depth - 1)) for a in inner)
+
     def is_network_value(self, alternative: Alternative) -> bool:
         match alternative:
             case Instance(cls) | ClassRef(cls):
@@ -333,6 +392,10 @@ _NO_PART: Final = words(
     __len__
     """
 )
+
+
+def _spread(argument: ast.expr) -> ast.expr:
+    return argument.value if isinstance(argument, ast.Starred) else argument
 
 
 def _is_of_tensors(method: str) -> bool:

@@ -15,8 +15,8 @@ from perflint.facts.facts import Facts
 from perflint.facts.values.decorators import decorator_qualname
 from perflint.facts.values.values import External
 from perflint.rule.obligations import Kind, Obligation
-from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed
+from perflint.source.scopes import every_scope
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
@@ -82,7 +82,7 @@ def _taken_by(facts: Facts, file: str) -> frozenset[_Takes]:
     if module is None:
         return frozenset(_Takes)
     try:
-        return frozenset(taken for scope in (module.top, *module.functions()) for taken in _in_scope(facts, scope))
+        return frozenset(taken for scope in every_scope(module) for taken in _in_scope(facts, scope))
     except SyntaxProblem:
         return frozenset(_Takes)
 
@@ -93,11 +93,6 @@ def _in_scope(facts: Facts, scope: Scope) -> Iterator[_Takes]:
         return
     for decorator in scope.decorators:
         yield from _takes(decorator_qualname(facts.inference.module_name, scope, decorator))
-    for part in () if scope.parent is not None else at_definition(scope.node):
-        if isinstance(part, ast.Call):
-            yield from _by_keywords(facts, scope, part)
-        elif isinstance(part, ast.Attribute):
-            yield from _takes(decorator_qualname(facts.inference.module_name, scope, part))
     flow = flow_of(scope)
     for call in flow.calls:
         yield from _by_keywords(facts, scope, call)
@@ -113,8 +108,8 @@ def _in_scope(facts: Facts, scope: Scope) -> Iterator[_Takes]:
                     yield from _takes(alternative.qualname)
     if scope.is_module and any(name in _WHOLE_PACKAGES for name, *_ in scope.module.star_imports):
         yield from _Takes
-    for inner in flow.inner:
-        yield from _in_scope(facts, flow.inner_scope(inner))
+    for inner in flow.parts():
+        yield from _in_scope(facts, inner)
 
 
 def _by_keywords(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[_Takes]:

@@ -11,6 +11,7 @@ from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import FunctionRef
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.records import dataclass
+from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 
 
@@ -69,7 +70,7 @@ def calls_of_lambda(inference: Inferring, scope: Scope) -> Iterator[CallSite]:
         importers = project.importers(path)
         files = sorted({path, *(importers if len(importers) <= MAX_IMPORTERS else ())})
         modules = (project.module(file) for file in files if project.mentions(file, name))
-        callers = (inner for m in modules if m is not None for s in m.scopes_with(name) for inner in nested(s, name))
+        callers = (inner for m in modules if m is not None for s in scopes_with(m, name) for inner in nested(s, name))
     for caller in callers:
         for call in flow_of(caller).calls_named[name]:
             called = inference.infer(call.func, inference.frame(caller, (), 2))
@@ -82,8 +83,8 @@ def nested(scope: Scope, name: str) -> Iterator[Scope]:
     if name.encode() not in scope.text:
         return
     yield scope
-    if scope.may_hold_functions:
+    if scope.may_hold_functions or (not scope.is_module and b"class " in scope.text):
         with contextlib.suppress(SyntaxProblem):
             flow = flow_of(scope)
-            for node in flow.inner:
-                yield from nested(flow.inner_scope(node), name)
+            for part in flow.parts():
+                yield from nested(part, name)

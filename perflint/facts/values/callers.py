@@ -48,7 +48,7 @@ from perflint.facts.values.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.cells import SUFFIX
 from perflint.source.identifiers import calls_of, is_called, is_renamed, stands_in_code
-from perflint.source.nodes import walk
+from perflint.source.scopes import Defining, scopes_with
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.words import NO_MEMBER, any_layout, made
 
@@ -160,7 +160,7 @@ class Callers:
         return self._inference.solver.solve(("sites", scope), found, CallSites((), False))
 
     def _find(self, scope: Scope) -> CallSites:
-        if scope.is_module:
+        if scope.is_module or isinstance(scope, Defining):
             return CallSites((), True)
         if isinstance(scope.node, ast.Lambda):
             return CallSites(tuple(islice(calls_of_lambda(self._inference, scope), MAX_SITES)), False)
@@ -187,7 +187,6 @@ class Callers:
                         complete = not self._may_run(caller, mention)
                 elif complete and self._refers(caller, mention, scope, constructed):
                     complete = False
-            complete = complete and not _stands_outside(caller, name)
         if constructed and scope.owner is not None:
             sites += self._super_sites(scope.owner)
         if scope.owner is None and scope.parent is None and may_have_another_name(name, scope.module):
@@ -333,9 +332,9 @@ class Callers:
                         calling.append(caller)
                 elif complete:
                     complete = not any(
-                        _stands_outside(inner, name)
-                        or any(self._refers(inner, mention, scope, constructed) for mention in _mentions(inner, name))
+                        self._refers(inner, mention, scope, constructed)
                         for inner in nested(caller, name)
+                        for mention in _mentions(inner, name)
                     )
             if len(calling) > MAX_MENTIONS:
                 return [], False
@@ -432,32 +431,9 @@ class Callers:
 def _scopes_with(module: Module, name: str) -> Iterator[Scope]:
     """The outermost scopes of a file that mention a name otherwise than by defining it."""
     word = name.encode()
-    for scope in module.scopes_with(name):
+    for scope in scopes_with(module, name):
         if scope.name != name or scope.text.count(word) > 1:
             yield scope
-
-
-def _stands_outside(scope: Scope, name: str) -> bool:
-    """Whether a name stands in a part of a scope that no flow holds.
-
-    That is in its decorators and default values, in a class that it defines, and, for a file, where its classes are made.
-    """
-    flow = flow_of(scope)
-    if scope.is_module:
-        made = (s for cls in scope.module.classes.values() for s in cls.node.body)
-        return name in flow.class_names and any(_holds(statement, name) for statement in made)
-    if name in flow.class_names or name in flow.class_members:
-        return True
-    if scope.parent is not None:
-        return False  # what is around it holds its header
-    header = [*scope.decorators]
-    if scope.function is not None:
-        header += (*scope.function.args.defaults, *filter(None, scope.function.args.kw_defaults))
-    return any(_holds(node, name) for node in header)
-
-
-def _holds(node: ast.AST, name: str) -> bool:
-    return any(name in (getattr(part, "id", None), getattr(part, "attr", None)) for part in walk(node))
 
 
 def _mentions(scope: Scope, name: str) -> list[ast.expr]:

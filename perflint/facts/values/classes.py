@@ -29,6 +29,7 @@ from perflint.facts.values.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
+from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import made
 
@@ -230,7 +231,7 @@ def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: i
         if name.encode() not in project.attributes_stored(file):
             continue
         module = cls.module if file == path else project.module(file)
-        for scope in module.scopes_with(name) if module is not None else ():
+        for scope in scopes_with(module, name) if module is not None else ():
             if name.encode() not in stored_attributes(scope.text):
                 continue
             flow = flow_of(scope)

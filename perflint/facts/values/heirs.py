@@ -15,8 +15,8 @@ from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import Alternative, ClassRef, External, FunctionRef, Literal, ModuleRef, Sequence
 from perflint.project.project import MAX_IMPORTERS
 from perflint.project.trace import LastingMemo
-from perflint.source.nodes import at_definition
 from perflint.source.renaming import renamed_in
+from perflint.source.scopes import Defining, scopes_where
 from perflint.source.syntax import Class, Module, Scope, SyntaxProblem
 from perflint.source.texts import last_name
 from perflint.source.vocabulary import branches
@@ -158,7 +158,7 @@ def _makers(inference: Inferring, module: Module) -> _Makers:
 
 
 def _find_makers(inference: Inferring, module: Module) -> _Makers:
-    scopes = module.scopes_where(_MAKES, _INNER)
+    scopes = scopes_where(module, _MAKES, _INNER)
     known: LastingMemo[str, frozenset[str] | None] = inference.project.lasting("makers")
     return _Makers(tuple(scopes), known.get(module.source.path, lambda: _names_of_makers(module, scopes)))
 
@@ -207,7 +207,7 @@ def _makes_heir(inference: Inferring, module: Module, cls: Class, names: frozens
     """Whether a file may make an heir of a class, which it has by some names, elsewhere than in a class statement at top."""
     try:
         makers = _makers(inference, module)
-        named = module.scopes_where(*map(_handed, sorted(names)))
+        named = scopes_where(module, *map(_handed, sorted(names)))
         return any(_in_scope(inference, scope, cls, names, makers) for scope in dict.fromkeys((*makers.scopes, *named)))
     except SyntaxProblem:
         return True
@@ -221,9 +221,8 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
     if not (makes or inner or is_given):
         return False
     flow = flow_of(scope)
-    defining = at_definition(scope.node) if makes and scope.parent is None else ()
     return (
-        any(isinstance(node, ast.expr) and last_name(node) in names for node in defining)
+        (makes and isinstance(scope, Defining) and any(flow.mentions.get(name) for name in names))
         or any(_may_be_base(inference, scope, base, cls) for base in (_inner_bases(flow) if inner else ()))
         or (makes and any(isinstance(store, ast.Attribute) and store.attr == "__bases__" for store in flow.stores))
         or b"'__bases__'" in text
@@ -231,7 +230,7 @@ def _in_scope(inference: Inferring, scope: Scope, cls: Class, names: frozenset[s
         or any(
             _makes_class_of(inference, scope, call, cls, names, makers) for call in (flow.calls if makes or is_given else ())
         )
-        or any(_in_scope(inference, flow.inner_scope(function), cls, names, makers) for function in flow.inner)
+        or any(_in_scope(inference, part, cls, names, makers) for part in flow.parts())
     )
 
 
