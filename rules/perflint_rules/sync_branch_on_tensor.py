@@ -31,9 +31,10 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. What the step cannot go on without knowing is
-reported only if the rule is selected; what only raises an error, prints a message or asks whether a mask selects anything to
-write to is always reported in a training step.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and its
+helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects anything to
+write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()` gave, is
+reported only if the rule is selected.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -100,15 +101,15 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _branches(code: Code) -> Iterator[Finding]:
-    checks = [
-        node.test
-        for node in code.flow.order
-        if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
-    ]
-    if not (checks or code.shows_info):
+    branches = [node for node in code.flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
+    checks = [node for node in branches if _only_warns(node) or only_writes(node)]
+    asked = any(may_read_truth(code.flow, node.test) for node in branches)
+    in_helper = asked and code.heat is not None
+    if not (checks or in_helper or code.shows_info):
         return
-    truths = code.truths() if code.shows_info or any(may_read_truth(code.flow, test) for test in checks) else ()
-    for read in sorted((*code.reads(formatted=False), *truths), key=lambda read: code.flow.order[read.node]):
+    truths = code.truths() if asked else ()
+    reads = code.reads(formatted=False) if checks or code.shows_info else ()
+    for read in sorted((*reads, *truths), key=lambda read: code.flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
         checked = _is_check(code, read)
@@ -118,7 +119,8 @@ def _branches(code: Code) -> Iterator[Finding]:
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
             writes = guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
-            avoidable = (writes or checked) and code.facts.loops.is_of_training(code.scope, read.node)
+            avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH)
+            avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
 
 
