@@ -31,10 +31,10 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and its
-helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects anything to
-write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()` gave, is
-reported only if the rule is selected.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and
+its helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects
+anything to write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()`
+gave, is reported only if the rule is selected.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
