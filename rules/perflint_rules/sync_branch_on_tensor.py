@@ -49,6 +49,7 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
+    Flow,
     Heat,
     HostRead,
     ReadKind,
@@ -60,6 +61,7 @@ from perflint.api import (
     may_read_truth,
     path_of,
     rule,
+    words,
 )
 from perflint_rules.bounds import bounds_a_number
 from perflint_rules.masked_writes import guards_writes, only_writes
@@ -73,6 +75,9 @@ _REDUCTIONS = tuple(
     f"{owner}{name}("
     for owner in ("torch.", ".")
     for name in ("min", "max", "any", "all", "sum", "mean", "norm", "equal", "allclose")
+)
+_REDUCES = words(
+    "min max any all sum mean norm amin amax equal allclose isnan isinf isfinite is_nonzero clip_grad_norm_ get_total_norm"
 )
 _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 
@@ -101,15 +106,18 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _branches(code: Code) -> Iterator[Finding]:
-    branches = [node for node in code.flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
-    checks = [node for node in branches if _only_warns(node) or only_writes(node)]
-    asked = any(may_read_truth(code.flow, node.test) for node in branches)
-    in_helper = asked and code.heat is not None
+    flow = code.flow
+    tests = [node.test for node in flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
+    checks = [
+        node.test for node in flow.order if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
+    ]
+    in_helper = any(_looks_reduced(flow, test) for test in tests) and code.heat is not None
     if not (checks or in_helper or code.shows_info):
         return
+    asked = in_helper or code.shows_info or any(may_read_truth(flow, test) for test in checks)
     truths = code.truths() if asked else ()
     reads = code.reads(formatted=False) if checks or code.shows_info else ()
-    for read in sorted((*reads, *truths), key=lambda read: code.flow.order[read.node]):
+    for read in sorted((*reads, *truths), key=lambda read: flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
         checked = _is_check(code, read)
@@ -122,6 +130,22 @@ def _branches(code: Code) -> Iterator[Finding]:
             avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH)
             avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
+
+
+def _looks_reduced(flow: Flow, test: ast.expr) -> bool:
+    """Whether a condition may be a tensor's by its words, cheaply: `mask.any()`, `n > 0` of an `n = mask.sum()`, `x[i] > 0`."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name):
+            made = (definition.value for definition in flow.reaching.get(node, ()))
+            if any(map(_calls_reduction, (part for value in made if value is not None for part in ast.walk(value)))):
+                return True
+        elif _calls_reduction(node) or (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
+            return may_read_truth(flow, test)
+    return False
+
+
+def _calls_reduction(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES
 
 
 def _is_check(code: Code, read: HostRead) -> bool:
