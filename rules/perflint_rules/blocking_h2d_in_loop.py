@@ -88,7 +88,7 @@ from perflint_rules.pageable import hint_at_memory, is_ordinary
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
-_HELPS = any_layout(rb"\b(\w+) = \1 \. (?:to|cuda) \(|return \w+ \. (?:to|cuda) \(|return (?:\w+ \. )*Variable \(")
+_HELPS = any_layout(rb"\w = \w+ (?:\[[^]]*\] )?\. (?:to|cuda) \(|return (?:\w+ \. (?:to|cuda) \(|(?:\w+ \. )*Variable \()")
 _BUILDS_ON_HOST = any_layout(
     rb"from_numpy|ensor \(|as_tensor|[lL]oader|torch \. (?:zeros|ones|empty|full|eye|arange|linspace|rand\w*) \("
 )

@@ -31,9 +31,10 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. What the step cannot go on without knowing is
-reported only if the rule is selected; what only raises an error, prints a message or asks whether a mask selects anything to
-write to is always reported in a training step.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and
+its helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects
+anything to write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()`
+gave, is reported only if the rule is selected.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -48,6 +49,7 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
+    Flow,
     Heat,
     HostRead,
     ReadKind,
@@ -59,6 +61,7 @@ from perflint.api import (
     may_read_truth,
     path_of,
     rule,
+    words,
 )
 from perflint_rules.bounds import bounds_a_number
 from perflint_rules.masked_writes import guards_writes, only_writes
@@ -72,6 +75,9 @@ _REDUCTIONS = tuple(
     f"{owner}{name}("
     for owner in ("torch.", ".")
     for name in ("min", "max", "any", "all", "sum", "mean", "norm", "equal", "allclose")
+)
+_REDUCES = words(
+    "min max any all sum mean norm amin amax equal allclose isnan isinf isfinite is_nonzero clip_grad_norm_ get_total_norm"
 )
 _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 
@@ -100,15 +106,18 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _branches(code: Code) -> Iterator[Finding]:
+    flow = code.flow
+    tests = [node.test for node in flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
     checks = [
-        node.test
-        for node in code.flow.order
-        if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
+        node.test for node in flow.order if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
     ]
-    if not (checks or code.shows_info):
+    in_helper = any(_looks_reduced(flow, test) for test in tests) and code.heat is not None
+    if not (checks or in_helper or code.shows_info):
         return
-    truths = code.truths() if code.shows_info or any(may_read_truth(code.flow, test) for test in checks) else ()
-    for read in sorted((*code.reads(formatted=False), *truths), key=lambda read: code.flow.order[read.node]):
+    asked = in_helper or code.shows_info or any(may_read_truth(flow, test) for test in checks)
+    truths = code.truths() if asked else ()
+    reads = code.reads(formatted=False) if checks or code.shows_info else ()
+    for read in sorted((*reads, *truths), key=lambda read: flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
         checked = _is_check(code, read)
@@ -118,8 +127,25 @@ def _branches(code: Code) -> Iterator[Finding]:
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
             writes = guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
-            avoidable = (writes or checked) and code.facts.loops.is_of_training(code.scope, read.node)
+            avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH)
+            avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
+
+
+def _looks_reduced(flow: Flow, test: ast.expr) -> bool:
+    """Whether a condition may be a tensor's by its words, cheaply: `mask.any()`, `n > 0` of an `n = mask.sum()`, `x[i] > 0`."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name):
+            made = (definition.value for definition in flow.reaching.get(node, ()))
+            if any(map(_calls_reduction, (part for value in made if value is not None for part in ast.walk(value)))):
+                return True
+        elif _calls_reduction(node) or (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
+            return may_read_truth(flow, test)
+    return False
+
+
+def _calls_reduction(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES
 
 
 def _is_check(code: Code, read: HostRead) -> bool:

@@ -427,11 +427,14 @@ def may_read_truth(flow: Flow, test: ast.expr) -> bool:
 
 
 def _may_be_tensor(flow: Flow, node: ast.expr) -> bool:
-    """Whether a condition may be a tensor, by the look of it: a test for identity is none, nor is one of sizes."""
+    """Whether a condition may be a tensor, by the look of it: a test for identity is none, nor is one of sizes or texts."""
     match node:
-        case ast.Compare(left=left, ops=ops, comparators=others):
-            kinds = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-            return not any(isinstance(op, kinds) for op in ops) and any(_may_be_tensor(flow, n) for n in (left, *others))
+        case ast.Compare(ops=[ast.Is() | ast.IsNot() | ast.In() | ast.NotIn(), *_]):
+            return False
+        case ast.Compare(comparators=[ast.Constant(value=str())]):
+            return False
+        case ast.Compare(left=left, comparators=others):
+            return any(_may_be_tensor(flow, n) for n in (left, *others))
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass" | "hasattr" | "callable" | "len" as name)):
             return bool(flow.definitions_of(name))
         case ast.Attribute(attr=name) | ast.Subscript(value=ast.Attribute(attr=name)):
@@ -451,12 +454,9 @@ def _is_truth_of_tensors(inference: Inference, scope: Scope, node: ast.expr) -> 
     if not reduced:
         return False
     held = inference.value(scope, node).alternatives
-    there = all(isinstance(a, Tensor) and a.place is not Place.HOST for a in held) and not all(map(_is_guess, held))
+    tensors = [a for a in held if isinstance(a, Tensor) and a.place is not Place.HOST]
+    there = len(tensors) == len(held) and not all(tensor.guessed for tensor in tensors)
     return there and inference.project.uses_accelerator(scope.module.source.path)
-
-
-def _is_guess(alternative: Alternative) -> bool:
-    return isinstance(alternative, Tensor) and alternative.guessed
 
 
 def _reduces(flow: Flow, node: ast.expr) -> bool:

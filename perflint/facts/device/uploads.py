@@ -260,7 +260,7 @@ def without_cuda(scope: Scope, node: ast.AST) -> bool:
     for block in flow_of(scope).block[node].ancestry():
         if block.kind in ("then", "else") and isinstance(block.node, ast.If):
             test = ast.unparse(block.node.test)
-            if "cuda" in test and "!=" not in test and " or " not in test:
+            if "cuda" in test.lower() and "!=" not in test and " or " not in test:
                 negated = test.startswith("not ")
                 several = isinstance(block.node.test, ast.BoolOp)  # the other arm is for machines with CUDA, too
                 if (block.kind == "else") != negated and not (several and block.kind == "else"):

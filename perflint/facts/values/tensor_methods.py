@@ -59,6 +59,8 @@ def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: as
     row = operations.method(name)
     if row is None or not (row.telling or on_host):
         return UNKNOWN
+    if receiver.alternatives and all(a == NDARRAY for a in receiver.alternatives):
+        return UNKNOWN  # where it is known it is an array, which has such methods, too
     return Value(operated(inference, Tensor(place, guessed=True), row, node, frame).alternatives, open=True)
 
 
@@ -275,11 +277,16 @@ def _type(inference: Inferring, receiver: Tensor, node: ast.Call, frame: Frame) 
                 results.append(Tensor(Place.CUDA if on_device else Place.HOST, receiver.ndim, dtype))
             case Tensor():
                 results.append(replace(receiver, place=alternative.place, dtype=alternative.dtype, fresh=False))
+            case Batch() | Output():
+                results.append(replace(receiver, place=alternative.place, dtype="", fresh=False))
             case _:
                 results.append(replace(receiver, dtype=dtype_of(one(alternative)), fresh=False))
     if {r.place for r in results} == {Place.CUDA, Place.HOST}:
         results = [replace(r, place=Place.CUDA_OR_HOST) for r in results]
-    return join([*map(one, results), *([one(replace(receiver, dtype="", fresh=False))] if target.open else [])])
+    other = replace(receiver, dtype="", fresh=False)
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "type_as":
+        other = replace(other, place=Place.UNKNOWN)  # it goes where the other tensor is
+    return join([*map(one, results), *([one(other)] if target.open else [])])
 
 
 HOST_ATTRIBUTES = words(
