@@ -205,14 +205,19 @@ def disk_errors(tree: Tree, count: int, random_: random.Random) -> Counter[str]:
     return found
 
 
+def _allow(size: int) -> None:
+    """Let this process write files of so many bytes."""
+    sys.dont_write_bytecode = True  # of a module that is cut off, which Python believes in all later runs
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
 def file_size_limits(tree: Tree, count: int, random_: random.Random) -> Counter[str]:
     """Writes that the kernel cuts off at some byte, as a full disk does."""
     found: Counter[str] = Counter()
     for _ in range(count):
         limit = random_.randrange(1, len(NEW))
-        allow = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
         tree.write()
-        outcome = run(tree.root, *FIX, "--quiet", "--output-file", os.devnull, prepare=allow)
+        outcome = run(tree.root, *FIX, "--quiet", "--output-file", os.devnull, prepare=partial(_allow, limit))
         found["faults"] += 1
         found["wrong exit codes"] += outcome.code != 1
         found["tracebacks"] += "Traceback" in outcome.output
