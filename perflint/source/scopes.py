@@ -15,7 +15,7 @@ from perflint.source.words import any_layout
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TEXT = rb"'[^'\\\r\n]*'|\"[^\"\\\r\n]*\""
 _NOTHING_RUNS = any_layout(
-    rb"@ (?:property|(?:abc \. )?abstractmethod|staticmethod|classmethod|override|\w+ \. setter|torch \. no_grad \( \)"
+    rb"@ (?:property|(?:abc \. )?abstractmethod|staticmethod|classmethod|torch \. no_grad \( \)"
     rb"|torch \. inference_mode \( \))[\t\x20]*(?=[\r\n])"
     rb"|= -?(?:None|True|False|[\d.]+(?:e-?\d+)?|%b) (?=[,)])" % _TEXT
 )

@@ -51,6 +51,7 @@ SITES = {
     "called where a class is made": ("def f(x): pass\nclass C:\n    a = f(1)\n    def m(self): f(2)", "f", 2, True),
     "default value of a function": ("def f(x): pass\ndef g(a=f): pass\nf(1)", "f", 1, False),
     "decorator": ("def f(x): pass\n@f\ndef g(): pass\nf(1)", "f", 1, False),
+    "decorator called like another": ("def override(x): pass\n@override\ndef g(): pass\noverride(1)", "override", 1, False),
     "default value of a method": ("def f(x): pass\nclass C:\n    def m(self, a=f(1)): f(2)", "f", 2, True),
     "inner function": ("def g():\n    def f(x): pass\n    f(1)\ng()", "g.<locals>.f", 1, True),
 }  # fmt: skip
