@@ -60,8 +60,11 @@ class _Group(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         try:
             status = super().main(*args, **{**extra, "standalone_mode": False})
-        except (click.exceptions.Abort, KeyboardInterrupt):
+        except (click.exceptions.Abort, KeyboardInterrupt) as error:
             status = INTERRUPTED
+            if isinstance(error.__cause__, EOFError):  # click takes one for a Ctrl-D; those at its own prompts have no cause
+                _explain(error.__cause__)
+                status = ERROR
         except Exception as error:
             if not noted():
                 _explain(error)
@@ -79,6 +82,8 @@ def _explain(error: Exception) -> None:
         error.show()
     elif isinstance(error, OSError) and error.filename is None:
         click.ClickException(f"the output cannot be written: {error.strerror}").show()
+    elif isinstance(error, EOFError) and "marshal" in str(error):
+        click.ClickException("Python's bytecode of a module is cut off: delete the folders `__pycache__` of perflint").show()
     else:
         import traceback
 

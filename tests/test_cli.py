@@ -346,6 +346,21 @@ main()
     assert b"Traceback" not in done.stderr
 
 
+def test_bytecode_that_is_cut_off_is_said_and_is_no_ctrl_d(bad: Project) -> None:
+    cut_off = """
+import perflint.run.run
+from perflint.__main__ import main
+def check(*arguments, **named):
+    import marshal
+    marshal.loads(marshal.dumps([1] * 9)[:-3])
+perflint.run.run.Run.check = check
+main()
+"""
+    done = in_subprocess("check", cwd=bad.root, code=cut_off)
+    assert done.returncode == 2
+    assert done.stderr.strip() == b"Error: Python's bytecode of a module is cut off: delete the folders `__pycache__` of perflint"
+
+
 # -- standard input ------------------------------------------------------------------------------------------------------
 
 

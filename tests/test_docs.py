@@ -41,7 +41,7 @@ def test_the_configuration_of_the_docs_is_valid(project: Project, text: str) -> 
 @pytest.mark.slow
 def test_the_walk_from_a_finding_to_identical_results_is_as_the_docs_show_it(tmp_path: Path) -> None:
     """Each command prints the lines below it, in this order; `...` stands for others."""
-    walk = re.search(r"^<!-- walk -->\n```\n(.*?)^```", USAGE, re.M | re.S)
+    walk = re.search(r"^<!-- walk -->\n```\n(.*?)^```", README, re.M | re.S)
     assert walk is not None
     project = tmp_path / "image"
     shutil.copytree(ROOT / "fixtures" / "programs" / "image", project, ignore=shutil.ignore_patterns("__pycache__"))

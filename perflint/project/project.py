@@ -296,6 +296,16 @@ class Project(Imports):
             known[path] = data is not None and holds(data, self._vocabulary(path), pattern)
         return known[path]
 
+    def find_out(self) -> None:
+        """Ask of each file what only its text and the files' names decide: what it imports, whether it trains, what runs backward.
+
+        Processes that are forked behind it share the answers, and the cache remembers them.
+        """
+        for path in self.files:
+            self._taken_by(path)
+            self._trains(path)
+        self._find_helpers()
+
     def backward_helpers(self, names: Iterable[str]) -> frozenset[str]:
         """Those of some names by which the project calls functions that run a backward pass.
 

@@ -34,8 +34,8 @@ def distributed(
             yield from distribution.results(lanes)
     else:
         if any(rule.steps for session in sessions for rule in session.rules):
-            for session in sessions:
-                session.project.importers(items[0].path)  # found out once: forked workers share it
+            for project in {id(session.project): session.project for session in sessions}.values():
+                project.find_out()  # once: forked workers share it
         with local_lanes(run, sessions, workers.jobs) as lanes:
             distribution = Distribution(run, sessions, items, lambda: setup(unsaved, on_disk=True), workers.warn)
             yield from distribution.results(lanes)
