@@ -117,7 +117,13 @@ def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
     node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) else None
     while node is not None and node is not call:
         match node:
-            case ast.Attribute(value=inner) | ast.Subscript(value=inner, slice=ast.Constant()):
+            case ast.Attribute(value=inner):
+                node = inner
+            case ast.Subscript(value=inner, slice=index):
+                node = inner if _is_constant(index) else None
+            case ast.BinOp(left=inner, right=ast.Constant()) | ast.BinOp(left=ast.Constant(), right=inner):
+                node = inner
+            case ast.UnaryOp(operand=inner):
                 node = inner
             case ast.Call(func=ast.Attribute(value=inner), args=args, keywords=keywords):
                 given = [*args, *(k.value for k in keywords)]
@@ -125,3 +131,15 @@ def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
             case _:
                 node = None
     return None if node is call else Obligation(Kind.GRADIENT, "the statement computes something else, too")
+
+
+def _is_constant(index: ast.expr | None) -> bool:
+    """Whether an index consists of constants: `0`, `:16`, `0, ..., 1:`."""
+    match index:
+        case ast.Tuple(elts=parts):
+            return all(map(_is_constant, parts))
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            return all(map(_is_constant, (lower, upper, step)))
+        case ast.UnaryOp(operand=operand):
+            return _is_constant(operand)
+    return index is None or isinstance(index, ast.Constant)

@@ -19,6 +19,8 @@ from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
 _SETTERS: Final = words("setattr delattr patch object multiple dict")
+_BUILTINS: Final = words("object dict")
+"""What sets nothing under these names alone: only `mock.patch.object` and `mock.patch.dict` do."""
 """The last names of what sets an attribute by its name: `setattr`, `mock.patch.object`, `monkeypatch.setattr`."""
 _SET_METHODS: Final = words("__setattr__ __delattr__")
 _LOOKS: Final = words("getattr hasattr isinstance issubclass callable print id type repr str dir help len bool")
@@ -120,6 +122,8 @@ def _owners_set(facts: Facts, scope: Scope, call: ast.Call, names: frozenset[str
     """Whose attributes a call may set by one of these names, or by one that is not known; the call itself for `torch`'s own."""
     func = call.func
     last = func.attr if isinstance(func, ast.Attribute) else path_of(func)
+    if last in _BUILTINS and facts.inference.value(scope, func).must(lambda a: a == External(f"builtins.{last}")):
+        return
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     if last in _SET_METHODS and isinstance(func, ast.Attribute) and not is_super_call(func.value):
         yield func.value if len(call.args) < (3 if last == "__setattr__" else 2) else call.args[0]
