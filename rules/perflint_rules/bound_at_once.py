@@ -1,4 +1,4 @@
-"""Reads that are bound to names one below the other, `a = x.item()`, as they are made with one wait: no rule by itself."""
+"""Reads that are bound to names, `a = x.item()`: the first, or all one below the other. No rule by itself."""
 
 import ast
 from collections.abc import Sequence
@@ -27,3 +27,13 @@ def bound_at_once(code: Code, group: Sequence[HostRead]) -> list[ast.Assign]:
     second, last = (text.find(b"\n", place) % (len(text) + 1) for place in (after_first, end))  # -1: where the text ends
     apart = b"#" in text[start:after_first] + text[second:last] or b";" in text[start:last]
     return [] if apart else lines
+
+
+def bound_first(code: Code, group: Sequence[HostRead]) -> ast.Assign | None:
+    """The statement of the first read, where it binds a name to nothing else, and nothing else reads its tensor."""
+    first = group[0]
+    again = any(ast.dump(read.tensor) == ast.dump(first.tensor) for read in group[1:])
+    match code.flow.statement(first.node):
+        case ast.Assign(targets=[ast.Name()], value=value) as line if value is first.node and not again:
+            return line if "#" not in code.text(line) else None
+    return None

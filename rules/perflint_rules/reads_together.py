@@ -31,7 +31,7 @@ from perflint.api import (
     suspends,
     untimed,
 )
-from perflint_rules.bound_at_once import bound_at_once
+from perflint_rules.bound_at_once import bound_at_once, bound_first
 from perflint_rules.early_reads import made_earlier
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
@@ -145,6 +145,8 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
         for line in lines[1:]:
             yield delete_statement(code.source, line, list(code.flow.siblings(line)))
         return
+    if (bound := bound_first(code, group)) is not None:
+        names[tensors[0]] = code.text(bound.targets[0])
     for read in group:
         text = _text(code, read)
         wanted = _wanted(code, read)
@@ -154,8 +156,9 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
             raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
         names[text] = name
     yield Import("perflint_runtime", helper)
-    yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = {helper}({', '.join(names)})")
-    for read in group:
+    made = f"{', '.join(names.values())} = {helper}({', '.join(names)})"
+    yield replace_statement(code.source, bound, made) if bound else insert_before(code.source, _line(code, group[0]), made)
+    for read in group[bound is not None :]:
         yield replace(code.source, read.node, names[_text(code, read)])
 
 
