@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from perflint.api import Code, HostRead
+from perflint.api import Code, HostRead, ReadKind, path_of
 
 
 def bound_at_once(code: Code, group: Sequence[HostRead]) -> list[ast.Assign]:
@@ -37,3 +37,14 @@ def bound_first(code: Code, group: Sequence[HostRead]) -> ast.Assign | None:
         case ast.Assign(targets=[ast.Name()], value=value) as line if value is first.node and not again:
             return line if "#" not in code.text(line) else None
     return None
+
+
+def wanted_name(code: Code, read: HostRead) -> str:
+    """A name for the number that a read gives: after what it is bound to, or after its tensor."""
+    match code.flow.statement(read.node):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is read.node:
+            return f"{name}_item"
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(name)))], value=value) if value is read.node:
+            return f"{name}_item" if name.isidentifier() else "value_item"
+    path = (path_of(read.tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "")
+    return path + f"_{'item' if read.kind is ReadKind.ITEM else 'copy'}"
