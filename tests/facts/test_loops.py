@@ -45,6 +45,14 @@ KINDS = {
         "    forward_backward()\nfor x in y: run()",
         ["training"],
     ),
+    "trainings of a function whose loop calls a helper that it calls once more": (
+        "def act(x): model(x).sum().backward()\ndef run():\n    for x in y: act(x)\n    act(y)\nfor e in range(3): run()",
+        [None],
+    ),
+    "step of a function that calls a helper once more without a loop": (
+        "def act(x): model(x).sum().backward()\ndef run(x):\n    act(x)\n    act(x)\nfor x in y: run(x)",
+        ["training"],
+    ),
     "no network": ("for x in y: f(x)", [None]),
     "step of something else": ("for x in y: environment.step(x)", [None]),
     "criterion only": ("criterion = nn.MSELoss()\nfor x in y: criterion(x, x)", [None]),
