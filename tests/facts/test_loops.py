@@ -46,11 +46,12 @@ KINDS = {
         ["training"],
     ),
     "trainings of a function whose loop calls a helper that it calls once more": (
-        "def act(x): model(x).sum().backward()\ndef run():\n    for x in y: act(x)\n    act(y)\nfor e in range(3): run()",
+        "def step(x): model(x).sum().backward()\n"
+        "def train():\n    for x in y: step(x)\n    step(y)\nfor e in range(3): train()",
         [None],
     ),
     "step of a function that calls a helper once more without a loop": (
-        "def act(x): model(x).sum().backward()\ndef run(x):\n    act(x)\n    act(x)\nfor x in y: run(x)",
+        "def step(x): model(x).sum().backward()\ndef train(x):\n    step(x)\n    step(x)\nfor x in y: train(x)",
         ["training"],
     ),
     "no network": ("for x in y: f(x)", [None]),
