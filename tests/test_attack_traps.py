@@ -80,6 +80,24 @@ NAMED = {
             "(lambda show: show(engine))(vars)",
         )
     },
+    **{
+        f"something unknown is the module, by {found}": {
+            "main.py": (
+                f"import json\nimport sys\nimport engine\n\nheld = {found}\n"
+                "print(engine.run(), sorted(n for n in vars(held) if n[0] != '_'))\n"
+            ),
+            "engine.py": ENGINE,
+        }
+        for found in ("json.loads('1', parse_int=lambda _: engine)", "sys.modules['engine']")
+    },
+    "something unknown is the module that another file hands on": {
+        "main.py": (
+            "import json\nimport parts\n\nheld = json.loads('1', parse_int=lambda _: parts.part)\n"
+            "print(parts.part.run(), sorted(n for n in vars(held) if n[0] != '_'))\n"
+        ),
+        "parts.py": "import engine as part\n",
+        "engine.py": ENGINE,
+    },
     "all names are shown by a function that has another name": {
         "main.py": (
             "from inspect import getmembers as parts\nimport engine\n\n"
@@ -130,6 +148,13 @@ HARMLESS = {
     },
     "the names of an object are shown": {
         "main.py": "import argparse\nfrom engine import run\n\nargs = argparse.Namespace(a=1)\nprint(run(), vars(args))\n",
+        "engine.py": ENGINE,
+    },
+    "the names of something unknown are shown, and no module is handed on": {
+        "main.py": (
+            "import json\nimport types\nimport engine\n\n"
+            "held = json.loads('{}', object_hook=lambda d: types.SimpleNamespace(a=1))\nprint(engine.run(), vars(held))\n"
+        ),
         "engine.py": ENGINE,
     },
     "the other file has the same name from the runtime": {

@@ -74,6 +74,34 @@ def test_findings_say_in_which_cell_they_are(project: Project, monkeypatch: pyte
     assert "line=26,col=11," in in_process("check", "--output-format", "github", ".").stdout
 
 
+KEEPS_LOSSES = """def train(model, loader, optimizer):
+    losses = []
+    for x in loader:
+        loss = model(x.cuda()).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses"""
+
+
+def test_each_edit_says_in_which_cell_it_is(project: Project) -> None:
+    path = written(project, "#md text", "import torch", KEEPS_LOSSES)
+    options = ("--select", "item-every-step", "--runtime", "--assume", "ordinary")
+    (finding,) = project.findings(*options)
+    edits = finding["fix"]["edits"]
+    assert "import HostList" in "".join(edit["content"] for edit in edits)
+    cells = dict(enumerate(json.loads(path.read_bytes())["cells"], 1))
+    for edit in sorted(edits, key=lambda e: e["location"]["row"], reverse=True):
+        text = "".join(cells[edit["cell"]]["source"])
+        starts = [0, *itertools.accumulate(len(line) + 1 for line in text.split("\n"))]
+        first, last = (starts[at["row"] - 1] + at["column"] - 1 for at in (edit["location"], edit["end_location"]))
+        cells[edit["cell"]]["source"] = [text[:first] + edit["content"] + text[last:]]
+    applied = ["".join(cell["source"]) for cell in cells.values() if cell["cell_type"] == "code"]
+    project.run("fix", "--isolated", *options)
+    assert applied == sources(path.read_bytes())
+
+
 def test_the_same_flaw_in_functions_of_two_cells_is_said_twice(project: Project) -> None:
     written(project, "import torch", IN_FUNCTION, IN_FUNCTION)
     assert project.run("check", "--isolated").stdout.count("no-grad-without-call") == 2

@@ -50,8 +50,10 @@ class Facts:
         """What each file puts in the place of functions of torch by some names."""
         self.own_tensors: LastingMemo[str, list[Obligation]] = project.lasting("own tensors")
         """Why each file may make other tensors than torch's own."""
-        self.lists_names: LastingMemo[str, bool] = project.lasting("lists names")
-        """Whether each file goes through the names of a module."""
+        self.lists_names: LastingMemo[str, bool | None] = project.lasting("lists names")
+        """Whether each file goes through the names of a module: None where that is of something unknown."""
+        self.hands_on_modules: LastingMemo[str, frozenset[str] | None] = project.lasting("hands on modules")
+        """Which modules each file hands on as objects, by their last names: None for any."""
         self.pins: LastingMemo[str, bool] = project.lasting("pins")
         """Whether each file pins memory by hand."""
         self.takes_whole: Memo[str, frozenset[Any]] = Memo(project.trace)

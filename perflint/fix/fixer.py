@@ -282,6 +282,8 @@ def _with_import(source: Source, tree: ast.Module, wanted: Import) -> bytes:
         return source.raw[:at] + f"{text}{source.newline}".encode() + source.raw[at:]
     before += imports if wanted.name is not None else plain
     if before:
+        if isinstance(before[-1], ast.Expr):  # a blank line behind the docstring
+            text = f"{source.newline}{text}"
         row = before[-1].end_lineno or before[-1].lineno
         if row < len(source.starts):
             at = source.starts[row]

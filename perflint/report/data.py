@@ -39,6 +39,7 @@ def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> d
                     "content": edit.content,
                     "location": _location(checked.source, edit.start),
                     "end_location": _location(checked.source, edit.end),
+                    "cell": _cell(checked.source, edit.start),
                 }
                 for edit in _edits(checked.source, finding.fix)
             ],
@@ -54,7 +55,7 @@ def record(checked: Checked, finding: Finding, docs_url: str | None = None) -> d
         "filename": checked.path,
         "location": _location(checked.source, finding.start),
         "end_location": _location(checked.source, finding.end),
-        "cell": checked.source.position(finding.start).cell if checked.source is not None else None,
+        "cell": _cell(checked.source, finding.start),
         "fix": fix,
         "missing_proofs": list(finding.missing_proofs),
         "obligations": [{"kind": o.kind.value, "message": o.words} for o in finding.obligations],
@@ -76,6 +77,10 @@ def _location(source: Source | None, offset: int) -> dict[str, int]:
         return {"row": 1, "column": 1}
     position = source.position(offset)
     return {"row": position.row, "column": position.column}
+
+
+def _cell(source: Source | None, offset: int) -> int | None:
+    return source.position(offset).cell if source is not None else None
 
 
 def as_json(result: Result) -> Iterator[str]:

@@ -39,7 +39,7 @@ def made_earlier(code: Code, read: HostRead, group: Sequence[HostRead]) -> Itera
         entries = [s for s in flow.stores if flow.order[place] < flow.order[s] < flow.order[read.node]]
         if not all(isinstance(s, ast.Subscript) and _is_apart(code, s.value, read) for s in entries):
             yield Obligation(Kind.MUTATION, f"`{ast.unparse(tensor)}` may look at what is stored in between")
-    yield from _open_about_order(code, tensor)
+    yield from open_about_order(code, tensor)
 
 
 def _is_apart(code: Code, held: ast.expr, read: HostRead) -> bool:
@@ -54,19 +54,19 @@ def _is_apart(code: Code, held: ast.expr, read: HostRead) -> bool:
     return bool(made) and alone and all(d.kind == "assign" and isinstance(d.value, (ast.Dict, ast.Call)) for d in made)
 
 
-def _open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
+def open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
     """What stands against it that a tensor is computed before other reads are made."""
     match tensor:
         case ast.Call(func=func, args=args, keywords=keywords) if _is_torch(code, func) and _only_gives(func, keywords):
             for part in (*args, *(keyword.value for keyword in keywords)):
-                yield from _open_about_order(code, part)
+                yield from open_about_order(code, part)
             return
         case ast.Call(func=ast.Attribute(value=receiver) as func, args=args, keywords=keywords) if _only_gives(func, keywords):
             if not code.value(receiver).must_be(Tensor):
                 words = f"`{ast.unparse(receiver)}` may be no tensor, and `{func.attr}` may do more than compute"
                 yield Obligation(Kind.PLAIN_OBJECTS, words)
             for part in (receiver, *args, *(keyword.value for keyword in keywords)):
-                yield from _open_about_order(code, part)
+                yield from open_about_order(code, part)
             return
     yield from filter(None, [without_effect(code.facts, code.scope, tensor)])
 

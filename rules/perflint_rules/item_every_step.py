@@ -56,7 +56,8 @@ A list becomes a `HostList` (`losses.add_item(loss)`, `predictions.add_array(out
 `losses.values()` where somebody looks), also where a copy has a name until then, and a name that is looked at under guards, or
 added up, a `LateItem`: also in scripts, for what only code under `if __name__ == "__main__"` can see. A meter counts when
 somebody looks at it: `losses = LateMeter(AverageMeter())` is given `losses.update(LateItem(loss), n)`. What is computed from
-reads is a `LateItem(hits, seen, of=lambda a, b: a / b)`, a dict is a `HostDict`, what `np.append` makes grow a `HostArray`.
+reads is a `LateItem(hits, seen, of=lambda a, b: a / b)`, also a row of a list (`[a.item(), b.item()]`), a dict is a `HostDict`,
+what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next (an action, a size), under a guard (`step % 100 == 0`), once per epoch, and in programs
@@ -71,16 +72,15 @@ neither names several GPUs, nor has tensors of its own, nor switches `inference_
 decorator. Integers must be counts: sums of others may not fit into 64 bits. Else the fix is unsafe, or an `ItemSum`, which
 needs neither type, size nor device, divides, and takes any weight; where each step looks at the total there is none.
 A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
-the device, and under the guard the number; not where each step looks at it, or code behind the loop.
-The fix for a list that is filled in the loop and read behind it rests on memory to spare:
-`losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` after the loop. The
-numbers are the same, but each step's scalar stays in device memory (at least 512 bytes in the caching allocator) until the loop
-ends. `clone` because the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096
-numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows.
-A meter must be a local of a class in sight, whose method does nothing but compute with numbers and keep them in the meter;
-that an error of it comes later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only
-shows (`ProgressMeter(len(loader), [losses])`), where nobody else gets hold of that object. Reads of a step without such a fix
-are made with one wait by `items_together`, later ones, too; a `SummaryWriter`'s by `copies_together`. All else is advice.
+the device, and under the guard the number; not where each step looks at it, or code behind the loop. The fix for a list rests
+on memory to spare: `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` behind
+the loop: until then each step's scalar stays in device memory (at least 512 bytes in the caching allocator). `clone` because
+the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096 numbers at most, and copies
+of larger tensors on the host; it must not be handed out while it still grows. A meter must be a local of a class in sight, whose method only computes with numbers and keeps them; that its errors come later
+is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only shows (`ProgressMeter(len(loader),
+[losses])`), where nobody else gets hold of that object. Reads of a step without such a fix are made with one wait by
+`items_together`, later ones, too, or where they stand side by side: `print(*items_together(a, b))`; a `SummaryWriter`'s by
+`copies_together`. All else is advice.
 """
 
 import ast

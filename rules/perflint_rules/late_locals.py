@@ -125,12 +125,6 @@ class LateLocals:
         for use in (*uses, *targets):
             if not flow.reaching.get(use, frozenset()) <= tracked:
                 raise CannotRewrite(f"`{name}` may be something else there")
-        if way != "item":
-            loops = {loop for take in takes for loop in flow.block[take.statement].loops()}
-            inner = {loop for loop in loops if not all(flow.within(start.node, loop.block) for start in starts)}
-            for other in {*flow.definitions_of(name)} - tracked:
-                if any(flow.within(other.node, loop.block) for loop in inner):
-                    raise CannotRewrite(f"the loop may leave something else in `{name}`")
         return sorted(starts, key=lambda d: d.order), uses
 
     def _is_start(self, way: Way, start: Definition) -> bool:

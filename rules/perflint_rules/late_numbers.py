@@ -23,6 +23,7 @@ from perflint_rules.late_order import out_of_order
 
 Reads = Mapping[ast.expr, HostRead]
 _COMPUTED = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ROWS = (ast.List, ast.Tuple, ast.Dict)
 _LEAVES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 
 
@@ -37,8 +38,14 @@ def number_around(code: Code, reads: Reads, node: ast.expr) -> ast.expr:
         node = parent
 
 
+def row_around(code: Code, reads: Reads, node: ast.expr) -> ast.expr | None:
+    """The row of numbers that a read is part of: `[a.item(), b.item()]`, a tuple, a dict with its keys written out."""
+    row = code.flow.parent.get(number_around(code, reads, node))
+    return row if isinstance(row, _ROWS) and is_late_number(code, reads, row) else None
+
+
 def is_late_number(code: Code, reads: Reads, node: ast.expr) -> bool:
-    """Whether an expression gives a number that can be made of single numbers when they have been read."""
+    """Whether an expression gives a number, or a row of them, that can be made of single numbers when they have been read."""
     return _leaves(code, reads, node) is not None
 
 
@@ -73,9 +80,10 @@ def as_arguments(code: Code, reads: Reads, node: ast.expr) -> str:
 def open_about(code: Code, reads: Reads, node: ast.expr) -> Iterator[Obligation | None]:
     """What is not proved about making a number later than its parts are evaluated."""
     leaves = _leaves(code, reads, node) or []
-    yield from (_evaluated(code, reads, leaf) for leaf in leaves if leaf not in reads)
     for number, leaf in enumerate(leaves):
-        yield from out_of_order(code, [] if leaf in reads else [leaf], _tensors(reads, leaves[number:]))
+        if leaf not in reads:
+            yield _evaluated(code, reads, leaf)
+            yield from out_of_order(code, [leaf], _tensors(reads, leaves[number:]))
     if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div) for part in _computing(node, leaves)):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a division by zero would be noticed later")
 
@@ -108,7 +116,15 @@ def _has_no_graph(code: Code, tensor: ast.expr) -> bool:
 
 
 def _leaves(code: Code, reads: Reads, node: ast.expr) -> list[ast.expr] | None:
-    """The reads and the numbers that an expression is computed from, in order; None if there is anything else."""
+    """The reads and the numbers that a number or a row is computed from, in order; None if there is anything else."""
+    if not isinstance(node, _ROWS):
+        return _number_leaves(code, reads, node)
+    if isinstance(node, ast.Dict) and not all(isinstance(key, ast.Constant) for key in node.keys):
+        return None
+    return _with_read(code, reads, node.values if isinstance(node, ast.Dict) else node.elts)
+
+
+def _number_leaves(code: Code, reads: Reads, node: ast.expr) -> list[ast.expr] | None:
     if node in reads:
         return [node] if _reads_number(code, reads[node]) else None
     match node:
@@ -127,13 +143,8 @@ def _leaves(code: Code, reads: Reads, node: ast.expr) -> list[ast.expr] | None:
 
 def _with_read(code: Code, reads: Reads, parts: list[ast.expr]) -> list[ast.expr] | None:
     """The leaves of some parts, in order; a part without a read is one number."""
-    found: list[ast.expr] = []
-    for part in parts:
-        leaves = _leaves(code, reads, part)
-        if leaves is None:
-            return None
-        found += leaves
-    return found
+    found = [_number_leaves(code, reads, part) for part in parts]
+    return None if None in found else [leaf for leaves in found for leaf in leaves or ()]
 
 
 def _reads_number(code: Code, read: HostRead) -> bool:

@@ -16,7 +16,7 @@ from perflint.api import (
     replace_statement,
 )
 from perflint_rules.kept_totals import is_product
-from perflint_rules.late_numbers import Reads, number_around
+from perflint_rules.late_numbers import Reads, number_around, row_around
 
 Way = OneOf["sum", "list", "array", "meter", "item", "dict"]
 OBJECTS: dict[Way, str] = {
@@ -139,8 +139,14 @@ def is_empty_array(code: Code, made: ast.Call) -> bool:
 
 
 def taken_with(code: Code, reads: Reads, read: ast.expr) -> ast.expr:
-    """What is taken of a read: the read itself, or a number that is computed from it."""
-    return read if take_of(code, read) is not None else number_around(code, reads, read)
+    """What is taken of a read: the read itself, a number that is computed from it, or the row of a list that it is part of."""
+    if take_of(code, read) is not None:
+        return read
+    row = row_around(code, reads, read)
+    take = take_of(code, row) if row is not None else None
+    if row is not None and take is not None and take.way == "list" and take.method != "extend":
+        return row
+    return number_around(code, reads, read)
 
 
 def _sum(

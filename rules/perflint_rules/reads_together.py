@@ -25,20 +25,21 @@ from perflint.api import (
     insert_before,
     is_refuted,
     no_copy_in_flight,
-    path_of,
     replace,
     replace_statement,
     suspends,
     untimed,
 )
-from perflint_rules.bound_at_once import bound_at_once
+from perflint_rules.bound_at_once import bound_at_once, bound_first, wanted_name
 from perflint_rules.early_reads import made_earlier
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
 from perflint_rules.quiet_code import writes_scalar
+from perflint_rules.side_by_side import in_place, open_about_place, side_by_side
 
 _HELPERS = {ReadKind.ITEM: "items_together", ReadKind.LOGGER: "copies_together"}
 """What makes several reads of a kind with one wait."""
+_CURE = "read them with one wait, by `{}` of the runtime"
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,20 @@ class Together:
 
 
 def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
-    """Groups of some reads that can be made at once, where the first of them is made."""
+    """Groups of some reads that can be made at once: where the first of them is made, or in place of elements of a tuple."""
     for kind in _HELPERS:
-        alike = filter(lambda read: read.kind is kind and _always_runs(code, read), reads)
-        yield from _groups(code, sorted(alike, key=lambda read: code.flow.order[read.node]))
+        of_kind = filter(lambda read: read.kind is kind and _always_runs(code, read), reads)
+        alike = sorted(of_kind, key=lambda read: code.flow.order[read.node])
+        rows, done = [*side_by_side(code, alike)] if kind is ReadKind.ITEM and code.options.runtime else [], set[HostRead]()
+        for group in _groups(code, alike):
+            if list(group.reads) not in rows:
+                done.update(group.reads)
+                yield group
+        for row in rows:
+            missing = [*code.feared(OWN_TENSORS, PATCHED), *open_about_place(code, row)]
+            fix = code.fix(_CURE.format(_HELPERS[kind]), in_place(code, row), unless=missing)
+            if done.isdisjoint(row) and fix is not None and not is_refuted(missing):
+                yield Together(row, missing, fix)
 
 
 def _groups(code: Code, left: Sequence[HostRead]) -> Iterator[Together]:
@@ -75,8 +86,7 @@ def _groups(code: Code, left: Sequence[HostRead]) -> Iterator[Together]:
         group += _again(code, group)
         if len({ast.dump(read.tensor) for read in group}) > 1 and not is_refuted(missing):
             missing += [*_open_about_all(code, group)]
-            cure = f"read them with one wait, by `{_HELPERS[group[0].kind]}` of the runtime"
-            fix = code.fix(cure, _made(code, group), unless=missing)
+            fix = code.fix(_CURE.format(_HELPERS[group[0].kind]), _made(code, group), unless=missing)
             if fix is not None:
                 yield Together(group, missing, fix)
 
@@ -145,17 +155,20 @@ def _made(code: Code, group: Sequence[HostRead]) -> Iterator[Edit | Import]:
         for line in lines[1:]:
             yield delete_statement(code.source, line, list(code.flow.siblings(line)))
         return
+    if (bound := bound_first(code, group)) is not None:
+        names[tensors[0]] = code.text(bound.targets[0])
     for read in group:
         text = _text(code, read)
-        wanted = _wanted(code, read)
+        wanted = wanted_name(code, read)
         free = (free_name(code.scope, wanted if not n else f"{wanted}_{n + 1}") for n in range(len(group)))
         name = names.get(text) or next((name for name in free if name is not None and name not in names.values()), None)
         if name is None:
             raise CannotRewrite("a new variable would be a global, or is visible to `locals()`")
         names[text] = name
     yield Import("perflint_runtime", helper)
-    yield insert_before(code.source, _line(code, group[0]), f"{', '.join(names.values())} = {helper}({', '.join(names)})")
-    for read in group:
+    made = f"{', '.join(names.values())} = {helper}({', '.join(names)})"
+    yield replace_statement(code.source, bound, made) if bound else insert_before(code.source, _line(code, group[0]), made)
+    for read in group[bound is not None :]:
         yield replace(code.source, read.node, names[_text(code, read)])
 
 
@@ -165,17 +178,6 @@ def _text(code: Code, read: HostRead) -> str:
     if "#" in text:
         raise CannotRewrite("a comment would be lost")
     return ast.unparse(read.tensor) if "\n" in text else text
-
-
-def _wanted(code: Code, read: HostRead) -> str:
-    """A name for the number that a read gives: after what it is bound to, or after its tensor."""
-    match _line(code, read):
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is read.node:
-            return f"{name}_item"
-        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(name)))], value=value) if value is read.node:
-            return f"{name}_item" if name.isidentifier() else "value_item"
-    path = (path_of(read.tensor) or "value").replace(".", "_").replace("[", "_").replace("]", "").replace("'", "")
-    return path + f"_{'item' if read.kind is ReadKind.ITEM else 'copy'}"
 
 
 def joined(code: Code, found: Sequence[tuple[HostRead, Finding]]) -> Iterator[Finding]:

@@ -45,6 +45,15 @@ KINDS = {
         "    forward_backward()\nfor x in y: run()",
         ["training"],
     ),
+    "trainings of a function whose loop calls a helper that it calls once more": (
+        "def step(x): model(x).sum().backward()\n"
+        "def train():\n    for x in y: step(x)\n    step(y)\nfor e in range(3): train()",
+        [None],
+    ),
+    "step of a function that calls a helper once more without a loop": (
+        "def step(x): model(x).sum().backward()\ndef train(x):\n    step(x)\n    step(x)\nfor x in y: train(x)",
+        ["training"],
+    ),
     "no network": ("for x in y: f(x)", [None]),
     "step of something else": ("for x in y: environment.step(x)", [None]),
     "criterion only": ("criterion = nn.MSELoss()\nfor x in y: criterion(x, x)", [None]),

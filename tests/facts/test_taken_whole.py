@@ -78,3 +78,26 @@ def test_what_takes_functions_as_a_whole_is_found_under_any_name(code: str, file
 @pytest.mark.parametrize("file", ["main.py", "other.py"])
 def test_what_else_a_program_does_with_functions_is_harmless(code: str, file: str) -> None:
     assert not _found(code, file)
+
+
+NET = CODE.format(code="import parts")
+EXPORTS = "import torch\nimport parts\ntorch.export.export(parts.Other(), (torch.ones(2),))\n"
+PARTS = "from torch import nn\n\n\nclass Other(nn.Module):\n    pass\n"
+APART = {
+    "a tool exports another network": {"tool.py": EXPORTS},
+    "it loads its weights": {"tool.py": f"{EXPORTS}parts.Other().load_state_dict(torch.load('weights.pt'), strict=False)\n"},
+}
+HANDED = {
+    "a program that has both": {"tool.py": EXPORTS, "run.py": "import tool\nimport main\n"},
+    "a program further up": {"tool.py": EXPORTS, "mid.py": "import tool\n", "run.py": "import mid\nfrom main import Net\n"},
+    "what the tool imports imports it": {"tool.py": f"import more\n{EXPORTS}", "more.py": "import main\n"},
+    "it is imported by its name": {"tool.py": f"import importlib\nimportlib.import_module('main')\n{EXPORTS}"},
+    "a network out of a pickle": {"tool.py": f"{EXPORTS}torch.export.export(torch.load('net.pt'), ())\n"},
+}
+
+
+@pytest.mark.parametrize("name", [*APART, *HANDED])
+def test_who_takes_functions_must_get_them(name: str) -> None:
+    files = {"main.py": NET, "parts.py": PARTS, **(APART | HANDED)[name]}
+    program = Program(files["main.py"], files)
+    assert (taken_whole(program.facts, program.module().scopes["Net.scaled"]) is not None) is (name in HANDED)

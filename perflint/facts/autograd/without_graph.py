@@ -78,6 +78,8 @@ _FUNCTIONS = words(
 )
 """Functions of torch and of `torch.nn.functional` that give the same with and without autograd, by their last names. Left out
 are products of stacks of matrices, whose way torch chooses by what requires a gradient; `linear` is looked at on its own."""
+_OF_SEQUENCES = words("pack_padded_sequence pad_packed_sequence pad_sequence pack_sequence unpad_sequence unpack_sequence")
+"""Functions of `torch.nn.utils.rnn` that lay out sequences: they only copy, so no bit depends on autograd."""
 LINEAR = words("torch.nn.functional.linear torch._C._nn.linear")
 PACKAGES = tuple(
     f"{package}."
@@ -128,6 +130,8 @@ def is_known_function(qualname: str) -> bool:
         return last not in _GRAPH_FUNCTIONS and (
             last in _FUNCTIONS or last.removesuffix("_") in _FUNCTIONS or operations.tensor_function(last) is not None
         )
+    if package == "torch.nn.utils.rnn":
+        return last in _OF_SEQUENCES
     if qualname == "torch.autograd.Variable":  # gives the tensor that it gets
         return True
     return package == "torch.nn" and last in SAME_WITHOUT_GRAPH | CONTAINERS | {"Parameter", "Module"}

@@ -14,6 +14,8 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.decorators import decorator_qualname
 from perflint.facts.values.values import External
+from perflint.project.imports import MAX_NEIGHBOURS
+from perflint.project.project import Project
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.renaming import renamed
 from perflint.source.scopes import every_scope
@@ -24,6 +26,10 @@ _SCRIPTS: Final = any_layout(rb"\bjit\b|\bScriptModule\b")
 _WHOLE: Final = any_layout(rb"\bfullgraph\b|\bcompile \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\*\*")
 _EXPORTS: Final = any_layout(rb"\b_?dynamo\b|\bnopython\b|\btorch \. export\b|\btorch import [^\n]*\bexport\b")
 """Words that what takes a function as a whole goes by: where none stands in a program, it is not looked at."""
+_LOADS: Final = any_layout(
+    rb"load_state_dict \( torch \. load \(|json \. loads? \(|\bloads? \(|\b(?:read_pickle|Unpickler|unpickle)\b"
+)
+"""What makes objects of what a file holds; of weights, and of plain data, it makes none of the program's classes."""
 _OF_JIT: Final = words("trace trace_module load save freeze is_scripting is_tracing annotate ignore unused")
 """What of `torch.jit` scripts nothing."""
 _OF_DYNAMO: Final = words(
@@ -73,8 +79,36 @@ def _taken(facts: Facts, path: str, gate: re.Pattern[bytes]) -> frozenset[_Takes
     members = project.members(path)
     if members is None:
         return frozenset(_Takes)
-    holders = (file for file in members if project.holds(file, gate))
-    return frozenset().union(*(facts.takes_whole.get(file, partial(_taken_by, facts, file)) for file in holders))
+    found = frozenset[_Takes]()
+    for file in members:
+        if project.holds(file, gate) and (takes := facts.takes_whole.get(file, partial(_taken_by, facts, file))) - found:
+            found |= takes if _may_be_handed(facts.project, file, path) else frozenset()
+    return found
+
+
+def _may_be_handed(project: Project, taker: str, path: str) -> bool:
+    """Whether somebody may hand functions of a file to one that takes functions as a whole.
+
+    Who does it runs the taker, and gets the functions by imports, from there or from what it is called by; or out of a pickle.
+    """
+    users = [taker]
+    for user in users:  # it grows
+        importers = project.importers(user)
+        if len(importers) > MAX_NEIGHBOURS:
+            return True
+        users += sorted(importers.difference(users))
+    reached = users
+    for file in reached:
+        reached += sorted(project.imports(file) - {*reached})
+    return path in reached or any(map(partial(_unpickles, project), reached))
+
+
+def _unpickles(project: Project, file: str) -> bool:
+    """Whether a file may make objects of classes that it does not import, of more than weights."""
+    if not project.holds(file, _LOADS):
+        return False
+    found = _LOADS.finditer(project.read(file) or b"")
+    return any(not match[0].startswith((b"load_state_dict", b"json")) for match in found)
 
 
 def _taken_by(facts: Facts, file: str) -> frozenset[_Takes]:

@@ -187,12 +187,15 @@ class Loops:
         return any(b for b, _ in results), any(s for _, s in results)
 
     def _acts_inside(self, scope: Scope, depth: int) -> tuple[bool, bool]:
+        """Whether a function acts outside of loops; a helper that its own loop calls, too, is a step of that loop."""
+
         def acts() -> tuple[bool, bool]:
             backward = steps = False
             if (_ACTS_NEEDLE if depth > 0 else _ACTS_HERE).search(scope.text) is not None:
                 with contextlib.suppress(SyntaxProblem):
                     flow = flow_of(scope)
-                    once = [call for call in flow.calls if loop_of_act(flow, call) is None]
+                    again = {call.func.id for call in flow.calls if isinstance(call.func, ast.Name) and loop_of_act(flow, call)}
+                    once = [call for call in flow.calls if path_of(call.func) not in again and loop_of_act(flow, call) is None]
                     for call in sorted(once, key=_acts_by_others):
                         runs_back, takes_step = self.training_acts(scope, call, depth)
                         backward, steps = backward or runs_back, steps or takes_step
