@@ -177,6 +177,22 @@ class Imports(Texts):
                 if file in self._direct_importers:
                     pending[file, _ALL if file.endswith(f"{os.sep}__init__.py") else handed_on] = None
 
+    def holders(self, path: str) -> frozenset[str]:
+        """Files that have the file at `path`, or a package around it, as a module: they may set what is in it."""
+        self.trace.note("holders", path)
+        return self._find_holders(path)
+
+    def _find_holders(self, path: str) -> frozenset[str]:
+        self._find_importers(path)
+        assert self._direct_importers is not None
+        found = {path: None}
+        folder = os.path.dirname(path)
+        while (package := f"{folder}{os.sep}__init__.py") in self.files:
+            found[package] = None
+            folder = os.path.dirname(folder)
+        taken = [pair for target in found for pair in self._direct_importers.get(target, ())]
+        return frozenset(file for file, names in taken if file != path and (_WHOLE in names or not names))
+
     def imports(self, path: str) -> Set[str]:
         """Files of the project that the file at `path` imports, or may import by names that it mentions."""
         self.trace.note("imports", path)

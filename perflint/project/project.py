@@ -36,13 +36,18 @@ _STORED_APART = any_layout(rb"\.(?<=[\s\\]\.) (\w+) =(?!=)")
 
 _SELF = re.compile(rb"\bself[\s\\]+\Z")
 
+_STORED_TOGETHER = re.compile(rb"(?<![\w.])(?!self\.)\w+(?:\.\w+)*\.(\w+)[ \t]*(?=[,)\]]|\Z)")
+"""Parts of the targets of `net.forward, net.head = ...`."""
+
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`."""
     apart = (
         found for found in _STORED_APART.finditer(text) if not _SELF.search(text, max(found.start() - 99, 0), found.start())
     )
-    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart)))
+    targets = (line.partition(b"=")[0] for line in text.splitlines() if b"," in line and b"=" in line)
+    together = (name for t in targets if b"," in t and b"." in t and b"(" not in t[1:] for name in _STORED_TOGETHER.findall(t))
+    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart), *together))
 
 
 @dataclass
@@ -370,6 +375,8 @@ class Project(Imports):
                 return _digest_of(self._find_imports(about[0]))
             case "importers":
                 return _digest_of(self._find_importers(about[0]))
+            case "holders":
+                return _digest_of(self._find_holders(about[0]))
             case "training":
                 return self._training_near(about[0])
             case "large":

@@ -54,8 +54,9 @@ _OF_SESSION = """WHERE session IN
     (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
 
 
-_BY_SHAPE = ("module", "imports", "importers", "large", "members")
+_BY_SHAPE = ("module", "imports", "importers", "holders", "large", "members")
 _WITNESSED = ("near", "program", "training")
+_OF_NEIGHBOURS = ("importers", "holders", "members", *_WITNESSED)
 
 
 class ProjectCache:
@@ -390,7 +391,7 @@ class ProjectCache:
     def _state_to_save(self) -> tuple[str, str]:
         """The tree and the shape under which the results were found; empty where this would take reading more files."""
         facts = (question[0] for found in self._found.values() for question, _ in found.facts or ())
-        shape = self._shape if self._needs_shape or any(kind in ("importers", "members", *_WITNESSED) for kind in facts) else ""
+        shape = self._shape if self._needs_shape or any(kind in _OF_NEIGHBOURS for kind in facts) else ""
         return self._tree if all(self._project.digest(path) is not None for path in self._paths) else "", shape
 
     def _state(self, connection: sqlite3.Connection, key: str, session: int, tree: str, shape: str) -> int:

@@ -153,7 +153,6 @@ OPEN = {
 
 NOT_SEEN = {
     "attribute set by setattr",
-    "monkey-patched method",
 }
 """What the analysis takes for certain though it is not."""
 
@@ -175,6 +174,12 @@ FILES = {
     ),
     "pkg/tools.py": "def helper(): return 3\ndef apply(f, x): return f(x)\nclass Registry(dict): pass\n",
     "pkg/all.py": "from .tools import helper as hidden\nstarred = 'star'\n",
+    "pkg/eval.py": "def score(): return 1\n",
+    "patched.py": "def one(): return 1\nclass Made: pass\ndef two(): return 2\ndef three(): return 3\n",
+    "patches.py": (
+        "import patched\nfrom patched import two\npatched.one = lambda: 5\npatched.Made, patched.other = two, 4\n"
+        "two.three = 4\n"
+    ),
     "loop_a.py": "from loop_b import b\ndef a(): return 1\nx = b\n",
     "loop_b.py": "from loop_a import a, x\ndef b(): return a()\ny = x\n",
 }
@@ -199,6 +204,11 @@ ACROSS = {
     "name through a circle": ("from loop_b import y\ny()  #?", "1"),
     "outside": ("from somewhere.else_ import thing\nthing  #?", "somewhere.else_.thing"),
     "not there": ("from pkg.tools import missing\nmissing  #?", "?"),
+    "module named like a builtin": ("from pkg import eval\neval.score()  #?", "1"),
+    "module named like a builtin, of its package": ("import pkg.eval\npkg.eval.score()  #?", "1"),
+    "function that another file replaces": ("from patched import one\none()  #?", "1 | 5"),
+    "class that another file replaces": ("import patched\npatched.Made()  #?", "2 | instance Made"),
+    "function of which another file sets an attribute": ("import patched\npatched.three()  #?", "3"),
     "subclass of a foreign class": ("from pkg.tools import Registry\nRegistry()['x']  #?", "?"),
 }
 

@@ -16,14 +16,21 @@ from perflint.facts.values.names import hinted
 from perflint.facts.values.values import (
     UNKNOWN,
     Alternative,
+    Batch,
     ClassRef,
     Device,
+    Elements,
     External,
     FunctionRef,
     Instance,
+    Literal,
     Loader,
+    Mapping,
+    Number,
     Place,
+    Sequence,
     Tensor,
+    Text,
     Value,
     join,
     one,
@@ -40,6 +47,8 @@ _MODELS_OF_TRANSFORMERS = made(
     r"(?:transformers|pytorch_transformers|pytorch_pretrained_bert)\.(?:\w+\.)*(?!TF|Flax|DataCollator)\w+(?:Model|For[A-Z]\w+)$"
 )
 """`transformers.BertForTokenClassification`, also under the names that the package had before."""
+_NOT_CALLED = (Batch, Device, Elements, Literal, Loader, Mapping, Number, Sequence, Tensor, Text)
+"""What no call runs: an attribute of these shares its name with a method of another class."""
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -216,7 +225,7 @@ def put_in_its_place(inference: Inferring, cls: Class, name: str, depth: int) ->
     importers = project.importers(path)
     files = {path, *importers} if depth > 0 and len(importers) <= MAX_IMPORTERS else {path}
     if depth > 0 and any(name.encode() in project.attributes_stored(file) for file in files):
-        yield from (v for v in _assigned_from_outside(inference, cls, name, depth) if v.may_be(FunctionRef))
+        yield from (v for v in _assigned_from_outside(inference, cls, name, depth) if not v.must_be(*_NOT_CALLED))
 
 
 def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:

@@ -286,7 +286,7 @@ class Inference:
             case External(qualname):
                 return from_elsewhere(f"{qualname}.{name}")
             case ModuleRef(module):
-                found = self.module_name(module, name, depth)
+                found = variables.member_of_module(self, module, name, depth)
                 if found.alternatives:
                     return found
                 inner = self.project.resolve(name, module.source.path, 1)

@@ -13,6 +13,7 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.values.decorators import is_plain_class
 from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
 from perflint.facts.values.names import from_elsewhere
+from perflint.facts.values.put_outside import put_from_outside
 from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Module, Scope, SyntaxProblem
@@ -76,7 +77,8 @@ def module_variable(inference: Inferring, module: Module, name: str, depth: int)
         values = _defined(inference, module, name, depth) if binding is None else [_bound(inference, binding, name, module)]
         if values:
             later, _ = _by_stars(inference, module, name, depth, behind=True)
-            return join((*values, *later, *_assigned_as_global(inference, module, name, depth)))
+            elsewhere = put_from_outside(inference, module, name, depth)
+            return join((*values, *later, *elsewhere, *_assigned_as_global(inference, module, name, depth)))
     found, foreign = _by_stars(inference, module, name, depth)
     if found:
         return join(found)
@@ -210,7 +212,17 @@ def imported(inference: Inferring, alias: ast.AST, statement: ast.AST, module: M
 
 def _exported(inference: Inferring, path: str, name: str) -> Value:
     other = inference.project.module(path)
-    return inference.module_name(other, name, MAX_DEPTH - 1) if other is not None else UNKNOWN
+    return member_of_module(inference, other, name, MAX_DEPTH - 1) if other is not None else UNKNOWN
+
+
+def member_of_module(inference: Inferring, module: Module, name: str, depth: int) -> Value:
+    """What a module has under a name: Python's own functions are no part of it, so `pkg.eval` may be a file of the package."""
+    found = inference.module_name(module, name, depth)
+    return (
+        found.without(lambda a: a == External(f"builtins.{name}"))
+        if name in _BUILTINS and name not in module.bindings
+        else found
+    )
 
 
 def by_order(definition: Definition) -> int:

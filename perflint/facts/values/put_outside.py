@@ -1,0 +1,87 @@
+"""What other files put in the place of a module's functions, classes and variables: `lib.act = other`."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.values.frames import Inferring
+from perflint.facts.values.values import UNKNOWN, ModuleRef, Value, join
+from perflint.project.project import stored_attributes
+from perflint.project.trace import LastingMemo
+from perflint.source.scopes import scopes_with
+from perflint.source.syntax import Module
+from perflint.source.words import any_layout
+
+_Setters = Mapping[str, tuple[str, ...]]
+"""The files that may set a module's variable, by its name. Of what is set by a name that is not known, `_ANY`."""
+
+_ANY: Final = "*"
+
+
+def put_from_outside(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
+    """What the statements of other files give a variable of a module."""
+    path = module.source.path
+    known: LastingMemo[str, _Setters] = inference.project.lasting("set from outside")
+    setters = known.get(path, lambda: _setters(inference, path))
+    files = setters.get(name, ())
+    found = [UNKNOWN] if _ANY in setters or _ANY in files or (files and depth <= 0) else []
+    return found or [value for file in files for value in _put_by(inference, file, module, name, depth)]
+
+
+def _put_by(inference: Inferring, file: str, module: Module, name: str, depth: int) -> list[Value]:
+    values = []
+    other = inference.project.module(file)
+    for scope in scopes_with(other, name) if other is not None else ():
+        if name.encode() not in stored_attributes(scope.text):
+            continue
+        flow = flow_of(scope)
+        frame = inference.frame(scope, (), depth - 1)
+        for target in flow.stores:
+            if isinstance(target, ast.Attribute) and target.attr == name:
+                base = inference.infer(target.value, frame)
+                if base.may(lambda a: isinstance(a, ModuleRef) and a.module.source.path == module.source.path):
+                    found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
+                    values.append(join(found) if found else UNKNOWN)
+    return values
+
+
+def _setters(inference: Inferring, path: str) -> _Setters:
+    """The files that may set variables of a module. Who only takes names from it cannot."""
+    project = inference.project
+    folder, base = os.path.split(path)
+    stem = (os.path.basename(folder) if base == "__init__.py" else base.removesuffix(".py")).encode()
+    holders = sorted(project.holders(path))
+    found: dict[str, tuple[str, ...]] = {}
+    for file in holders:
+        text = project.read(file) or b""
+        aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
+        for match in _by_name(aliases).finditer(text):
+            found[match["name"].decode() if match["name"] else _ANY] = (_ANY,)  # `setattr(lib, name, other)`
+    handed = any(project.holds(file, _handed_on(stem)) for file in holders)
+    for file in (project.members(path) or holders) if handed else holders:
+        for attribute in () if file == path else project.attributes_stored(file):
+            name = attribute.decode(errors="replace")
+            found[name] = (*found.get(name, ()), file)
+    return found
+
+
+@cache
+def _by_name(aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    """Where a variable of a module is set by its name."""
+    one_of = b"|".join(map(re.escape, aliases))
+    return any_layout(
+        rb"\b(?:setattr|delattr|object) \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"
+        rb"|\b(?:%b) \. __dict__ (?:\. update\b|\[[^\]]*\] =(?!=))" % (one_of, one_of)
+    )
+
+
+@cache
+def _handed_on(stem: bytes) -> re.Pattern[bytes]:
+    """Where a module is what a call is given, and not only asked for what is in it."""
+    return any_layout(rb"(?<!getattr)(?<!hasattr)(?<!reload)[(,] %b [),]" % re.escape(stem))

@@ -1,0 +1,128 @@
+"""Programs that put functions and classes of their own in the place of those of their modules and methods, from outside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("numpy")
+
+from fuzz import meaning
+from fuzz.meaning import changes, safely_fixed
+from tests.test_meaning_traps import HEAD
+
+LIB = """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def act(x):
+    return F.relu(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Layer()
+
+    def squash(self, x):
+        return F.relu(x)
+
+    def forward(self, x):
+        return self.squash(act(self.layer(x)))
+
+
+def evaluate(net):
+    net.eval()
+    right = 0
+    for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+        right += (net(x) > y).sum().item()
+    return right
+"""
+MAIN = """import functools
+import torch
+from torch import nn
+import lib
+
+KEPT = []
+
+
+class Keeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, x):
+        KEPT.append(self.inner(x))
+        return KEPT[-1]
+
+
+class Keeper:
+    def __call__(self, x):
+        KEPT.append(x)
+        return x
+
+
+def act(x):
+    KEPT.append(x)
+    return x
+
+
+def keep(kept, x):
+    kept.append(x)
+    return x
+
+
+def keeping(function):
+    return lambda x: keep(KEPT, function(x))
+
+
+{}
+print(lib.evaluate(net), [k.requires_grad for k in KEPT])
+"""
+PUT = {
+    "function": "lib.act = act\nnet = lib.Net()\n",
+    "class": "lib.Layer = Keeping\nnet = lib.Net()\n",
+    "lambda": "lib.act = lambda x: keep(KEPT, x)\nnet = lib.Net()\n",
+    "wrapper": "lib.act = keeping(lib.act)\nnet = lib.Net()\n",
+    "part of a function": "lib.act = functools.partial(keep, KEPT)\nnet = lib.Net()\n",
+    "several at once": "(lib.act, lib.level) = (act, 3)\nnet = lib.Net()\n",
+    "under another name": "import lib as library\n\nlibrary.act = act\nnet = lib.Net()\n",
+    "by name": "setattr(lib, 'act', act)\nnet = lib.Net()\n",
+    "by a name that is not known": "setattr(lib, ''.join(['a', 'ct']), act)\nnet = lib.Net()\n",
+    "by a helper": "def install(module):\n    module.act = act\n\n\ninstall(lib)\nnet = lib.Net()\n",
+    "part as a method": "net = lib.Net()\nnet.squash = functools.partial(keep, KEPT)\n",
+    "object as a method": "net = lib.Net()\nnet.squash = Keeper()\n",
+    "one of several as a method": "net = lib.Net()\nnet.squash = {'keep': Keeper()}['keep']\n",
+    "several at once as methods": "net = lib.Net()\nnet.squash, done = functools.partial(keep, KEPT), True\n",
+}
+HARMLESS = {
+    "nothing": "net = lib.Net()\n",
+    "another variable": "lib.level = 3\nnet = lib.Net()\n",
+    "an attribute of another object": "class Options:\n    pass\n\n\nOptions.act = 3\nnet = lib.Net()\n",
+    "what is read": "own = lib.act\nprint(own.__name__)\nnet = lib.Net()\n",
+    "a number by a method's name": "class Options:\n    pass\n\n\noptions = Options()\noptions.squash = 3\nnet = lib.Net()\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def _with_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, runtime=True, assume=("ordinary",)))
+
+
+@pytest.mark.parametrize("name", PUT)
+def test_what_is_put_in_the_place_of_a_function_keeps_its_graph(name: str) -> None:
+    assert changes({"main.py": MAIN.format(PUT[name]), "lib.py": HEAD + LIB})[0] == []
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_not_replaced_is_evaluated_without_a_graph(name: str) -> None:
+    fixed = safely_fixed({"main.py": MAIN.format(HARMLESS[name]), "lib.py": HEAD + LIB})
+    assert "no_grad" in fixed.files["lib.py"] or "inference_mode" in fixed.files["lib.py"]
