@@ -170,7 +170,7 @@ WHOLE_CALLS: dict[str, Callable[[], Any]] = {
     "max_pool2d": lambda: torch.nn.functional.max_pool2d(IMAGE, 2),
     "block_diag": lambda: torch.block_diag(X, X),
     **{n: lambda n=n: getattr(torch, n)([X, X]) for n in ("cat", "concat", "dstack", "hstack", "stack", "vstack")},
-    **{n: lambda n=n: getattr(torch, n)(4) for n in ("arange", "eye", "ones", "zeros", "empty", "rand", "randn")},
+    **{n: lambda n=n: getattr(torch, n)(4) for n in ("arange", "eye", "ones", "zeros", "empty", "rand", "randn", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window")},
     "randperm": lambda: torch.randperm(4),
     "randint": lambda: torch.randint(0, 4, (2,)),
     "full": lambda: torch.full((2,), 1.0),
