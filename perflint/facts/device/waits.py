@@ -246,7 +246,10 @@ class _Finder:
         elif device_place(self._value(target)) is Place.HOST:
             return None
         fresh = row.name in ("tensor", "scalar_tensor")
-        return Road.UPLOAD if self._is_host_data(receiver) or (fresh and not self._is_tensor(receiver)) else None
+        if self._is_host_data(receiver) or (fresh and not self._is_tensor(receiver)):
+            return Road.UPLOAD
+        batch = self._value(receiver).must_be_if_known(Batch)  # `torch.as_tensor(x, device=device)` for each part of one
+        return Road.UPLOAD if batch and comes_from_host(self._inference, self._loops, self._scope, receiver) else None
 
     def _moved(self, name: str, call: ast.Call, receiver: ast.expr | None) -> Road | None:
         """Which way `x.to(...)`, `x.copy_(y)` and the like copy."""
