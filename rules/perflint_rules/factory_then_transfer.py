@@ -46,6 +46,7 @@ from perflint.api import (
     Cost,
     Device,
     Finding,
+    Heat,
     Literal,
     Obligation,
     Output,
@@ -138,8 +139,9 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
     assert isinstance(call.func, ast.Attribute)
     factories = factories_behind(code, call.func.value)
-    made = made_by_helper(code, call.func.value) if not factories and code.is_hot(call) else None
-    if made is not None and (_likens(code, call) or not stays_on_host(code, moved_to(code.facts, code.scope, call))):
+    unseen = _likens(code, call) or code.heat is Heat.FORWARD  # other copies are blocking-h2d-in-loop's
+    made = made_by_helper(code, call.func.value, unseen) if not factories and code.is_hot(call) else None
+    if made is not None:
         yield code.finding(call, made, waits=[call])
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return

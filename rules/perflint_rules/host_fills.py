@@ -34,14 +34,17 @@ def fills(code: Code, call: ast.Call) -> bool:
     return False
 
 
-def made_by_helper(code: Code, moved: ast.expr) -> str | None:
-    """What a function of the project has done on the host whose result is copied, in words: drawn it, or computed it anew."""
+def made_by_helper(code: Code, moved: ast.expr, computed: bool) -> str | None:
+    """What a function of the project has done on the host whose result is copied, in words: drawn it, or computed it anew.
+
+    computed: whether what is computed counts, too.
+    """
     if not isinstance(moved, ast.Call) or not code.value(moved.func).must(lambda a: isinstance(a, FunctionRef)):
         return None
     text = f"`{ast.unparse(moved)[:40]}`"
     if code.value(moved).must(lambda a: isinstance(a, Tensor) and a.random and a.place is Place.HOST):
         return f"{text} draws on the host, and its numbers are copied to the device in every step; let it draw them there"
-    if _is_of_numbers(code, moved):
+    if computed and _is_of_numbers(code, moved):
         return f"{text} computes the same on the host in every step, to be copied to the device; keep the result there"
     return None
 

@@ -179,9 +179,8 @@ class _Finder:
 
     def _is_copied_batch(self, method: ast.Attribute) -> bool:
         """Whether a method that copies is called on what each step gets, of which nothing else is known."""
-        if method.attr not in ("to", "cuda"):
-            return False
-        return comes_from_host(self._inference, self._loops, self._scope, method.value)
+        copies = method.attr in ("to", "cuda")
+        return copies and comes_from_host(self._inference, self._loops, self._scope, method.value)
 
     def _times(self, wait: Wait, everything: list[ast.expr], others: list[ast.expr]) -> tuple[int, bool]:
         """How often a call waits for its arguments, and whether that is the least."""
@@ -246,10 +245,7 @@ class _Finder:
         elif device_place(self._value(target)) is Place.HOST:
             return None
         fresh = row.name in ("tensor", "scalar_tensor")
-        if self._is_host_data(receiver) or (fresh and not self._is_tensor(receiver)):
-            return Road.UPLOAD
-        batch = self._value(receiver).must_be_if_known(Batch)  # `torch.as_tensor(x, device=device)` for each part of one
-        return Road.UPLOAD if batch and comes_from_host(self._inference, self._loops, self._scope, receiver) else None
+        return Road.UPLOAD if self._is_host_data(receiver) or (fresh and not self._is_tensor(receiver)) else None
 
     def _moved(self, name: str, call: ast.Call, receiver: ast.expr | None) -> Road | None:
         """Which way `x.to(...)`, `x.copy_(y)` and the like copy."""
@@ -268,7 +264,9 @@ class _Finder:
         return Road.COPY if is_on_host(go) and value_on_device(self._inference, self._scope, come) else None
 
     def _is_host_data(self, node: ast.expr) -> bool:
-        """Whether an expression is Python data or an array, or a tensor on the host."""
+        """Whether an expression is Python data or an array, or a tensor on the host, or of a batch that arrives there."""
+        if self._value(node).must_be_if_known(Batch):
+            return comes_from_host(self._inference, self._loops, self._scope, node)
         return self._value(node).must(
             lambda a: (
                 isinstance(a, (Literal, Sequence, Elements))
