@@ -42,6 +42,7 @@ from collections.abc import Iterator
 
 from perflint.api import (
     SIDE_STREAM,
+    Batch,
     Code,
     Cost,
     Edit,
@@ -99,6 +100,8 @@ def _cure(code: Code, call: ast.Call) -> str:
     read = [d.value for d in code.flow.reaching.get(data, ()) if d.value is not None]
     if read and all(isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr == "item" for v in read):
         return "it was read from there: keep the tensor"
+    if code.value(data).may_be(Batch):
+        return "a batch's `.to(device, non_blocking=True)` does not wait where its memory is pinned"
     if is_of_constants(data):
         return "it is always the same: make it once, and keep it there"
     match data:

@@ -9,6 +9,7 @@ from perflint.api import (
     Obligation,
     Tensor,
     Value,
+    place_of,
 )
 
 
@@ -40,6 +41,13 @@ def read_name(element: ast.expr) -> ast.expr:
         case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
             return inner
     return element
+
+
+def may_be_copied_before(code: Code, read: ast.Call) -> bool:
+    """Whether an evaluation may have copied to the host what `t[i].item()` reads: no step runs here, and no place is known."""
+    item = read_name(read)
+    assert isinstance(item, ast.Subscript)
+    return not (code.is_hot(read) or code.value(item.value).may(lambda a: place_of(a).may_be_device))
 
 
 def keeps_type(code: Code, element: ast.expr, value: Value) -> bool:

@@ -46,8 +46,10 @@ from perflint.api import (
     Cost,
     Device,
     Finding,
+    Heat,
     Literal,
     Obligation,
+    Output,
     Place,
     Severity,
     Tensor,
@@ -64,7 +66,7 @@ from perflint_rules.constant_arrays import arrays_of_constants
 from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
 from perflint_rules.handed_factories import HANDED, factories_handed_on
 from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host
-from perflint_rules.host_fills import is_drawn_by_helper
+from perflint_rules.host_fills import made_by_helper
 from perflint_rules.laid_out_factories import laid_out
 
 _MOVED_FACTORY = any_layout(
@@ -76,6 +78,7 @@ _FACTORY = any_layout(
     rb"\b(?:torch|np|numpy) \. (?:zeros|ones|empty|eye|identity|full|arange|array) \("
     rb"|Tensor \((?:[^()]|\([^()]*\))*\) \. (?:zero_|fill_|to \(|cuda \()"
 )
+_BY_HELPER = any_layout(rb"\w \( [\w\s.,=*/+-]*\) \. (?:to|cuda) \(")
 _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
 
 
@@ -83,7 +86,7 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN)],
+    needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
     guarded=True,
 )
@@ -136,11 +139,10 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
     assert isinstance(call.func, ast.Attribute)
     factories = factories_behind(code, call.func.value)
-    if not factories and is_drawn_by_helper(code, call.func.value) and code.is_hot(call):
-        message = (
-            f"`{ast.unparse(call.func.value)[:40]}` draws on the host, and its numbers are copied to the device in every step"
-        )
-        yield code.finding(call, f"{message}; let it draw them there", waits=[call])
+    unseen = _likens(code, call) or code.heat is Heat.FORWARD  # other copies are blocking-h2d-in-loop's
+    made = made_by_helper(code, call.func.value, unseen) if not factories and code.is_hot(call) else None
+    if made is not None:
+        yield code.finding(call, made, waits=[call])
     if not factories or not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
         return
     if is_used_on_host(code, call.func.value):
@@ -173,7 +175,7 @@ def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> It
 def _likens(code: Code, call: ast.Call) -> bool:
     """Whether a call is `x.to(other)`, of a tensor that may be on the device."""
     given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-    return given is not None and code.value(given).must_be_if_known(Tensor) and code.may_be_on_device(given)
+    return given is not None and code.value(given).must_be_if_known(Tensor, Output) and code.may_be_on_device(given)
 
 
 def _factory(code: Code, call: ast.Call) -> ast.Call | None:

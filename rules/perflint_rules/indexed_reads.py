@@ -35,7 +35,7 @@ from perflint.api import (
     untimed,
     untouched,
 )
-from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
+from perflint_rules.element_reads import keeps_type, may_be_copied_before, no_row, numbers, read_name
 from perflint_rules.loader_use import draws
 from perflint_rules.own_dicts import is_bound, own_dict
 
@@ -60,7 +60,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
             looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
             fix, missing = looked_up or fix, left
         message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"
-        worth = Severity.INFO if draws(code, calls[0]) else None
+        worth = Severity.INFO if draws(code, calls[0]) or may_be_copied_before(code, calls[0]) else None
         yield code.finding(calls[0], message, fix, missing, waits=calls, severity=worth)
 
 

@@ -24,8 +24,8 @@ values = scores.tolist()
 
 ## When it stays silent
 For host lists of Python numbers, for comprehensions that do more than read, for tensors used as dict keys, for reads that
-a loop makes only now and then, and where the loop writes to the tensor. In an evaluation that draws, it is reported only if
-the rule is selected.
+a loop makes only now and then, and where the loop writes to the tensor. Reported only if the rule is selected: in an evaluation
+that draws, and elements that a loop counts, of a tensor of which no place is known, in code of no step.
 
 ## Fix safety
 Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of

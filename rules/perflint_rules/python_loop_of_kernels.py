@@ -51,12 +51,11 @@ from perflint.api import (
     Tensor,
     path_of,
     rule,
-    words,
     written_rounds,
 )
+from perflint_rules.element_uses import is_computed_with
 
 _MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer rounds are left alone")
-_ON_HOST = words("item tolist numpy cpu size dim numel shape ndim dtype device")
 
 
 @rule(
@@ -76,7 +75,7 @@ def check(code: Code) -> Iterator[Finding]:
         if (rounds := written_rounds(loop)) is not None and rounds < code.option(_MIN_ROUNDS):
             continue
         nodes = [node for node in code.flow.order if code.flow.within(node, loop.block)]
-        element = next((node for node in nodes if _is_element(code, loop, node) and _is_computed_with(code, node)), None)
+        element = next((node for node in nodes if _is_element(code, loop, node) and is_computed_with(code, node)), None)
         if element is None or _carries(code, loop, nodes):
             continue
         if not {read.node for read in (*code.reads(), *code.truths())}.isdisjoint(nodes):
@@ -159,25 +158,6 @@ def _has_shape(code: Code, node: ast.expr) -> bool:
     """Whether the scope looks at the shape of a variable: it is no list of tensors."""
     looked_at = (n.value for n in code.flow.order if isinstance(n, ast.Attribute) and n.attr in ("shape", "size"))
     return path_of(node) in {path_of(value) for value in looked_at}
-
-
-def _is_computed_with(code: Code, node: ast.AST) -> bool:
-    """Whether a kernel takes an element, or writes one."""
-    parent = code.flow.parent.get(node)
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        return True
-    match parent:
-        case ast.Call(func=func) if func is not node:
-            name = (path_of(func) or "").rpartition(".")[2]
-            return name not in ("len", "print", "append", "extend", "range", "enumerate", "zip", "int", "float", "list")
-        case ast.BinOp() | ast.AugAssign() | ast.Compare():
-            return True
-        case ast.Attribute(value=value, attr=name) if value is node:
-            call = code.flow.parent.get(parent)
-            return name not in _ON_HOST and isinstance(call, ast.Call) and call.func is parent
-        case ast.Subscript(value=value):
-            return value is not node or _is_computed_with(code, parent)
-    return False
 
 
 def _carries(code: Code, loop: Loop, nodes: list[ast.AST]) -> bool:

@@ -25,6 +25,26 @@ MODES = {
 }  # fmt: skip
 
 
+AGENT = "class Agent:\n    def act(self, x):\n        x  #?\n    def other(self):\n        y  #?\n"
+TRAINS = """
+import torch
+
+def run(make):
+    agent = make()
+    with torch.no_grad():
+        agent.act(1)
+    agent.other()
+"""
+
+
+def test_a_class_that_is_made_by_its_name_is_used_beside_its_file() -> None:
+    facts = Program(AGENT, {"train.py": TRAINS})
+    assert facts.facts.grad_mode.is_off(*facts.at("x")) is None
+    assert facts.facts.grad_mode.is_off(*facts.at("y", 2)) is False
+    imported = Program(AGENT, {"train.py": TRAINS, "make.py": "import main\n"})
+    assert imported.facts.grad_mode.is_off(*imported.at("x")) is False
+
+
 @pytest.mark.parametrize("name", MODES)
 def test_grad_mode(name: str) -> None:
     text, off = MODES[name]

@@ -171,6 +171,8 @@ WHOLE_CALLS: dict[str, Callable[[], Any]] = {
     "block_diag": lambda: torch.block_diag(X, X),
     **{n: lambda n=n: getattr(torch, n)([X, X]) for n in ("cat", "concat", "dstack", "hstack", "stack", "vstack")},
     **{n: lambda n=n: getattr(torch, n)(4) for n in ("arange", "eye", "ones", "zeros", "empty", "rand", "randn")},
+    **{f"{n}_window": lambda n=n: getattr(torch, f"{n}_window")(4) for n in ("bartlett", "hamming", "hann", "kaiser")},
+    "blackman_window": lambda: torch.blackman_window(4),
     "randperm": lambda: torch.randperm(4),
     "randint": lambda: torch.randint(0, 4, (2,)),
     "full": lambda: torch.full((2,), 1.0),

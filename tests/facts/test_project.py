@@ -42,6 +42,25 @@ def test_a_package_comes_before_a_file_of_its_name() -> None:
     assert project.resolve("pkg", f"{ROOT}/main.py") == f"{ROOT}/pkg/__init__.py"
 
 
+PACKAGED = {
+    "agents/__init__.py": "", "agents/torch/__init__.py": "", "agents/torch/sac.py": "import torch\n",
+    "agents/core/__init__.py": "", "agents/core/run.py": "import torch\n", "agents/plain.py": "",
+}  # fmt: skip
+
+
+def test_a_package_has_no_modules_that_are_found_by_their_own_names() -> None:
+    project = Program("import agents.torch.sac\n", PACKAGED).project
+    assert project.resolve("torch", f"{ROOT}/agents/torch/sac.py") is None
+    assert project.resolve("torch", f"{ROOT}/agents/core/run.py") is None
+    assert project.resolve("agents.torch", f"{ROOT}/agents/core/run.py") == f"{ROOT}/agents/torch/__init__.py"
+
+
+def test_a_script_in_a_package_finds_what_is_beside_it_by_its_own_name() -> None:
+    script = "if __name__ == '__main__':\n    from core import run\n"
+    project = Program("", {**PACKAGED, "agents/train.py": script}).project
+    assert project.resolve("plain", f"{ROOT}/agents/core/run.py") == f"{ROOT}/agents/plain.py"
+
+
 def test_a_folder_that_is_put_first_may_have_a_module_of_the_same_name() -> None:
     files = {"heads.py": "", "other/heads.py": "", "lib/tools.py": ""}
     changing = Program("import sys\n\nsys.path.insert(0, 'other')\nimport heads, tools\n", files).project

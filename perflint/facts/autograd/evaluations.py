@@ -70,11 +70,12 @@ def is_test(scope: Scope) -> bool:
 
 
 def called_in_evaluation(facts: Facts, scope: Scope) -> bool:
-    """Whether all callers are known, and each of them has called `eval()` before."""
+    """Whether each caller has called `eval()` before: all callers that there are, or all in a file that nobody imports."""
     if not _READS.search(scope.text) or not facts.project.program_holds(scope.module.source.path, CALLS_EVAL):
         return False
     found = facts.inference.callers.sites(scope)
-    return found.complete and bool(found.sites) and all(_after_eval(site) for site in found.sites)
+    known = found.complete or not facts.project.importers(scope.module.source.path)
+    return known and bool(found.sites) and all(_after_eval(site) for site in found.sites)
 
 
 def is_tried_out(facts: Facts, scope: Scope) -> bool:
@@ -265,8 +266,10 @@ def _has_no_parameters(facts: Facts, scope: Scope, call: ast.Call) -> bool:
 
 def _holds_numbers_alone(facts: Facts, cls: Class) -> bool:
     """Whether the methods of a class make no layer and no parameter, and keep none that they are given."""
-    if any(isinstance(above, Class) and above is not cls for above in ancestors(facts.inference, cls)):
-        return False
+    return all(_keeps_numbers(facts, above) for above in ancestors(facts.inference, cls) if isinstance(above, Class))
+
+
+def _keeps_numbers(facts: Facts, cls: Class) -> bool:
     return all(
         not _MAY_HOLD_PARAMETERS.search(method.text)
         and not (name == "__init__" and any(last_name(call.func)[:1].isupper() for call in flow_of(method).calls))
@@ -284,8 +287,16 @@ def _is_kept_module(facts: Facts, scope: Scope, store: ast.expr) -> bool:
         return False
     value = facts.inference.value(scope, statement.value)
     if isinstance(statement.value, ast.Name) and not value.alternatives:
-        return True
+        return not _is_operand(scope, store.attr)
     return value.may(lambda a: is_neural_module(facts.inference, a))
+
+
+def _is_operand(scope: Scope, name: str) -> bool:
+    """Whether the class of a method only computes with an attribute, as in `self.scale * x`: it is no network."""
+    flows = [flow_of(method) for method in scope.owner.methods.values()] if scope.owner is not None else []
+    looks = [(flow, node) for flow in flows for node in flow.order if isinstance(node, ast.Attribute) and node.attr == name]
+    loads = [flow.parent[node] for flow, node in looks if isinstance(node.ctx, ast.Load)]
+    return bool(loads) and all(isinstance(parent, ast.BinOp) for parent in loads)
 
 
 def _last(layer: Object) -> str:

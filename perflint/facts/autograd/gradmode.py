@@ -117,7 +117,7 @@ class GradMode:
         except SyntaxProblem:
             return None
         if not found.sites:
-            named = self._inference.callers.namesakes(scope) if not found.complete else ()
+            named = self._inference.callers.namesakes(scope)
             on = [caller for caller, call in named if not self.is_off(caller, call, depth - 1)]
             return None if len(on) < len(named) and all(map(self._is_never_called, on)) else False
         answers = {self.is_off(site.scope, site.node, depth - 1) for site in found.sites}

@@ -49,7 +49,8 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return False
     if isinstance(block.node, ast.If) and _gives_up(block.node.body if block.kind == "then" else block.node.orelse):
         return True
-    if is_periodic(flow, block.node.test, negated=block.kind == "else") or (block.kind == "then" and _moves_on(block.node)):
+    moves_on = block.kind == "then" and (_moves_on(block.node) or _turns_flag(flow, block.node))
+    if is_periodic(flow, block.node.test, negated=block.kind == "else") or moves_on:
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
     return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block))
 
@@ -183,6 +184,27 @@ def _moves_on(guard: ast.If | ast.IfExp) -> bool:
         if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add) and not isinstance(s.value, ast.Constant)
     }  # by a constant: a counter, of steps perhaps
     return bool((taken_off & set_anew | compared & put_off) - {None})
+
+
+def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
+    """`if self.wants_statistics: self.wants_statistics = False`: once, until somebody else sets it again.
+
+    A flag that the same function sets by what it computes may be set again in each round.
+    """
+    match guard:
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name() | ast.Attribute() as flag), body=body):
+            turned = True
+        case ast.If(test=ast.Name() | ast.Attribute() as flag, body=body):
+            turned = False
+        case _:
+            return False
+    path = path_of(flag)
+    setters = (s for s in body if isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value is turned)
+    if path is None or not any(path in map(path_of, setter.targets) for setter in setters):
+        return False
+    around = flow.loop(guard)
+    again = (d for d in flow.definitions if d.name == path and (around is None or flow.within(d.node, around.block)))
+    return all(d.kind == "parameter" or (isinstance(d.value, ast.Constant) and d.value.value is turned) for d in again)
 
 
 def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:

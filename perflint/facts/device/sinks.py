@@ -133,7 +133,7 @@ class _Fate(Walk[Sink]):
             case Way.BOUND:
                 yield from step.definitions
             case Way.STORED:
-                yield Sink.STORE
+                yield Sink.NEEDED if _is_of_optimizer(step.node) else Sink.STORE
             case Way.CHANGED:
                 grows = isinstance(step.node, ast.AugAssign) and isinstance(step.value, ast.Name)
                 yield from step.definitions if grows else [Sink.STORE]
@@ -146,6 +146,9 @@ class _Fate(Walk[Sink]):
             case Way.ARGUMENT:
                 assert isinstance(step.node, ast.Call)
                 sink = self._argument(step.node, step.value)
+                if sink is Sink.NEEDED and self._is_shown_now_and_then(step.node):
+                    yield Sink.LOG
+                    return
                 if sink is Sink.NEEDED:
                     yield from self._handed_on(step.node, step.value)
                     return
@@ -156,6 +159,11 @@ class _Fate(Walk[Sink]):
                 return  # whether functions look at a module's variable is not asked
             case _:
                 yield Sink.NEEDED
+
+    def _is_shown_now_and_then(self, call: ast.Call) -> bool:
+        """Whether a call of which nothing becomes stands under a guard, such as `if step % 100 == 0: save_images(found)`."""
+        guarded = any(is_guard(self.flow, block) for block in self.flow.block[call].ancestry())
+        return guarded and isinstance(self.flow.parent.get(call), ast.Expr)
 
     def _value(self, node: ast.AST) -> Value:
         assert isinstance(node, ast.expr)
@@ -369,6 +377,11 @@ def _parts_taken(flow: Flow, call: ast.Call, place: int | None) -> list[ast.AST 
             if all(isinstance(target, ast.Name) for target in targets):
                 return [*flow.definitions_at(targets[place])]
     return [call]
+
+
+def _is_of_optimizer(target: ast.AST) -> bool:
+    """`optimizer.param_groups[0]["lr"]`, `group["lr"]`: the next step needs it."""
+    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and "group" in ast.unparse(target.value)
 
 
 def _is_key(step: Step) -> bool:

@@ -64,6 +64,8 @@ def _roads_at(flow: Flow, node: ast.AST) -> frozenset[Road]:
             return roads | {Road.NUMBER} if any(k.arg == "alpha" for k in keywords) else roads
         case ast.Subscript(value=ast.Name(id=name)) if name in _TYPE_NAMES and not flow.definitions_of(name):
             return _NO_ROAD
+        case ast.Subscript(slice=ast.Constant(value=str())):
+            return _NO_ROAD  # no tensor has such keys
         case ast.Subscript(value=base, slice=index):
             roads = _NO_ROAD.union(*(_roads_of_key(flow, key) for key in keys_of(index)))
             if made_on_host(flow, node) is not None:

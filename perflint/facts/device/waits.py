@@ -179,9 +179,8 @@ class _Finder:
 
     def _is_copied_batch(self, method: ast.Attribute) -> bool:
         """Whether a method that copies is called on what each step gets, of which nothing else is known."""
-        if method.attr not in ("to", "cuda"):
-            return False
-        return comes_from_host(self._inference, self._loops, self._scope, method.value)
+        copies = method.attr in ("to", "cuda")
+        return copies and comes_from_host(self._inference, self._loops, self._scope, method.value)
 
     def _times(self, wait: Wait, everything: list[ast.expr], others: list[ast.expr]) -> tuple[int, bool]:
         """How often a call waits for its arguments, and whether that is the least."""
@@ -265,7 +264,9 @@ class _Finder:
         return Road.COPY if is_on_host(go) and value_on_device(self._inference, self._scope, come) else None
 
     def _is_host_data(self, node: ast.expr) -> bool:
-        """Whether an expression is Python data or an array, or a tensor on the host."""
+        """Whether an expression is Python data or an array, or a tensor on the host, or of a batch that arrives there."""
+        if self._value(node).must_be_if_known(Batch):
+            return comes_from_host(self._inference, self._loops, self._scope, node)
         return self._value(node).must(
             lambda a: (
                 isinstance(a, (Literal, Sequence, Elements))

@@ -20,9 +20,11 @@ atleast_3d                        t     alias
 avg_pool1d                        tF
 avg_pool2d                        F
 avg_pool3d                        F
+bartlett_window                   t     factory
 bilinear                          tF
 binary_cross_entropy              F     loss to-float
 binary_cross_entropy_with_logits  F     loss to-float
+blackman_window                   t     factory
 block_diag                        t     widest
 broadcast_tensors                 t     several alias
 bucketize                         t     to-int64
@@ -75,6 +77,8 @@ glu                               F
 grid_sample                       F
 group_norm                        tF
 gumbel_softmax                    F     random to-float
+hamming_window                    t     factory
+hann_window                       t     factory
 hardsigmoid                       F     elementwise
 hardswish                         F     elementwise
 hardtanh                          F     elementwise
@@ -85,6 +89,7 @@ interpolate                       F
 inv                               l     waits:number
 is_tensor                         t     bool
 isin                              t     to-bool
+kaiser_window                     t     factory
 kl_div                            F     loss to-float
 l1_loss                           F     loss to-float
 layer_norm                        tF

@@ -227,18 +227,31 @@ class Callers:
         )
 
     def namesakes(self, scope: Scope) -> tuple[tuple[Scope, ast.Call], ...]:
-        """The calls of a method's name on objects that are not known, in files that may have an object of its class."""
+        """The calls of a method's name on objects that are not known, in files that may have an object of its class.
+
+        Of a class in a file that nobody imports, which may be made by its name (in a configuration, say), the files beside it.
+        """
         if scope.owner is None or scope.parent is not None:
             return ()
 
         def found() -> tuple[tuple[Scope, ast.Call], ...]:
             try:
-                callers, _ = self._candidates(scope, scope.name, False)
+                callers = [*self._candidates(scope, scope.name, False)[0], *self._callers_beside(scope)]
                 return tuple((c, call) for c in callers for call in flow_of(c).calls_named[scope.name])
             except SyntaxProblem:
                 return ()
 
         return self._inference.solver.solve(("namesakes", scope), found, ())
+
+    def _callers_beside(self, scope: Scope) -> Iterator[Scope]:
+        """The scopes in the files beside that of a class, which nobody imports, that call a method of its name."""
+        project, path = self._inference.project, scope.module.source.path
+        if scope.owner is None or project.importers(path) or is_called(scope.owner.name, scope.module.source.body):
+            return
+        for file in project.beside(path)[:MAX_IMPORTERS]:
+            if file != path and is_called(scope.name, project.read(file) or b""):
+                module = project.module(file)
+                yield from _scopes_with(module, scope.name) if module is not None else ()
 
     def _is_found_by_name(self, scope: Scope, name: str) -> bool:
         """Whether a function may be called by code that is not followed: a notebook, `getattr` of its module."""

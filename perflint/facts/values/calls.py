@@ -230,8 +230,9 @@ def _builtin(inference: Inferring, name: str, node: ast.Call, frame: Frame) -> V
         case "getattr" if len(node.args) >= 2:
             key = inference.infer(node.args[1], frame).literal
             if isinstance(key, str):
-                base = inference.known(node.args[0], frame)
-                return base.map(lambda a: inference.member(a, key, frame.depth))
+                found = inference.known(node.args[0], frame).map(lambda a: inference.member(a, key, frame.depth))
+                default = inference.infer(node.args[2], frame) if found.open and len(node.args) == 3 else NOTHING
+                return join((found, default)) if type(default.literal) in (int, float) else found
         case "super" | "object" | "type":
             return UNKNOWN
     return one(Object(f"builtins.{name}")) if name.endswith(("Error", "Exception")) else UNKNOWN

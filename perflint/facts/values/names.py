@@ -31,6 +31,7 @@ _CANONICAL = (
     (re.compile(r"^torch\.utils\.data\.dataloader\.DataLoader$"), "torch.utils.data.DataLoader"),
     (re.compile(r"^torch\.nn\.modules(?:\.\w+)*\.(\w+)$"), r"torch.nn.\1"),
     (re.compile(r"^torch\.nn\.functional\.(\w+)$"), r"torch.nn.functional.\1"),
+    (re.compile(r"^torch\.nn\.parallel\.(?:distributed|data_parallel)\.(\w*DataParallel)$"), r"torch.nn.parallel.\1"),
     (re.compile(r"^torch\.optim\.[a-z_]+\.(\w+)$"), r"torch.optim.\1"),
     (re.compile(r"^torch\.autograd\.(no_grad|enable_grad|inference_mode|set_grad_enabled)$"), r"torch.\1"),
     (re.compile(r"^torch\.autograd\.grad_mode\.(\w+)$"), r"torch.\1"),
