@@ -302,7 +302,7 @@ class Project(Imports):
         return known[path]
 
     def find_out(self) -> None:
-        """Ask of each file what only its text and the files' names decide: what it imports, whether it trains, what runs backward.
+        """Ask of each file what only its text and the files' names decide: its imports, whether it trains, what runs backward.
 
         Processes that are forked behind it share the answers, and the cache remembers them.
         """
