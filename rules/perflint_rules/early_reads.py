@@ -10,6 +10,7 @@ from perflint.api import (
     Kind,
     Obligation,
     Tensor,
+    no_copy_in_flight,
     operations,
     step_definitions,
     unshared,
@@ -39,7 +40,16 @@ def made_earlier(code: Code, read: HostRead, group: Sequence[HostRead]) -> Itera
         entries = [s for s in flow.stores if flow.order[place] < flow.order[s] < flow.order[read.node]]
         if not all(isinstance(s, ast.Subscript) and _is_apart(code, s.value, read) for s in entries):
             yield Obligation(Kind.MUTATION, f"`{ast.unparse(tensor)}` may look at what is stored in between")
-    yield from open_about_order(code, tensor)
+    yield from computed_early(code, tensor)
+
+
+def computed_early(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
+    """What stands against it that a tensor is computed before other reads are made: they may wait for a copy that it takes."""
+    yield from _open_about_order(code, tensor)
+    loop = code.flow.loop(tensor)
+    if not isinstance(tensor, ast.Name):
+        calls = [call for call in code.flow.calls if loop is None or code.flow.within(call, loop.block)]
+        yield from filter(None, [no_copy_in_flight(code.facts, code.scope, calls)])
 
 
 def _is_apart(code: Code, held: ast.expr, read: HostRead) -> bool:
@@ -54,19 +64,19 @@ def _is_apart(code: Code, held: ast.expr, read: HostRead) -> bool:
     return bool(made) and alone and all(d.kind == "assign" and isinstance(d.value, (ast.Dict, ast.Call)) for d in made)
 
 
-def open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
+def _open_about_order(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
     """What stands against it that a tensor is computed before other reads are made."""
     match tensor:
         case ast.Call(func=func, args=args, keywords=keywords) if _is_torch(code, func) and _only_gives(func, keywords):
             for part in (*args, *(keyword.value for keyword in keywords)):
-                yield from open_about_order(code, part)
+                yield from _open_about_order(code, part)
             return
         case ast.Call(func=ast.Attribute(value=receiver) as func, args=args, keywords=keywords) if _only_gives(func, keywords):
             if not code.value(receiver).must_be(Tensor):
                 words = f"`{ast.unparse(receiver)}` may be no tensor, and `{func.attr}` may do more than compute"
                 yield Obligation(Kind.PLAIN_OBJECTS, words)
             for part in (receiver, *args, *(keyword.value for keyword in keywords)):
-                yield from open_about_order(code, part)
+                yield from _open_about_order(code, part)
             return
     yield from filter(None, [without_effect(code.facts, code.scope, tensor)])
 

@@ -75,12 +75,12 @@ A name for the number (`value = loss.item()`) may stand in between, or be looked
 the device, and under the guard the number; not where each step looks at it, or code behind the loop. The fix for a list rests
 on memory to spare: `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` behind
 the loop: until then each step's scalar stays in device memory (at least 512 bytes in the caching allocator). `clone` because
-the loss may be a buffer that the next step writes to, as in a CUDA graph. A `HostList` keeps 4,096 numbers at most, and copies
-of larger tensors on the host; it must not be handed out while it still grows. A meter must be a local of a class in sight, whose method only computes with numbers and keeps them; that its errors come later
-is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only shows (`ProgressMeter(len(loader),
-[losses])`), where nobody else gets hold of that object. Reads of a step without such a fix are made with one wait by
-`items_together`, later ones, too, or where they stand side by side: `print(*items_together(a, b))`; a `SummaryWriter`'s by
-`copies_together`. All else is advice.
+the next step may write to the loss, as in a CUDA graph. A `HostList` keeps 4,096 numbers at most, and copies of larger tensors
+on the host; it must not be handed out while it still grows. A meter must be a local of a class in sight, whose method only
+computes with numbers and keeps them; that its errors come later is assumed (`errors-are-bugs`). It may stand in a list that an
+object of such a class only shows (`ProgressMeter(len(loader), [losses])`), if nobody else has that object. Reads of a step
+without such a fix are made with one wait by `items_together`, later ones, too, or where they stand side by side:
+`print(*items_together(a, b))`; a `SummaryWriter`'s by `copies_together`. All else is advice.
 """
 
 import ast

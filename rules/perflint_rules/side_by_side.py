@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from perflint.api import CannotRewrite, Code, Edit, HostRead, Import, Kind, Obligation
-from perflint_rules.early_reads import open_about_order
+from perflint_rules.early_reads import computed_early
 
 _HELPER = "items_together"
 
@@ -27,7 +27,7 @@ def open_about_place(code: Code, row: Sequence[HostRead]) -> Iterator[Obligation
     """What stands against it that the tensors of a row are all computed before the first is read."""
     for read in row[1:]:
         if not isinstance(read.tensor, ast.Name):
-            yield from open_about_order(code, read.tensor)
+            yield from computed_early(code, read.tensor)
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of a later tensor would be raised before an earlier one is read")
 
 

@@ -210,7 +210,10 @@ def numbers(tensors: Sequence[Tensor]) -> list[Any]:
 
 
 def _rows(tensors: Sequence[Tensor]) -> Iterator[tuple[list[int], Tensor]]:
-    """The numbers of some tensors of one element, those of one type and device as a tensor, with their positions."""
+    """The numbers of some tensors of one element, those of one type and device as a tensor, with their positions.
+
+    Lazily: a device is looked at when what comes before has been read, so a copy that this waited for has arrived on the host.
+    """
     devices: dict[torch.device, dict[torch.dtype, list[int]]] = {}
     for position, tensor in enumerate(tensors):
         devices.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append(position)
