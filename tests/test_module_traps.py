@@ -113,6 +113,8 @@ PUT = {
     "in a table by a helper": "def fill(table):\n    table['first'] = act\n\n\nfill(lib.TABLE)\nnet = lib.Net()\n",
     "in a list": "lib.STEPS.append(act)\nnet = lib.Net()\n",
     "in a list at a place": "from lib import STEPS\n\nSTEPS[0] = act\nnet = lib.Net()\n",
+    "in a table by an operator": "from lib import TABLE\n\nTABLE |= {'first': act}\nnet = lib.Net()\n",
+    "by the dict of variables": "names = vars(lib)\nnames['act'] = act\nnet = lib.Net()\n",
     "several at once as methods": "net = lib.Net()\nnet.squash, done = functools.partial(keep, KEPT), True\n",
 }
 HARMLESS = {
@@ -120,6 +122,7 @@ HARMLESS = {
     "another variable": "lib.level = 3\nnet = lib.Net()\n",
     "an attribute of another object": "class Options:\n    pass\n\n\nOptions.act = 3\nnet = lib.Net()\n",
     "a table that is read": "print(sorted(lib.TABLE), len(lib.STEPS), lib.TABLE['first'].__name__)\nnet = lib.Net()\n",
+    "variables that are listed": "print([n for n in vars(lib) if n == 'act'], vars(lib)['act'].__name__)\nnet = lib.Net()\n",
     "what is read": "own = lib.act\nprint(own.__name__)\nnet = lib.Net()\n",
     "a number by a method's name": "class Options:\n    pass\n\n\noptions = Options()\noptions.squash = 3\nnet = lib.Net()\n",
 }

@@ -55,6 +55,11 @@ def _in_scope(inference: Inferring, scope: Scope, path: str, names: list[str]) -
     tables = [
         node for name in names for node in flow.mentions.get(name, ()) if _is_table(inference, flow, node, path, names[0])
     ]
+    is_elsewhere = scope.is_module and scope.module.source.path != path
+    if any(
+        d.kind == "augmented" and d.name in names and (is_elsewhere or d.name in flow.outer_names) for d in flow.definitions
+    ):
+        return True
     if next(_ChangingTable(inference, scope).ends(*tables), None) is not None:
         return True
     return any(_in_scope(inference, part, path, names) for part in flow.parts())
