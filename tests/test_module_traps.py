@@ -1,4 +1,4 @@
-"""Programs that put functions and classes of their own in the place of those of their modules and methods, from outside."""
+"""Programs that put functions and classes in the place of those of their modules, methods and tables, from outside."""
 
 from __future__ import annotations
 
@@ -27,13 +27,19 @@ def act(x):
     return F.relu(x)
 
 
+TABLE = {"first": F.relu, "second": torch.tanh}
+STEPS = [torch.tanh, F.relu]
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = Layer()
 
     def squash(self, x):
-        return F.relu(x)
+        for step in STEPS:
+            x = step(x)
+        return TABLE["first"](x)
 
     def forward(self, x):
         return self.squash(act(self.layer(x)))
@@ -101,12 +107,22 @@ PUT = {
     "part as a method": "net = lib.Net()\nnet.squash = functools.partial(keep, KEPT)\n",
     "object as a method": "net = lib.Net()\nnet.squash = Keeper()\n",
     "one of several as a method": "net = lib.Net()\nnet.squash = {'keep': Keeper()}['keep']\n",
+    "in a table": "lib.TABLE['first'] = act\nnet = lib.Net()\n",
+    "in a table by a function": "def fill():\n    lib.TABLE.update(first=act)\n\n\nfill()\nnet = lib.Net()\n",
+    "in a table under another name": "from lib import TABLE as table\n\ntable['first'] = act\nnet = lib.Net()\n",
+    "in a table by a helper": "def fill(table):\n    table['first'] = act\n\n\nfill(lib.TABLE)\nnet = lib.Net()\n",
+    "in a list": "lib.STEPS.append(act)\nnet = lib.Net()\n",
+    "in a list at a place": "from lib import STEPS\n\nSTEPS[0] = act\nnet = lib.Net()\n",
+    "in a table by an operator": "from lib import TABLE\n\nTABLE |= {'first': act}\nnet = lib.Net()\n",
+    "by the dict of variables": "names = vars(lib)\nnames['act'] = act\nnet = lib.Net()\n",
     "several at once as methods": "net = lib.Net()\nnet.squash, done = functools.partial(keep, KEPT), True\n",
 }
 HARMLESS = {
     "nothing": "net = lib.Net()\n",
     "another variable": "lib.level = 3\nnet = lib.Net()\n",
     "an attribute of another object": "class Options:\n    pass\n\n\nOptions.act = 3\nnet = lib.Net()\n",
+    "a table that is read": "print(sorted(lib.TABLE), len(lib.STEPS), lib.TABLE['first'].__name__)\nnet = lib.Net()\n",
+    "variables that are listed": "print([n for n in vars(lib) if n == 'act'], vars(lib)['act'].__name__)\nnet = lib.Net()\n",
     "what is read": "own = lib.act\nprint(own.__name__)\nnet = lib.Net()\n",
     "a number by a method's name": "class Options:\n    pass\n\n\noptions = Options()\noptions.squash = 3\nnet = lib.Net()\n",
 }

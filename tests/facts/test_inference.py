@@ -180,6 +180,12 @@ FILES = {
         "import patched\nfrom patched import two\npatched.one = lambda: 5\npatched.Made, patched.other = two, 4\n"
         "two.three = 4\n"
     ),
+    "tables.py": (
+        "import torch\nSHARED = {'a': 1}\nOWN = {'a': 1}\nFILLED = {'a': 1}\nREAD = {'a': 1}\nNAMES = ['a']\n"
+        "def fill(): FILLED['a'] = 2\n"
+        "def read(k): return READ[k], READ.get(k), len(READ), torch.tensor(NAMES)\n"
+    ),
+    "fills.py": "from tables import SHARED as TABLE, READ\nimport tables\nTABLE['a'] = 2\nx = READ['a']\n",
     "loop_a.py": "from loop_b import b\ndef a(): return 1\nx = b\n",
     "loop_b.py": "from loop_a import a, x\ndef b(): return a()\ny = x\n",
 }
@@ -209,6 +215,12 @@ ACROSS = {
     "function that another file replaces": ("from patched import one\none()  #?", "1 | 5"),
     "class that another file replaces": ("import patched\npatched.Made()  #?", "2 | instance Made"),
     "function of which another file sets an attribute": ("import patched\npatched.three()  #?", "3"),
+    "table that nobody changes": ("from tables import OWN\nOWN['a']  #?", "1"),
+    "table that is read elsewhere": ("import tables\ntables.READ['a']  #?", "1"),
+    "list that torch gets": ("from tables import NAMES\nNAMES[0]  #?", "'a'"),
+    "table that another file changes": ("from tables import SHARED\nSHARED['a']  #?", "1 | ?"),
+    "table that its own function changes": ("from tables import FILLED\nFILLED['a']  #?", "1 | ?"),
+    "table that is changed here": ("import tables\ntables.OWN.update(b=2)\ndef f():\n    tables.OWN['a']  #?", "1 | ?"),
     "subclass of a foreign class": ("from pkg.tools import Registry\nRegistry()['x']  #?", "?"),
 }
 

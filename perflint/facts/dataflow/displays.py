@@ -37,10 +37,10 @@ def may_change(definition: Definition, flow: Flow) -> bool:
     built = steps(flow, definition.value) if definition.value is not None else ()
     if any(step.way is not Way.BOUND or definition not in step.definitions for step in built):
         return True
-    return next(_Changing(flow.scope).ends(*flow.uses[definition]), None) is not None
+    return next(Changing(flow.scope).ends(*flow.uses[definition]), None) is not None
 
 
-class _Changing(Walk[Step]):
+class Changing(Walk[Step]):
     """Which uses of a container may give it other items, or hand it to somebody who may."""
 
     def judge(self, step: Step) -> Iterator[Step | ast.AST | Definition]:

@@ -62,7 +62,8 @@ def _setters(inference: Inferring, path: str) -> _Setters:
         text = project.read(file) or b""
         aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
         for match in _by_name(aliases).finditer(text):
-            found[match["name"].decode() if match["name"] else _ANY] = (_ANY,)  # `setattr(lib, name, other)`
+            if not match["read"]:  # else `name in vars(lib)`
+                found[match["name"].decode() if match["name"] else _ANY] = (_ANY,)
     handed = any(project.holds(file, _handed_on(stem)) for file in holders)
     for file in (project.members(path) or holders) if handed else holders:
         for attribute in () if file == path else project.attributes_stored(file):
@@ -73,11 +74,13 @@ def _setters(inference: Inferring, path: str) -> _Setters:
 
 @cache
 def _by_name(aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    """Where a variable of a module is set by its name."""
+    """Where a variable of a module is set by its name, or somebody gets all of them who may set some."""
     one_of = b"|".join(map(re.escape, aliases))
+    reads = rb"\[[^\]]*\](?! =(?!=))|\. (?:get|items|keys|values|copy)\b"
     return any_layout(
         rb"\b(?:setattr|delattr|object) \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"
-        rb"|\b(?:%b) \. __dict__ (?:\. update\b|\[[^\]]*\] =(?!=))" % (one_of, one_of)
+        rb"|(?P<read>\bin\b)? \b(?:vars \( (?:\w+ \. )*(?:%b) \)|(?:%b) \. __dict__\b)(?! (?:%b))"
+        % (one_of, one_of, one_of, reads)
     )
 
 

@@ -14,7 +14,20 @@ from perflint.facts.values.decorators import is_plain_class
 from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
 from perflint.facts.values.names import from_elsewhere
 from perflint.facts.values.put_outside import put_from_outside
-from perflint.facts.values.values import UNKNOWN, ClassRef, External, Literal, ModuleRef, Value, join, one
+from perflint.facts.values.shared_tables import may_change_elsewhere
+from perflint.facts.values.values import (
+    UNKNOWN,
+    ClassRef,
+    Elements,
+    External,
+    Literal,
+    Mapping,
+    ModuleRef,
+    Sequence,
+    Value,
+    join,
+    one,
+)
 from perflint.source.bindings import Binding
 from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
@@ -26,6 +39,7 @@ _REPLACES_BUILTINS: Final = any_layout(
     rb"|['\"]builtins(?:\.\w+)?['\"]"
 )
 """What may put something else in the place of a function of Python's own."""
+_TABLES: Final = (Elements, Mapping, Sequence)
 
 
 def question(node: ast.Name, frame: Frame) -> object:
@@ -86,7 +100,8 @@ def module_variable(inference: Inferring, module: Module, name: str, depth: int)
         return UNKNOWN
     foreign |= _may_be_replaced(inference, module, name)
     builtin = Value(one(External(f"builtins.{name}")).alternatives, open=foreign)
-    return join((builtin, *_assigned_as_global(inference, module, name, depth)))
+    elsewhere = put_from_outside(inference, module, name, depth)
+    return join((builtin, *elsewhere, *_assigned_as_global(inference, module, name, depth)))
 
 
 def _by_stars(inference: Inferring, module: Module, name: str, depth: int, *, behind: bool = False) -> tuple[list[Value], bool]:
@@ -151,7 +166,10 @@ def _defined(inference: Inferring, module: Module, name: str, depth: int) -> lis
     """The values that a module's own statements give a variable."""
     flow = flow_of(module.top)
     frame = inference.frame(module.top, (), depth)
-    return [inference.definition(d, frame, flow) for d in flow.definitions_of(name)]
+    definitions = flow.definitions_of(name)
+    values = [inference.definition(d, frame, flow) for d in definitions]
+    is_table = any(v.may_be(*_TABLES) and not isinstance(d.value, ast.Tuple) for d, v in zip(definitions, values, strict=True))
+    return [*values, UNKNOWN] if is_table and may_change_elsewhere(inference, module, name) else values
 
 
 def _assigned_as_global(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
