@@ -22,27 +22,31 @@ model = DistributedDataParallel(model, device_ids=[0], gradient_as_bucket_view=T
 ```
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, and for a network whose parameters all get `requires_grad = False` in the
-same function (a teacher).
+When the argument is given, also through `**kwargs`, for a network whose parameters all get `requires_grad = False` in the
+same function (a teacher), and in programs with `p.grad.detach_()`, which raises where gradients are views.
 
 ## Fix safety
-Unsafe: gradients are views of buckets then, so `p.grad.detach_()` raises, and whoever keeps a gradient beyond the step sees
-the next.
+Unsafe: gradients are views of buckets then, so whoever keeps a gradient beyond the step sees the next.
 """
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, argument, path_of, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, argument, path_of, rule
 
 _DDP = "torch.nn.parallel.DistributedDataParallel"
+_DETACHED = any_layout(rb"grad \. detach_ \(")
+"""What raises where gradients are views."""
 _VIEWS = Obligation(Kind.ALIASING, "gradients become views of buckets, which the next step writes to")
 
 
 @rule(category="distributed", costs=Cost.MEMORY, severity=Severity.INFO, calls=[_DDP], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each wrapper that copies gradients into its buckets."""
-    for call in code.calls_to(_DDP):
+    calls = code.calls_to(_DDP)
+    if calls and code.facts.project.program_holds(code.source.path, _DETACHED):
+        return
+    for call in calls:
         if any(k.arg in (None, "gradient_as_bucket_view") for k in call.keywords) or _is_frozen(code, call):
             continue
         message = "each gradient is copied into a bucket and back in every step; pass `gradient_as_bucket_view=True`"
