@@ -29,6 +29,11 @@ def act(x):
 
 TABLE = {"first": F.relu, "second": torch.tanh}
 STEPS = [torch.tanh, F.relu]
+NESTED = {"group": {"first": F.relu}}
+
+
+def read(name, table=TABLE):
+    return table[name]
 
 
 class Net(nn.Module):
@@ -39,7 +44,7 @@ class Net(nn.Module):
     def squash(self, x):
         for step in STEPS:
             x = step(x)
-        return TABLE["first"](x)
+        return NESTED["group"]["first"](TABLE["first"](x))
 
     def forward(self, x):
         return self.squash(act(self.layer(x)))
@@ -115,6 +120,12 @@ PUT = {
     "in a list at a place": "from lib import STEPS\n\nSTEPS[0] = act\nnet = lib.Net()\n",
     "in a table by an operator": "from lib import TABLE\n\nTABLE |= {'first': act}\nnet = lib.Net()\n",
     "by the dict of variables": "names = vars(lib)\nnames['act'] = act\nnet = lib.Net()\n",
+    "in a table in a table": "lib.NESTED['group']['first'] = act\nnet = lib.Net()\n",
+    "in a table that is a default": (
+        "from lib import TABLE\n\n\n"
+        "def fill(function, table=TABLE):\n    table['first'] = function\n\n\n"
+        "fill(act)\nnet = lib.Net()\n"
+    ),
     "several at once as methods": "net = lib.Net()\nnet.squash, done = functools.partial(keep, KEPT), True\n",
 }
 HARMLESS = {

@@ -181,7 +181,8 @@ FILES = {
         "two.three = 4\n"
     ),
     "tables.py": (
-        "import torch\nSHARED = {'a': 1}\nOWN = {'a': 1}\nFILLED = {'a': 1}\nREAD = {'a': 1}\nNAMES = ['a']\n"
+        "import torch\nLAYERS = {'a': [64, 'M']}\nSHARED = {'a': 1}\n"
+        "OWN = {'a': 1}\nFILLED = {'a': 1}\nREAD = {'a': 1}\nNAMES = ['a']\n"
         "def fill(): FILLED['a'] = 2\n"
         "def read(k): return READ[k], READ.get(k), len(READ), torch.tensor(NAMES)\n"
     ),
@@ -217,6 +218,7 @@ ACROSS = {
     "function of which another file sets an attribute": ("import patched\npatched.three()  #?", "3"),
     "table that nobody changes": ("from tables import OWN\nOWN['a']  #?", "1"),
     "table that is read elsewhere": ("import tables\ntables.READ['a']  #?", "1"),
+    "row of a table of numbers": ("import tables\nprint(tables.LAYERS['a'])\ntables.LAYERS['a'][1]  #?", "'M'"),
     "list that torch gets": ("from tables import NAMES\nNAMES[0]  #?", "'a'"),
     "table that another file changes": ("from tables import SHARED\nSHARED['a']  #?", "1 | ?"),
     "table that its own function changes": ("from tables import FILLED\nFILLED['a']  #?", "1 | ?"),

@@ -10,7 +10,7 @@ from ask import ROOT, Program
 
 from perflint.facts.operations.versions import depends_on, oldest_versions
 from perflint.project.imports import MAX_NEIGHBOURS
-from perflint.project.project import Project
+from perflint.project.project import Project, stored_attributes
 from perflint.project.texts import MAX_BYTES_HELD
 from perflint.source.source import Position, Source, SourceError, split_lines
 
@@ -140,6 +140,39 @@ def test_importers_follow_what_a_changed_file_takes() -> None:
     files[f"{ROOT}/helpers.py"] = b"from core import f, g\n"
     project.changed(f"{ROOT}/helpers.py")
     assert project.importers(f"{ROOT}/core.py") == {f"{ROOT}/helpers.py", f"{ROOT}/main.py"}
+
+
+def test_holders_have_a_module_and_not_only_names_from_it() -> None:
+    texts = {
+        "lib.py": b"def act(): pass\n",
+        "whole.py": b"import lib\n",
+        "renamed.py": b"import lib as library\n",
+        "names.py": b"from lib import act\n",
+        "by_name.py": b"import importlib\nlib = importlib.import_module('lib')\n",
+        "pkg/__init__.py": b"",
+        "pkg/part.py": b"x = 1\n",
+        "part.py": b"from pkg import part\n",
+        "package.py": b"import pkg\n",
+    }
+    project = Project("/p", [f"/p/{name}" for name in texts], reader=lambda path: texts[path.removeprefix("/p/")])
+    assert {*project.holders("/p/lib.py")} == {"/p/whole.py", "/p/renamed.py", "/p/by_name.py"}
+    assert {*project.holders("/p/pkg/part.py")} == {"/p/part.py", "/p/package.py"}
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        (b"lib.act = f", {b"act"}),
+        (b"self.act = f", set()),
+        (b"lib.act, other = f, 1", {b"act"}),
+        (b"(lib.act, net.head) = f, 1", {b"act", b"head"}),
+        (b"self.act, self.other = f, 1", set()),
+        (b"f(lib.act, level=1)", set()),
+        (b"x = lib.act, net.head", set()),
+    ],
+)
+def test_attributes_stored(text: bytes, stored: set[bytes]) -> None:
+    assert stored_attributes(text) == stored
 
 
 def test_near_training() -> None:

@@ -14,7 +14,7 @@ from perflint.facts.values.decorators import is_plain_class
 from perflint.facts.values.frames import MAX_DEPTH, Frame, Inferring
 from perflint.facts.values.names import from_elsewhere
 from perflint.facts.values.put_outside import put_from_outside
-from perflint.facts.values.shared_tables import may_change_elsewhere
+from perflint.facts.values.shared_tables import holds_tables, may_change_elsewhere
 from perflint.facts.values.values import (
     UNKNOWN,
     ClassRef,
@@ -39,7 +39,6 @@ _REPLACES_BUILTINS: Final = any_layout(
     rb"|['\"]builtins(?:\.\w+)?['\"]"
 )
 """What may put something else in the place of a function of Python's own."""
-_TABLES: Final = (Elements, Mapping, Sequence)
 
 
 def question(node: ast.Name, frame: Frame) -> object:
@@ -168,8 +167,10 @@ def _defined(inference: Inferring, module: Module, name: str, depth: int) -> lis
     frame = inference.frame(module.top, (), depth)
     definitions = flow.definitions_of(name)
     values = [inference.definition(d, frame, flow) for d in definitions]
-    is_table = any(v.may_be(*_TABLES) and not isinstance(d.value, ast.Tuple) for d, v in zip(definitions, values, strict=True))
-    return [*values, UNKNOWN] if is_table and may_change_elsewhere(inference, module, name) else values
+    bound = zip(definitions, values, strict=True)
+    tables = [(d, v, holds_tables(v)) for d, v in bound if v.may_be(Elements, Mapping, Sequence)]
+    shared = [deep for d, _, deep in tables if deep or not isinstance(d.value, ast.Tuple)]
+    return [*values, UNKNOWN] if shared and may_change_elsewhere(inference, module, name, any(shared)) else values
 
 
 def _assigned_as_global(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
