@@ -206,9 +206,9 @@ def test_all_fixes_that_hold_are_applied_beside_many_that_do_not() -> None:
         ("from torch import nn\n", "import torch\nfrom torch import nn\n"),
         ("import torch\n", "import torch\n"),
         ("import torch.nn as nn\nimport torch as t\n", "import torch.nn as nn\nimport torch as t\nimport torch\n"),
-        ('"""Doc."""\nx = 1\n', '"""Doc."""\nimport torch\nx = 1\n'),
-        ('"""Doc.\n\n# no comment"""  # note\n\nx = 1\n', '"""Doc.\n\n# no comment"""  # note\nimport torch\n\nx = 1\n'),
-        ('"""Doc."""', '"""Doc."""\nimport torch\n'),
+        ('"""Doc."""\nx = 1\n', '"""Doc."""\n\nimport torch\nx = 1\n'),
+        ('"""Doc.\n\n# no comment"""  # note\n\nx = 1\n', '"""Doc.\n\n# no comment"""  # note\n\nimport torch\n\nx = 1\n'),
+        ('"""Doc."""', '"""Doc."""\n\nimport torch\n'),
         ("from __future__ import annotations\nx = 1\n", "from __future__ import annotations\nimport torch\nx = 1\n"),
         (
             '"""Doc."""\nfrom __future__ import (\n    annotations,\n)\nimport os\n',

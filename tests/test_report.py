@@ -54,6 +54,7 @@ def test_the_json_record_is_frozen(bad: Project) -> None:
                     "content": "torch.no_grad()",
                     "location": {"row": 4, "column": 6},
                     "end_location": {"row": 4, "column": 19},
+                    "cell": None,
                 }
             ],
         },
