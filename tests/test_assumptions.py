@@ -96,6 +96,26 @@ def test_a_declaration_that_the_source_contradicts_is_an_error(training: Project
     assert in_process("check").exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "contradicts"),
+    [
+        ("torch.relu = mine", True),
+        ("torch.nn.functional.cross_entropy = mine", True),
+        ("F.relu = mine", True),
+        ("torch.Tensor.item = mine", True),
+        ("x: torch.Tensor = mine", False),
+        ("x: str | torch.dtype = mine", False),
+        ("torch.backends.cudnn.benchmark = mine", False),
+        ("assert torch.float32 == mine", False),
+    ],
+)
+def test_functions_of_torch_that_are_replaced_contradict_plain_modules(training: Project, line: str, contradicts: bool) -> None:
+    training.write({"patched.py": f"import torch\nimport torch.nn.functional as F\n\n{line}\n"})
+    found = json.loads(in_process("assumptions", "--isolated", "--output-format", "json", ".").stdout)
+    (standing,) = [row for row in found if row["name"] == "plain-modules"]
+    assert standing["contradicts"] is contradicts
+
+
 @pytest.mark.parametrize("given", ["--assume", "perflint.toml"])
 def test_an_unknown_name_is_an_error_with_the_nearest_one(training: Project, given: str) -> None:
     if given == "--assume":
