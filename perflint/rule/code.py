@@ -31,6 +31,7 @@ from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
 from perflint.facts.training.generation import writes_text
+from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.rates import rate_of
@@ -184,7 +185,9 @@ class Code:
             return True
         if self.around(node) is not None or self.heat is None:
             return False
-        return not any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry())
+        if any(is_guard(self.flow, block) for block in self.flow.block[node].ancestry()):
+            return False
+        return not is_left_out(self.facts, self.scope, node)
 
     def reads(self, *, formatted: bool = True) -> list[HostRead]:
         """Where the host waits for a device value, but for conditions; formatted: also to turn it to text."""

@@ -150,6 +150,9 @@ class Kept:
                 if isinstance(first, ast.If) and block.node.orelse == [first]:
                     raise CannotRewrite("there is no place in an `elif`")
                 return first
+        around = self.flow.parent.get(use)
+        if isinstance(around, ast.Attribute) and around.attr == "append" and isinstance(self.flow.statement(use), ast.Expr):
+            raise CannotRewrite("it takes something in several places of the loop")
         raise SeenInEachStep
 
     def source(self) -> str:

@@ -31,7 +31,8 @@ for step, (x, y) in enumerate(loader):
 ```
 
 ## When it stays silent
-Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint, and for reads that
+Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint or of gradients for a
+network on the host, and for reads that
 only feed a total of many steps, which item-every-step reports and mends.
 
 ## Fix safety
@@ -92,8 +93,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if loop.node in seen or _is_told_elsewhere(code, read):
             continue
-        if saves and read.kind is ReadKind.COPY:
-            continue  # the file holds each of them
+        if read.kind is ReadKind.COPY and (saves or _is_gradient_of_another(code, read)):
+            continue  # the file, or a network on the host, gets each of them
         if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
             seen.add(loop.node)
             message = (
@@ -106,3 +107,10 @@ def _is_told_elsewhere(code: Code, read: HostRead) -> bool:
     """Whether item-every-step reports the read: nothing in the step needs it, and it can stay on the device."""
     sinks = code.sinks(read.node) if read.kind is not ReadKind.TRUTH else frozenset()
     return bool(sinks) and sinks <= IDLE_SINKS | {Sink.RETURN} and kept(code, read) is not None
+
+
+def _is_gradient_of_another(code: Code, read: HostRead) -> bool:
+    """`shared._grad = parameter.grad.cpu()`: a worker gives a network on the host its gradients."""
+    around = code.flow.parent.get(read.node)
+    stored = around.targets if isinstance(around, ast.Assign) else []
+    return any(isinstance(target, ast.Attribute) and target.attr in ("grad", "_grad") for target in stored)

@@ -27,7 +27,8 @@ requirements admit one. The optimizer of transformers is reported by default, th
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise. There is none for the
-optimizer of transformers: torch's has other defaults, `weight_decay=0.01` and `eps=1e-8`.
+optimizer of transformers: torch's has other defaults, `weight_decay=0.01` and `eps=1e-8`, and always corrects the bias of its
+averages, as `correct_bias=False` and `BertAdam` do not.
 """
 
 import ast
@@ -54,8 +55,11 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each Adam of a GPU program that leaves the choice of kernels to torch, or that goes over parameters in Python."""
     for call in code.calls_to(*_LOOPS):
         if code.facts.project.uses_accelerator(code.source.path):
-            message = "a step runs seven kernels for each parameter, one parameter after the other; use `torch.optim.AdamW`"
-            yield code.finding(call, f"{message}, with `weight_decay` and `eps` as they are here")
+            message = "a step runs seven kernels for each parameter, one parameter after the other; "
+            if _corrects_no_bias(call):
+                yield code.finding(call, f"{message}`torch.optim.AdamW` does not, but corrects its averages, as this does not")
+            else:
+                yield code.finding(call, f"{message}use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here")
     if not code.shows_info:
         return
     oldest = code.facts.versions.get("torch", _FIRST)
@@ -73,6 +77,13 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         fix = code.fix("pass `fused=True`", _fused(code, call), unless=[_ROUNDS])
         yield code.finding(call, message, fix, [_ROUNDS], severity=Severity.INFO)
+
+
+def _corrects_no_bias(call: ast.Call) -> bool:
+    """Whether an optimizer leaves out what Adam does about the zeros that its averages begin with: `BertAdam` never does it."""
+    return (path_of(call.func) or "").endswith("BertAdam") or any(
+        k.arg == "correct_bias" and not (isinstance(k.value, ast.Constant) and k.value.value is True) for k in call.keywords
+    )
 
 
 def _is_moved_later(code: Code, call: ast.Call) -> bool:

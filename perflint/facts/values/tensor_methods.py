@@ -46,11 +46,15 @@ from perflint.facts.values.values import (
 )
 from perflint.source.words import words
 
+_OF_TEXT = words("split rsplit partition replace decode encode startswith endswith")
+
 
 def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: ast.Call, frame: Frame) -> Value:
     """What a method with this name returns if what is not known of its receiver is a tensor."""
     if name == "format" or name in ("join", "strip", "lower", "upper"):
         return Value(frozenset((Text(""),)), open=True)
+    if _is_of_text(name, node):
+        return UNKNOWN
     on_host = name == "cpu" and not node.args
     if on_host or (receiver.may(_is_guessed_on_host) and all(place_of(a) is Place.HOST for a in receiver.alternatives)):
         place = Place.HOST  # it was copied there, whatever it is
@@ -64,13 +68,21 @@ def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: as
     return Value(operated(inference, Tensor(place, guessed=True), row, node, frame).alternatives, open=True)
 
 
+def _is_of_text(name: str, node: ast.Call) -> bool:
+    """Whether a method is one of texts and bytes: it is given a text, which none of tensors with its name takes."""
+    match node.args:
+        case [ast.Constant(value=str()), *_]:
+            return name in _OF_TEXT
+    return False
+
+
 def _is_guessed_on_host(alternative: Alternative) -> bool:
     return isinstance(alternative, Tensor) and alternative.guessed and alternative.place is Place.HOST
 
 
 def tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
     """What a method of a tensor gives."""
-    if name.startswith("_") and operations.method(name) is None:
+    if (name.startswith("_") and operations.method(name) is None) or _is_of_text(name, node):
         return UNKNOWN
     return operated(inference, receiver, operations.method(name) or unknown_operation(name), node, frame)
 
