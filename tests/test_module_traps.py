@@ -249,3 +249,10 @@ def test_gradients_of_a_loss_that_nothing_replaces_are_cleared_first(loss: str) 
     }
     lines = safely_fixed(files).files["lib.py"].splitlines()
     assert lines.index("        opt.zero_grad()") < lines.index(f"        loss = {loss}")
+
+
+def test_a_class_statement_that_declares_a_global_variable_rebinds_it() -> None:
+    setting = "\n\nclass Setup:\n    global criterion\n    criterion = watched\n"
+    run = "\n\nnet = Net()\nWATCHED.append(net.layer.weight)\ntrain(net)\nprint(SEEN)\n"
+    text = HEAD + WATCHING.partition("\n\n")[2] + TRAINED % BY_FUNCTION + setting + run
+    assert changes({"main.py": text})[0] == []
