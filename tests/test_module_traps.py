@@ -153,3 +153,106 @@ def test_what_is_put_in_the_place_of_a_function_keeps_its_graph(name: str) -> No
 def test_what_is_not_replaced_is_evaluated_without_a_graph(name: str) -> None:
     fixed = safely_fixed({"main.py": MAIN.format(HARMLESS[name]), "lib.py": HEAD + LIB})
     assert "no_grad" in fixed.files["lib.py"] or "inference_mode" in fixed.files["lib.py"]
+
+
+TRAINED = """
+
+class Measure:
+    def loss(self, out, y):
+        return F.mse_loss(out, y)
+
+
+measure = Measure()
+
+
+def criterion(out, y):
+    return F.mse_loss(out, y)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return torch.tanh(self.layer(x))
+
+
+def train(net):
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in DataLoader(TensorDataset(inputs, targets), batch_size=2):
+        loss = %s
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        print(loss.item())
+"""
+WATCHING = """from torch.nn import functional as F
+
+SEEN, WATCHED = [], []
+
+
+def watched(out, y):
+    SEEN.extend(p.grad is None for p in WATCHED)
+    return F.mse_loss(out, y)
+"""
+INSTALL = """import watching
+
+
+def on_module(module):
+    module.criterion = watching.watched
+
+
+def on_all(modules):
+    for module in modules:
+        module.criterion = watching.watched
+
+
+def on_object(holder):
+    holder.loss = watching.watched
+
+
+def on_class(cls):
+    cls.loss = lambda self, out, y: watching.watched(out, y)
+    return cls
+"""
+BY_FUNCTION, BY_METHOD = "criterion(net(x), y)", "measure.loss(net(x), y)"
+INSTALLED = {
+    "by a keyword of another file's function": (BY_FUNCTION, "install.on_module(module=lib)\n"),
+    "by a list of modules": (BY_FUNCTION, "install.on_all([lib])\n"),
+    "in a module that is found by its name": (
+        BY_FUNCTION,
+        "import importlib\n\nimportlib.import_module('lib').criterion = watching.watched\n",
+    ),
+    "in an object by a file that does not have its class": (BY_METHOD, "install.on_object(lib.measure)\n"),
+    "in a class by a file that does not have it": (BY_METHOD, "install.on_class(lib.Measure)\n"),
+    "by the head of a loop": (BY_METHOD, "for lib.measure.loss in [watching.watched]:\n    pass\n"),
+}
+START = "import install\nimport lib\nimport watching\n\n"
+RUN = "\nnet = lib.Net()\nwatching.WATCHED.append(net.layer.weight)\nlib.train(net)\nprint(watching.SEEN)\n"
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_what_is_installed_in_the_place_of_a_loss_sees_the_gradients_of_the_last_step(name: str) -> None:
+    loss, setting = INSTALLED[name]
+    files = {"main.py": START + setting + RUN, "lib.py": HEAD + TRAINED % loss, "watching.py": WATCHING, "install.py": INSTALL}
+    assert changes(files)[0] == []
+
+
+@pytest.mark.parametrize("loss", [BY_FUNCTION, BY_METHOD])
+def test_gradients_of_a_loss_that_nothing_replaces_are_cleared_first(loss: str) -> None:
+    setting = "\n\nclass Options:\n    pass\n\n\ndef name(options):\n    options.loss = 'mse'\n\n\nname(Options())\n"
+    files = {
+        "main.py": START.replace("import install\n", "") + setting + RUN,
+        "lib.py": HEAD + TRAINED % loss,
+        "watching.py": WATCHING,
+    }
+    lines = safely_fixed(files).files["lib.py"].splitlines()
+    assert lines.index("        opt.zero_grad()") < lines.index(f"        loss = {loss}")
+
+
+def test_a_class_statement_that_declares_a_global_variable_rebinds_it() -> None:
+    setting = "\n\nclass Setup:\n    global criterion\n    criterion = watched\n"
+    run = "\n\nnet = Net()\nWATCHED.append(net.layer.weight)\ntrain(net)\nprint(SEEN)\n"
+    text = HEAD + WATCHING.partition("\n\n")[2] + TRAINED % BY_FUNCTION + setting + run
+    assert changes({"main.py": text})[0] == []

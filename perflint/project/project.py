@@ -39,6 +39,9 @@ _SELF = re.compile(rb"\bself[\s\\]+\Z")
 _STORED_TOGETHER = re.compile(rb"(?<![\w.])(?!self\.)\w+(?:\.\w+)*\.(\w+)[ \t]*(?=[,)\]]|\Z)")
 """Parts of the targets of `net.forward, net.head = ...`."""
 
+_STORED_BY_HEAD = any_layout(rb"\b(?:for|as) \(? (?!self\b)\w+ (?:\. \w+ )*\. (\w+)")
+"""`with opened() as net.head:`, `for net.head in heads:`."""
+
 
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`."""
@@ -47,7 +50,8 @@ def stored_attributes(text: bytes) -> frozenset[bytes]:
     )
     targets = (line.partition(b"=")[0] for line in text.splitlines() if b"," in line and b"=" in line)
     together = (name for t in targets if b"," in t and b"." in t and b"(" not in t[1:] for name in _STORED_TOGETHER.findall(t))
-    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart), *together))
+    by_head = _STORED_BY_HEAD.findall(text)
+    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart), *together, *by_head))
 
 
 @dataclass

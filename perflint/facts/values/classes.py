@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from perflint.facts.dataflow.definitions import path_of
@@ -27,6 +27,7 @@ from perflint.facts.values.values import (
     Loader,
     Mapping,
     Number,
+    Object,
     Place,
     Sequence,
     Tensor,
@@ -36,6 +37,7 @@ from perflint.facts.values.values import (
     one,
 )
 from perflint.project.project import MAX_IMPORTERS, stored_attributes
+from perflint.project.trace import LastingMemo
 from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import made
@@ -49,6 +51,7 @@ _MODELS_OF_TRANSFORMERS = made(
 """`transformers.BertForTokenClassification`, also under the names that the package had before."""
 _NOT_CALLED = (Batch, Device, Elements, Literal, Loader, Mapping, Number, Sequence, Tensor, Text)
 """What no call runs: an attribute of these shares its name with a method of another class."""
+_CALLED = (ClassRef, External, FunctionRef, Instance, Object)
 
 
 def ancestors(inference: Inferring, cls: Class) -> list[Class | str]:
@@ -215,7 +218,10 @@ def _attribute(inference: Inferring, base: Instance | ClassRef, name: str, depth
             values += _inherited(ancestor, name)
     if values:
         is_method = any(isinstance(a, Class) and name in a.methods for a in ancestors(inference, cls))
-        return join((*values, *_assigned_from_outside(inference, cls, name, depth), *((UNKNOWN,) if is_method else ())))
+        outside = [*_assigned_from_outside(inference, cls, name, depth)]
+        if any(value.may_be(*_CALLED) for value in values):
+            outside += _assigned_by_strangers(inference, cls, name, depth)
+        return join((*values, *outside, *((UNKNOWN,) if is_method else ())))
     return hinted(name)
 
 
@@ -226,20 +232,45 @@ def put_in_its_place(inference: Inferring, cls: Class, name: str, depth: int) ->
     files = {path, *importers} if depth > 0 and len(importers) <= MAX_IMPORTERS else {path}
     if depth > 0 and any(name.encode() in project.attributes_stored(file) for file in files):
         yield from (v for v in _assigned_from_outside(inference, cls, name, depth) if not v.must_be(*_NOT_CALLED))
+    yield from _assigned_by_strangers(inference, cls, name, depth)
+
+
+def _assigned_by_strangers(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:
+    """What files that do not have the class put in the place of what is called: they get its objects from others."""
+    known: LastingMemo[str, dict[str, list[str]]] = inference.project.lasting("set by strangers")
+    path = cls.module.source.path
+    files = known.get(path, lambda: _strangers(inference, path)).get(name, []) if depth > 0 else []
+    yield from (v for v in _put_by(inference, cls, files, name, depth) if not v.must_be(*_NOT_CALLED))
+
+
+def _strangers(inference: Inferring, path: str) -> dict[str, list[str]]:
+    """Files of a program that do not have what a file defines, by the names of attributes that they set."""
+    project = inference.project
+    near = {path, *project.importers(path)}
+    found: dict[str, list[str]] = {}
+    for file in sorted({*(project.members(path) or ())} - near):
+        for attribute in project.attributes_stored(file):
+            found.setdefault(attribute.decode(errors="replace"), []).append(file)
+    return found
 
 
 def _assigned_from_outside(inference: Inferring, cls: Class, name: str, depth: int) -> Iterator[Value]:
     """What functions elsewhere put in the place of an attribute: `model.head = nn.Linear(64, 10)`."""
-    project = inference.project
     path = cls.module.source.path
-    importers = project.importers(path)
+    importers = inference.project.importers(path)
     if len(importers) > MAX_IMPORTERS:
         yield UNKNOWN
-        return
-    for file in sorted({path, *importers}):
+    else:
+        yield from _put_by(inference, cls, sorted({path, *importers}), name, depth)
+
+
+def _put_by(inference: Inferring, cls: Class, files: Iterable[str], name: str, depth: int) -> Iterator[Value]:
+    """What the statements of some files put in the place of an attribute of a class, or of its objects."""
+    project = inference.project
+    for file in files:
         if name.encode() not in project.attributes_stored(file):
             continue
-        module = cls.module if file == path else project.module(file)
+        module = cls.module if file == cls.module.source.path else project.module(file)
         for scope in scopes_with(module, name) if module is not None else ():
             if name.encode() not in stored_attributes(scope.text):
                 continue

@@ -11,7 +11,18 @@ from typing import Final
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.values.frames import Inferring
-from perflint.facts.values.values import UNKNOWN, ModuleRef, Value, join
+from perflint.facts.values.values import (
+    UNKNOWN,
+    Batch,
+    Device,
+    Literal,
+    ModuleRef,
+    Number,
+    Tensor,
+    Text,
+    Value,
+    join,
+)
 from perflint.project.project import stored_attributes
 from perflint.project.trace import LastingMemo
 from perflint.source.scopes import scopes_with
@@ -22,6 +33,8 @@ _Setters = Mapping[str, tuple[str, ...]]
 """The files that may set a module's variable, by its name. Of what is set by a name that is not known, `_ANY`."""
 
 _ANY: Final = "*"
+_DATA: Final = (Batch, Device, Literal, Number, Tensor, Text)
+"""What no call runs: an attribute of an object that is not known shares its name with a function."""
 
 
 def put_from_outside(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
@@ -45,9 +58,12 @@ def _put_by(inference: Inferring, file: str, module: Module, name: str, depth: i
         for target in flow.stores:
             if isinstance(target, ast.Attribute) and target.attr == name:
                 base = inference.infer(target.value, frame)
-                if base.may(lambda a: isinstance(a, ModuleRef) and a.module.source.path == module.source.path):
+                is_module = base.may(lambda a: isinstance(a, ModuleRef) and a.module.source.path == module.source.path)
+                if is_module or not base.alternatives:
                     found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
-                    values.append(join(found) if found else UNKNOWN)
+                    value = join(found) if found else UNKNOWN
+                    if is_module or not value.must_be(*_DATA):  # `options.level = 3`
+                        values.append(value)
     return values
 
 
@@ -86,5 +102,8 @@ def _by_name(aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
 
 @cache
 def _handed_on(stem: bytes) -> re.Pattern[bytes]:
-    """Where a module is what a call is given, and not only asked for what is in it."""
-    return any_layout(rb"(?<!getattr)(?<!hasattr)(?<!reload)[(,] %b [),]" % re.escape(stem))
+    """Where a module is what a call or a container is given, or gets another name, and not only asked for what is in it."""
+    return any_layout(
+        rb"(?<!getattr)(?<!hasattr)(?<!reload)[(,[{:=] %b [],)}:;#\r\n]|\b(?:return|yield|else|or) %b\b(?! [.(])"
+        % ((re.escape(stem),) * 2)
+    )

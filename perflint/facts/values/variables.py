@@ -33,6 +33,7 @@ from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
 
 _BUILTINS: Final = frozenset(dir(builtins))
+_GLOBAL: Final = made(rb"\bglobal ")
 _NAMES_BUILTINS: Final = made(rb"builtin")
 _REPLACES_BUILTINS: Final = any_layout(
     rb"builtins?(?:__)? \. (?:\w+ =(?!=)|__)|(?:attr|vars|object) \( (?:__)?builtin|__builtins__ [.[]|import builtins as\b"
@@ -174,9 +175,11 @@ def _defined(inference: Inferring, module: Module, name: str, depth: int) -> lis
 
 
 def _assigned_as_global(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
-    if not module.global_writers:
+    if not module.holds(_GLOBAL):
         return []
-    if depth <= 0:
+    if (depth <= 0 and module.global_writers) or any(
+        isinstance(s, ast.Global) and name in s.names for cls in module.all_classes for s in cls.node.body
+    ):
         return [UNKNOWN]
     values = []
     for scope in module.global_writers:
