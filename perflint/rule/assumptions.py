@@ -162,7 +162,8 @@ def _all() -> Iterable[Assumption]:
         "others, or a `forward` that is not their class's; submodules and methods that other functions set; torch's "
         "own functions, at the end.",
         rb"\btorch \. compile \(|\bfully_shard \(|\bFullyShardedDataParallel \(|\btorch \. jit \.|\bset_submodule \("
-        rb"|\. forward = |\b(?:weight|spectral)_norm \(|\bprune \. \w+ \(|\bfunctional_call \(|\bget_peft_model \("
+        rb"|\. (?:forward = |__(?:class|code|defaults|kwdefaults)__ =(?!=))"
+        rb"|\b(?:weight|spectral)_norm \(|\bprune \. \w+ \(|\bfunctional_call \(|\bget_peft_model \("
         rb"|\b(?:functional|F) \. \w+ =(?!=)"
         rb"|\btorch(?<![:|]\x20torch)(?<![:|]torch) \. (?:nn \. (?:\w+ \. )?|Tensor \. |cuda \. )?\w+ =(?!=)",
         contradicts=True,
