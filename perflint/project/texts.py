@@ -241,7 +241,10 @@ class Texts:
 
     def lasting(self, kind: str) -> LastingMemo[Any, Any]:
         """The memory for answers of one kind that is kept as long as no text changes."""
-        return self._lasting.setdefault(kind, LastingMemo(self.trace))
+        known = self._lasting.get(kind)
+        if known is None:
+            known = self._lasting[kind] = LastingMemo(self.trace)
+        return known
 
     def has_read(self, path: str, data: bytes) -> bool:
         """Whether a file had these bytes when it was last read."""

@@ -33,6 +33,8 @@ _Setters = Mapping[str, tuple[str, ...]]
 """The files that may set a module's variable, by its name. Of what is set by a name that is not known, `_ANY`."""
 
 _ANY: Final = "*"
+_BY_NAME: Final = (b"setattr", b"delattr", b"object", b"vars", b"__dict__")
+"""One of these stands where `_by_name` finds something; `object` is that of `mock.patch`."""
 _DATA: Final = (Batch, Device, Literal, Number, Tensor, Text)
 """What no call runs: an attribute of an object that is not known shares its name with a function."""
 
@@ -76,6 +78,8 @@ def _setters(inference: Inferring, path: str) -> _Setters:
     found: dict[str, tuple[str, ...]] = {}
     for file in holders:
         text = project.read(file) or b""
+        if not any(word in text for word in _BY_NAME):
+            continue
         aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
         for match in _by_name(aliases).finditer(text):
             if not match["read"]:  # else `name in vars(lib)`
