@@ -11,6 +11,7 @@ pytest.importorskip("numpy")
 
 from fuzz import meaning
 from fuzz.meaning import changes, safely_fixed
+from perflint.rule.assumptions import ASSUMPTIONS
 from tests.test_fuzz_meaning import CALL, STEP
 from tests.test_fuzz_meaning import HEAD as LONG_HEAD
 
@@ -496,6 +497,18 @@ def test_what_one_mask_selects(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert changes({"main.py": code})[0] == []
     if name in ("twice", "stored", "both sides"):
         assert "selected(mask)" in safely_fixed({"main.py": code})[0]["main.py"]
+
+
+def test_hooks_that_see_what_is_saved_for_backward_stand_against_a_mask_that_is_searched_once() -> None:
+    mask, before, first, between, last = SELECTED["twice"]
+    code = HEAD + MASKED.format(mask=mask, before=before, first=first, between=between, last=last)
+    hooks = "torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.shape) or t, lambda t: t)"
+    hooked = f"\n\nseen = []\n{hooks}.__enter__()\n"
+    with pytest.MonkeyPatch.context() as patch:
+        ordinary = tuple(name for name in ASSUMPTIONS if name != "no-hooks")
+        patch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=ordinary, runtime=True))
+        assert "selected(mask)" in safely_fixed({"main.py": code})[0]["main.py"]
+        assert "selected(mask)" not in safely_fixed({"main.py": code + hooked})[0]["main.py"]
 
 
 TOGETHER = """

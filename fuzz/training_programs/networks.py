@@ -96,7 +96,7 @@ class Networks(Statements):
                     breaking(Kind.KNOWN_LAYERS, "print('grad', torch.is_grad_enabled())"),
                     "h = h + torch.randn(4).to(x.device) * 0.1",
                     "if self.training:\n" + "    " * (self.depth + 1) + "h = h * 1.5",
-                    "print(self.first.weight.grad is None)",
+                    breaking(Kind.KNOWN_LAYERS, "print(self.first.weight.grad is None)"),
                     "self.total += h.sum().item()",
                     breaking(
                         Kind.NO_HOOKS, "if h.requires_grad:\n" + "    " * (self.depth + 1) + "h.register_hook(lambda g: g * 2)"
@@ -114,7 +114,7 @@ class Networks(Statements):
                     breaking(Kind.KNOWN_LAYERS, "self.register_buffer('late', h, persistent=False)"),
                     "h = h + len(KEPT)",
                     "h = F.dropout(h, 0.5, self.training)",
-                    "print(h.mean())",
+                    breaking(Kind.KNOWN_LAYERS, "print(h.mean())"),
                     "h[:, 0] = 0.5",
                     "watch(h.max(), 1.5)",
                     "watch(x.abs().max(), 2.0)",

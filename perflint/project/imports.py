@@ -49,7 +49,6 @@ class Imports(Texts):
     _importers: dict[str, frozenset[str]] = field(default_factory=dict, repr=False)
     _imports: dict[str, Mapping[str, frozenset[str]]] = field(default_factory=dict, repr=False)
     _changing: dict[str, bool] = field(default_factory=dict, repr=False)
-    _imported_only: dict[str, bool] = field(default_factory=dict, repr=False)
     _name_sets: dict[frozenset[str], frozenset[str]] = field(default_factory=dict, repr=False)
     """Each once: many files of a package take the same names."""
 
@@ -88,21 +87,12 @@ class Imports(Texts):
         above = directory
         while above.startswith(f"{self.root}{os.sep}"):
             above = os.path.dirname(above)
-            if self._is_only_imported(above):
-                continue
+            if first == "torch" and f"{above}{os.sep}__init__.py" in self.files:
+                continue  # a program that found `agents/torch` by this name would have no torch
             if (path := self._file_of(above, dotted)) is not None:
                 return path
         stems = self._stems_of(dotted)
         return self._by_stem[stems[0]] if len(stems) == 1 and self._changes_path(directory) else None
-
-    def _is_only_imported(self, directory: str) -> bool:
-        """Whether a folder is a package with no file that is run as a script: nobody finds modules in it by their own names."""
-        if f"{directory}{os.sep}__init__.py" not in self.files:
-            return False
-        if directory not in self._imported_only:
-            texts = (self._read(file) or b"" for file in self._by_folder.get(directory, ()))
-            self._imported_only[directory] = not any(b"__main__" in text or b"argv" in text for text in texts)
-        return self._imported_only[directory]
 
     def _stems_of(self, dotted: str) -> list[str]:
         """The paths in any folder that an import may spell."""
@@ -319,8 +309,7 @@ class Imports(Texts):
     def changed(self, path: str) -> None:
         """Forget what was known of one file, its imports, too."""
         super().changed(path)
-        known = [found.pop(os.path.dirname(path), None) for found in (self._changing, self._imported_only)]
-        if known != [None, None]:
+        if self._changing.pop(os.path.dirname(path), None) is not None:
             self._resolved.clear()
         imported = self._imports.pop(path, None)
         if imported is not None and imported != self._taken_by(path):

@@ -54,7 +54,7 @@ _OF_SESSION = """WHERE session IN
     (SELECT sessions.id FROM sessions JOIN projects ON project = projects.id WHERE root = ? AND key = ?)"""
 
 
-_BY_SHAPE = ("module", "imports", "importers", "holders", "large", "members")
+_BY_SHAPE = ("module", "imports", "beside", "importers", "holders", "large", "members")
 _WITNESSED = ("near", "program", "training")
 _OF_NEIGHBOURS = ("importers", "holders", "members", *_WITNESSED)
 

@@ -48,15 +48,15 @@ PACKAGED = {
 }  # fmt: skip
 
 
-def test_a_package_has_no_modules_that_are_found_by_their_own_names() -> None:
+def test_a_folder_called_torch_in_a_package_is_not_torch() -> None:
     project = Program("import agents.torch.sac\n", PACKAGED).project
     assert project.resolve("torch", f"{ROOT}/agents/torch/sac.py") is None
     assert project.resolve("torch", f"{ROOT}/agents/core/run.py") is None
     assert project.resolve("agents.torch", f"{ROOT}/agents/core/run.py") == f"{ROOT}/agents/torch/__init__.py"
 
 
-def test_a_script_in_a_package_finds_what_is_beside_it_by_its_own_name() -> None:
-    script = "if __name__ == '__main__':\n    from core import run\n"
+@pytest.mark.parametrize("script", ["if __name__ == '__main__':\n    from core import run\n", "from core import run\n"])
+def test_a_script_in_a_package_finds_what_is_beside_it_by_its_own_name(script: str) -> None:
     project = Program("", {**PACKAGED, "agents/train.py": script}).project
     assert project.resolve("plain", f"{ROOT}/agents/core/run.py") == f"{ROOT}/agents/plain.py"
 

@@ -19,9 +19,9 @@ from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout, words
 
 _SETTERS: Final = words("setattr delattr patch object multiple dict")
+"""The last names of what sets an attribute by its name: `setattr`, `mock.patch.object`, `monkeypatch.setattr`."""
 _BUILTINS: Final = words("object dict")
 """What sets nothing under these names alone: only `mock.patch.object` and `mock.patch.dict` do."""
-"""The last names of what sets an attribute by its name: `setattr`, `mock.patch.object`, `monkeypatch.setattr`."""
 _SET_METHODS: Final = words("__setattr__ __delattr__")
 _LOOKS: Final = words("getattr hasattr isinstance issubclass callable print id type repr str dir help len bool")
 """Functions that leave alone what they are given."""

@@ -9,7 +9,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.bound_arguments import defaults_of, given
 from perflint.facts.values.call_sites import CallSite
-from perflint.facts.values.values import is_none as none
+from perflint.facts.values.values import is_none
 from perflint.source.syntax import Scope
 
 
@@ -21,10 +21,10 @@ def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
         tested = _tested(block, node)
         if tested is None or tested[0].id not in names:
             continue
-        name, is_none, wanted = tested
+        name, against_none, wanted = tested
         if all(d.kind == "parameter" for d in flow.reaching.get(name, ())):
             calls = _hot_calls(facts, scope)
-            if calls and all(_decided(facts, scope, call, name.id, is_none) is (not wanted) for call in calls):
+            if calls and all(_decided(facts, scope, call, name.id, against_none) is (not wanted) for call in calls):
                 return True
     return False
 
@@ -59,7 +59,7 @@ def _tested(block: Block, node: ast.AST) -> tuple[ast.Name, bool, bool] | None:
     return None
 
 
-def _decided(facts: Facts, scope: Scope, site: CallSite, name: str, is_none: bool) -> bool | None:
+def _decided(facts: Facts, scope: Scope, site: CallSite, name: str, against_none: bool) -> bool | None:
     """What the test of a parameter gives for a call; None if that is not known."""
     call = site.node
     if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
@@ -69,12 +69,12 @@ def _decided(facts: Facts, scope: Scope, site: CallSite, name: str, is_none: boo
         default = defaults_of(scope).get(name)
         if not isinstance(default, ast.Constant):
             return None
-        return default.value is None if is_none else bool(default.value)
+        return default.value is None if against_none else bool(default.value)
     value = facts.inference.value(site.scope, written)
-    if not is_none:
+    if not against_none:
         literal = value.literal
         return literal if isinstance(literal, bool) else None
-    if value.must(none):
+    if value.must(is_none):
         return True
     is_known = bool(value.alternatives) or not (isinstance(written, ast.Name) and written.id in defaults_of(site.scope))
-    return None if value.may(none) or not is_known else False
+    return None if value.may(is_none) or not is_known else False

@@ -11,34 +11,30 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.operations.api_tables import AUTOGRAD_FUNCTIONS, LOADER_CLASSES, MODULE_BASES
 from perflint.facts.values import object_methods
 from perflint.facts.values.annotations import annotated
+from perflint.facts.values.attribute_stores import DATA, attribute_stores
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import hinted
 from perflint.facts.values.values import (
     UNKNOWN,
     Alternative,
-    Batch,
     ClassRef,
     Device,
     Elements,
     External,
     FunctionRef,
     Instance,
-    Literal,
     Loader,
     Mapping,
-    Number,
     Object,
     Place,
     Sequence,
     Tensor,
-    Text,
     Value,
     join,
     one,
 )
-from perflint.project.project import MAX_IMPORTERS, stored_attributes
+from perflint.project.project import MAX_IMPORTERS
 from perflint.project.trace import LastingMemo
-from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import made
 
@@ -49,7 +45,7 @@ _MODELS_OF_TRANSFORMERS = made(
     r"(?:transformers|pytorch_transformers|pytorch_pretrained_bert)\.(?:\w+\.)*(?!TF|Flax|DataCollator)\w+(?:Model|For[A-Z]\w+)$"
 )
 """`transformers.BertForTokenClassification`, also under the names that the package had before."""
-_NOT_CALLED = (Batch, Device, Elements, Literal, Loader, Mapping, Number, Sequence, Tensor, Text)
+_NOT_CALLED = (*DATA, Elements, Loader, Mapping, Sequence)
 """What no call runs: an attribute of these shares its name with a method of another class."""
 _CALLED = (ClassRef, External, FunctionRef, Instance, Object)
 
@@ -271,18 +267,10 @@ def _put_by(inference: Inferring, cls: Class, files: Iterable[str], name: str, d
         if name.encode() not in project.attributes_stored(file):
             continue
         module = cls.module if file == cls.module.source.path else project.module(file)
-        for scope in scopes_with(module, name) if module is not None else ():
-            if name.encode() not in stored_attributes(scope.text):
-                continue
-            flow = flow_of(scope)
-            frame = inference.frame(scope, (), depth - 1)
-            for target in flow.stores:
-                if isinstance(target, ast.Attribute) and target.attr == name:
-                    base = inference.infer(target.value, frame)
-                    related = base.may(lambda a: isinstance(a, (Instance, ClassRef)) and cls in ancestors(inference, a.cls))
-                    if related or not base.alternatives:
-                        found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
-                        yield join(found) if found else UNKNOWN  # `nets[0].head = ...` is followed nowhere
+        for base, stored in attribute_stores(inference, module, name, depth):
+            related = base.may(lambda a: isinstance(a, (Instance, ClassRef)) and cls in ancestors(inference, a.cls))
+            if related or not base.alternatives:
+                yield stored()
 
 
 def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name: str, depth: int) -> list[Value]:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
-from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.values.attribute_stores import DATA, attribute_stores
 from perflint.facts.values.frames import Inferring
-from perflint.facts.values.values import (
-    UNKNOWN,
-    Batch,
-    Device,
-    Literal,
-    ModuleRef,
-    Number,
-    Tensor,
-    Text,
-    Value,
-    join,
-)
-from perflint.project.project import stored_attributes
+from perflint.facts.values.values import UNKNOWN, ModuleRef, Value
 from perflint.project.trace import LastingMemo
-from perflint.source.scopes import scopes_with
 from perflint.source.syntax import Module
 from perflint.source.words import any_layout
 
@@ -35,8 +21,6 @@ _Setters = Mapping[str, tuple[str, ...]]
 _ANY: Final = "*"
 _BY_NAME: Final = (b"setattr", b"delattr", b"object", b"vars", b"__dict__")
 """One of these stands where `_by_name` finds something; `object` is that of `mock.patch`."""
-_DATA: Final = (Batch, Device, Literal, Number, Tensor, Text)
-"""What no call runs: an attribute of an object that is not known shares its name with a function."""
 
 
 def put_from_outside(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
@@ -49,24 +33,13 @@ def put_from_outside(inference: Inferring, module: Module, name: str, depth: int
     return found or [value for file in files for value in _put_by(inference, file, module, name, depth)]
 
 
-def _put_by(inference: Inferring, file: str, module: Module, name: str, depth: int) -> list[Value]:
-    values = []
-    other = inference.project.module(file)
-    for scope in scopes_with(other, name) if other is not None else ():
-        if name.encode() not in stored_attributes(scope.text):
-            continue
-        flow = flow_of(scope)
-        frame = inference.frame(scope, (), depth - 1)
-        for target in flow.stores:
-            if isinstance(target, ast.Attribute) and target.attr == name:
-                base = inference.infer(target.value, frame)
-                is_module = base.may(lambda a: isinstance(a, ModuleRef) and a.module.source.path == module.source.path)
-                if is_module or not base.alternatives:
-                    found = [inference.definition(d, frame, flow) for d in flow.definitions_at(target)]
-                    value = join(found) if found else UNKNOWN
-                    if is_module or not value.must_be(*_DATA):  # `options.level = 3`
-                        values.append(value)
-    return values
+def _put_by(inference: Inferring, file: str, module: Module, name: str, depth: int) -> Iterator[Value]:
+    for base, stored in attribute_stores(inference, inference.project.module(file), name, depth):
+        is_module = base.may(lambda a: isinstance(a, ModuleRef) and a.module.source.path == module.source.path)
+        if is_module or not base.alternatives:
+            value = stored()
+            if is_module or not value.must_be(*DATA):  # `options.level = 3`
+                yield value
 
 
 def _setters(inference: Inferring, path: str) -> _Setters:
