@@ -78,6 +78,7 @@ from perflint.api import (
     are_differentiated,
     backward_below,
     backward_in,
+    called_from,
     called_in_evaluation,
     calls_eval,
     computes_with_network,
@@ -140,6 +141,8 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
+    if evaluation and forwards and any(_MAY_TRAIN.search(below.text) for below in called_from(code.facts, scope)):
+        return  # it trains something, elsewhere
     if not forwards and CALLS_EVAL.search(scope.text):
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
         forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
