@@ -7,7 +7,6 @@ from perflint.api import (
     Alternative,
     Code,
     External,
-    HostRead,
     Number,
     Object,
     Output,
@@ -37,7 +36,8 @@ def finds_idle_device(code: Code, copy: ast.expr) -> bool:
     """Whether a copy has nothing else to wait for: the host has just waited, or decoded a file, or needs the answer at once."""
     parts = set(ast.walk(copy))
     return (
-        any(read.node in parts or _has_just_waited(code, read, copy) for read in code.reads())
+        any(read.node in parts for read in code.reads())
+        or follows_needed_read(code, copy)
         or _is_decoded(code, copy)
         or _is_answered(code, copy)
         or _follows_wait_of_last_round(code, copy)
@@ -56,13 +56,15 @@ def is_paid_for(code: Code, node: ast.expr) -> bool:
     return False
 
 
-def _has_just_waited(code: Code, read: HostRead, copy: ast.expr) -> bool:
-    """Whether the host needs what it has read before, and has given the device nothing to do since."""
-    flow = code.flow
-    if not flow.dominates(read.node, copy) or code.sinks(read.node).isdisjoint(NOW):
-        return False
-    own = set(ast.walk(copy))
-    return all(_runs_on_host(code, call) for call in flow.calls_between(read.node, copy) if call not in own)
+def follows_needed_read(code: Code, copy: ast.expr) -> bool:
+    """Whether the host has read something that it needs, and has given the device nothing to do since."""
+    flow, own = code.flow, set(ast.walk(copy))
+    return any(
+        flow.dominates(read.node, copy)
+        and not code.sinks(read.node).isdisjoint(NOW)
+        and all(_runs_on_host(code, call) for call in flow.calls_between(read.node, copy) if call not in own)
+        for read in code.reads()
+    )
 
 
 def _is_decoded(code: Code, copy: ast.expr) -> bool:
