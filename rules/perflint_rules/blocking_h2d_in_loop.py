@@ -26,8 +26,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host in each round, or whose loader does not pin, and where the host has just read what
-it needs, and given the device nothing to do since (`from_numpy(match(x.cpu().numpy())).to(device)`), select it to see it.
+run once, draw, read or collect on the host in each round, or whose loader does not pin, and where the device has nothing to do,
+select it to see it: the host has read what it needs just before, or decoded a file, or needs at once what is computed from it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or

@@ -26,7 +26,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-Outside of loops over batches and of what they call, and where the result is kept: `if self.compiled is None: ...`.
+Outside of loops over batches and of what they call, where the result is kept (`if self.compiled is None: ...`), and where each
+round compiles another model.
 
 ## Fix safety
 There is no fix: what is compiled may be made in the loop.
@@ -35,17 +36,23 @@ There is no fix: what is compiled may be made in the loop.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, rule
+from perflint.api import Code, Cost, Finding, Severity, argument, rule
 
 
 @rule(category="compilation", costs=Cost.LAUNCH, severity=Severity.WARNING, needs=[("compile(",)], steps=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that runs in every step."""
     for call in code.calls("compile"):
-        if code.compiles(call) is not None and code.is_hot(call) and not _is_kept(code, call):
+        if code.compiles(call) is not None and code.is_hot(call) and not (_is_kept(code, call) or _is_another(code, call)):
             yield code.finding(
                 call, "the model is wrapped by `torch.compile` again in every step; compile it once, before the loop"
             )
+
+
+def _is_another(code: Code, call: ast.Call) -> bool:
+    """`for block in blocks: torch.compile(block)`: each round compiles another one."""
+    compiled = argument(call, 0, "model")
+    return compiled is not None and any(d.kind == "for" for d in code.flow.reaching.get(compiled, ()))
 
 
 def _is_kept(code: Code, call: ast.Call) -> bool:

@@ -27,7 +27,8 @@ or let the `collate_fn` make the tensor, and the loader pin it.
 
 ## When it stays silent
 For literal numbers (`tensor-const-to-device` has those), tensors that are on the device already, code that does not run
-each step, and where the same function reads on the host what comes of it: that wait stays in any case.
+each step, and where the same function reads on the host what comes of it: that wait stays in any case. Where the host has just
+read what it needs, and the device has nothing to do, select it to see it.
 
 ## Fix safety
 With `runtime = true`, `torch.tensor` and `torch.as_tensor` become `uploaded(torch.tensor, data, device=device)`, which makes
@@ -58,6 +59,7 @@ from perflint.api import (
     rule,
     words,
 )
+from perflint_rules.idle_device import follows_needed_read
 
 _SPACE = re.compile(rb"(?:\s|\\\n|#[^\n]*)*")
 _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
@@ -87,7 +89,8 @@ def check(code: Code) -> Iterator[Finding]:
         fix, missing = None, list(code.feared(SIDE_STREAM))
         if code.options.runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
-        yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node])
+        little = Severity.INFO if follows_needed_read(code, wait.node) else None
+        yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node], severity=little)
 
 
 def _short(node: ast.expr) -> str:

@@ -20,7 +20,7 @@ mask = mask.to(device)
 ```
 
 ## When it stays silent
-For modules, and where it is not known that it is a tensor.
+For modules, and where it is not known that it is a tensor. Where it may be on the device already, select it to see it.
 
 ## Fix safety
 Unsafe: the program goes on with another tensor than before.
@@ -77,7 +77,10 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         name = ast.unparse(tensor)
         message = f"`.{call.func.attr}()` leaves `{name}` as it is, and its result is dropped; assign it: `{name} = ...`"
-        yield code.finding(call, message, code.fix("assign it", _assigned(code, call), unless=[_OTHER]), [_OTHER])
+        fix = code.fix("assign it", _assigned(code, call), unless=[_OTHER])
+        # on the device, `.to(device)` is nothing, and may be left out just as well
+        little = call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor)
+        yield code.finding(call, message, fix, [_OTHER], severity=Severity.INFO if little else None)
 
 
 def _assigned(code: Code, call: ast.Call) -> Iterator[Edit]:

@@ -36,9 +36,8 @@ def evaluate(model, loader):
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
 known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
 what a program runs once; in functions with `autograd.grad` or a backward pass, unless a caller's flag rules that out; in hooks
-that a framework runs without autograd; in test suites (`test_...` in `test_*.py` or `*_test.py`, and files that import pytest
-or unittest); when a caller back-propagates the result, and when a function that neither measures, by its name, nor calls
-`eval()` returns a given network's.
+that a framework runs without autograd; in test suites; when a caller back-propagates the result, and when a function that
+neither measures, by its name, nor calls `eval()` returns a given network's.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
@@ -141,8 +140,8 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    if evaluation and forwards and any(_MAY_TRAIN.search(below.text) for below in called_from(code.facts, scope)):
-        return  # it trains something, elsewhere
+    below = called_from(code.facts, scope)  # of `train_and_eval`
+    evaluation = evaluation and not any(_MAY_TRAIN.search(function.text) for function in below)
     if not forwards and CALLS_EVAL.search(scope.text):
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
         forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]

@@ -24,7 +24,7 @@ def forward(self, x):
 
 ## When it stays silent
 Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
-rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer).
+rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations that run once, select it to see it.
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
@@ -68,6 +68,7 @@ from perflint_rules.handed_factories import HANDED, factories_handed_on
 from perflint_rules.host_factories import factories_behind, inexact, is_factory, is_used_on_host
 from perflint_rules.host_fills import made_by_helper
 from perflint_rules.laid_out_factories import laid_out
+from perflint_rules.loader_use import passes_once
 
 _MOVED_FACTORY = any_layout(
     rb"\b(?:zeros|ones|empty|eye|full|arange|linspace) \("
@@ -92,14 +93,13 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is built on the host and moved at once."""
-    for call in code.calls("to", "cuda"):
+    for call in (c for c in code.calls("to", "cuda") if isinstance(c.func, ast.Attribute)):
         factory = _factory(code, call)
         if factory is None:
             yield from _computed(code, call)
             continue
         if not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
             continue
-        assert isinstance(call.func, ast.Attribute)
         assert isinstance(factory.func, ast.Attribute)
         device = moved_to(code.facts, code.scope, call)
         if stays_on_host(code, device):
@@ -111,16 +111,11 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [*_open(code, call, factory, device)]
         fix, cure = None, "pass `device=` instead"
         if takes_device(factory):
-            fix = code.fix(
-                "build the tensor on the device",
-                folded(code, call, factory, device),
-                unless=missing,
-            )
-        if fix is None or is_refuted(filter(None, missing)):
-            if copy := copied(code, call):
-                fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
+            fix = code.fix("build the tensor on the device", folded(code, call, factory, device), unless=missing)
+        if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
+            fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
         message = f"the result of `torch.{name}` is built on the host and copied to the device in every step; {cure}"
-        yield code.finding(call, message, fix, missing, waits=[call])
+        yield code.finding(call, message, fix, missing, waits=[call], severity=_worth(code, call))
     yield from arrays_of_constants(code)
     yield from factories_handed_on(code)
 
@@ -132,7 +127,11 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
         message = f"the result of `{name}` is built on the host and copied to the device in every step"
         fix, cure = copied(code, call), f"pass `{like}`'s `device=` and `dtype=` instead"
         missing = code.feared(SIDE_STREAM) if fix else ()
-        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
+
+
+def _worth(code: Code, call: ast.Call) -> Severity | None:
+    return Severity.INFO if passes_once(code, call) else None
 
 
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
@@ -161,7 +160,7 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
             cure = "build it on the device, or keep the result"
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
             fix, missing = copy, list(code.feared(SIDE_STREAM))
-        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call])
+        yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
 
 
 def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Obligation | None]:

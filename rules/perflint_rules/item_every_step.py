@@ -61,8 +61,8 @@ what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next (an action, a size), under a guard (`step % 100 == 0`), once per epoch, and in programs
-that never name a device; a number that the device computes with again is reported. In a test that runs once or draws, or where
-an evaluation needs each round's value or collects tensors, only if selected. What is read again is duplicate-item-read's.
+that never name a device; a number that the device computes with again is reported. In a test that runs once or draws, where it
+needs each round's value or collects tensors, or beside a read that is needed, only if selected. Repeats: duplicate-item-read.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is

@@ -4,26 +4,24 @@ import ast
 import re
 
 from perflint.api import (
-    Alternative,
     Code,
-    External,
     HostRead,
     LoaderCall,
     Loop,
     LoopKind,
-    Object,
     ReadKind,
     Severity,
     Sink,
     is_guard,
     is_left_to_evaluation,
     is_seldom,
+    last_name,
     loop_writes_text,
     path_of,
     runs_once,
 )
+from perflint_rules.idle_device import NOW, finds_idle_device, is_paid_for
 
-_NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 _EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
@@ -37,7 +35,7 @@ def worth(code: Code, loader: LoaderCall) -> Severity | None:
     if loader.is_left:
         return Severity.INFO
     loops = list(loader.loops_in(code.scope))
-    little = [isinstance(loop.node, ast.For) and isinstance(loop.node.body[-1], ast.Break) for loop in loops]
+    little = [isinstance(loop.node, ast.For) and _is_left_at_once(loop.node) for loop in loops]
     if loops and all(one or loop_writes_text(code.facts, code.scope, loop) for one, loop in zip(little, loops, strict=True)):
         return Severity.INFO
     return Severity.INFO if _is_taken_once(code, loader) else None
@@ -51,7 +49,7 @@ def passes_once(code: Code, node: ast.AST) -> bool:
 
 def hardly_counts(code: Code, copy: ast.expr) -> bool:
     """Whether a copy waits in an evaluation that waits anyhow, or that is made once, or for nothing: a read did before."""
-    return waits_anyhow(code, copy) or is_of_one_pass(code, copy) or _is_of_what_is_read(code, copy)
+    return waits_anyhow(code, copy) or is_of_one_pass(code, copy) or finds_idle_device(code, copy)
 
 
 def is_of_one_pass(code: Code, node: ast.expr) -> bool:
@@ -72,43 +70,17 @@ def draws(code: Code, node: ast.AST) -> bool:
     )
 
 
-def _is_of_what_is_read(code: Code, copy: ast.expr) -> bool:
-    """`torch.from_numpy(match(boxes.cpu().numpy())).to(device)`: the device has nothing left to do that one could wait for."""
-    parts = set(ast.walk(copy))
-    return any(read.node in parts or _has_just_waited(code, read, copy) for read in code.reads())
-
-
-def _has_just_waited(code: Code, read: HostRead, copy: ast.expr) -> bool:
-    """Whether the host needs what it has read before, and has given the device nothing to do since."""
-    flow = code.flow
-    if not flow.dominates(read.node, copy) or code.sinks(read.node).isdisjoint(_NOW):
-        return False
-    return all(_runs_on_host(code, call) for call in flow.calls_between(read.node, copy) if call not in set(ast.walk(copy)))
-
-
-def _runs_on_host(code: Code, call: ast.Call) -> bool:
-    """Whether a call is of a library other than torch, or looks at arrays alone: extensions in C know no tensors."""
-    looked_at = [call.func.value] if isinstance(call.func, ast.Attribute) else call.args
-    if looked_at and all(code.value(part).may(_is_array) for part in looked_at):
-        return True
-    return code.value(call.func).must(lambda a: isinstance(a, External) and not a.qualname.startswith("torch."))
-
-
-def _is_array(alternative: Alternative) -> bool:
-    return isinstance(alternative, Object) and alternative.qualname == "numpy.ndarray"
-
-
 def waits_anyhow(code: Code, node: ast.expr) -> bool:
-    """Whether each round of an evaluation needs another value on the host: without this wait there is that one."""
+    """Whether each round of an evaluation, or a step right here, needs another value: without this wait there is that one."""
     if code.facts.loops.is_of_training(code.scope, node):
-        return False
+        return is_paid_for(code, node)
     loop = code.flow.loop(node)
     return any(
         read.node is not node
         and (loop is None or code.flow.within(read.node, loop.block))
         and code.is_hot(read.node)
         and not is_seldom(code.flow, read.node)
-        and (collects(code, read) or not code.sinks(read.node).isdisjoint(_NOW))
+        and (collects(code, read) or not code.sinks(read.node).isdisjoint(NOW))
         for read in code.reads()
     )
 
@@ -173,12 +145,25 @@ def _tests_by_trainer(code: Code, use: ast.expr) -> bool:
 
 
 def _is_for_one_batch(code: Code, use: ast.expr) -> bool:
-    """`shown = next(iter(loader))`, outside of loops."""
-    taken = code.flow.parent[use]
-    match code.flow.parent[taken]:
-        case ast.Call(func=ast.Name(id="next"), args=[ast.Call(func=ast.Name(id="iter")), *_]):
-            return code.flow.loop(use) is None
+    """`shown = next(iter(loader))`, `iter(loader).next()`, `for x in loader: break`, outside of loops."""
+    if code.flow.loop(use) is not None:
+        return False
+    taker = code.flow.parent[use]  # `iter(loader)`, `loader.__iter__`
+    if isinstance(taker, ast.For):
+        return _is_left_at_once(taker)
+    if isinstance(taker, ast.Attribute) and taker.attr == "__iter__":
+        taker = code.flow.parent[taker]
+    elif not isinstance(taker, ast.Call) or last_name(taker.func) != "iter":
+        return False
+    match code.flow.parent[taker]:
+        case ast.Call(func=ast.Name(id="next")) | ast.Attribute(attr="next" | "__next__"):
+            return True
     return False
+
+
+def _is_left_at_once(loop: ast.For) -> bool:
+    """Whether a loop ends in its first round."""
+    return isinstance(loop.body[-1], (ast.Break, ast.Return))
 
 
 def evaluates_alone(code: Code, loader: LoaderCall) -> bool:

@@ -10,6 +10,7 @@ _TYPES = words("Tensor FloatTensor DoubleTensor HalfTensor LongTensor IntTensor 
 _FACTORIES = words("torch.zeros torch.ones torch.full torch.rand torch.randn torch.arange torch.empty")
 _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
+_CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
 
 
@@ -59,6 +60,10 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
     made = made_in_step(code, copied)
     if isinstance(made, ast.BinOp):
         return " (what the host computes is not pinned, so the driver may still wait: copy first, and compute there)"
+    if _is_converted(code, copied):
+        return (
+            " (what the host converts is not pinned, so the driver may still wait: convert it in the dataset, or copy it first)"
+        )
     if not is_ordinary(code, copied):
         batches = [a for a in code.value(copied).alternatives if isinstance(a, Batch)]
         unpinned = bool(batches) and all(a.pinned is False for a in batches)
@@ -69,6 +74,14 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
         if not _is_of_data(code, made):
             return " (it is not pinned, so the driver may still wait: make it there)"
     return " (it is not pinned, so the driver may still wait)"
+
+
+def _is_converted(code: Code, copied: ast.expr) -> bool:
+    """`x.float()` of a batch, whose type is not known to be that: people write it where it is another."""
+    made = made_in_step(code, copied)
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute) or made.func.attr not in _CONVERSIONS:
+        return False
+    return not made.args and code.value(made.func.value).must(lambda a: isinstance(a, Batch))
 
 
 def _is_of_data(code: Code, made: ast.expr | None) -> bool:

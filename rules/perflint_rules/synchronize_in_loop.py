@@ -28,7 +28,8 @@ torch itself waits wherever the host reads a value.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
-that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory.
+that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Where somebody asks for it
+(`if args.timing:`), select it to see it.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -66,7 +67,14 @@ def check(code: Code) -> Iterator[Finding]:
             )
         if "barrier" in text:
             message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
-        yield code.finding(wait.node, message, waits=[wait.node])
+        asked = _is_asked_for(code, wait.node)
+        yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if asked else None)
+
+
+def _is_asked_for(code: Code, node: ast.AST) -> bool:
+    """`if args.timing:`: somebody wants to measure."""
+    blocks = (block for block in code.flow.block[node].ancestry() if block.kind == "then")
+    return any(isinstance(block.node, ast.If) and _MEASURES.search(ast.unparse(block.node.test)) for block in blocks)
 
 
 def _moves_batch(code: Code, call: ast.Call) -> bool:

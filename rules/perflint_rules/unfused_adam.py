@@ -23,7 +23,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
 ## When it stays silent
 In programs that name no GPU, where one of these arguments is given, also through `**kwargs`, where the model is moved to the
 GPU after the optimizer has been built, and where `target-versions` names a torch below 2.0. There is no fix where the
-requirements admit one. The optimizer of transformers is reported by default, the others only if the rule is selected.
+requirements admit one. The optimizer of transformers is reported by default if it corrects the bias of its averages, as torch's
+does; all others only if the rule is selected.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently, and parameters on the host or of an integer type raise. There is none for the
@@ -57,7 +58,8 @@ def check(code: Code) -> Iterator[Finding]:
         if code.facts.project.uses_accelerator(code.source.path):
             message = "a step runs seven kernels for each parameter, one parameter after the other; "
             if _corrects_no_bias(call):
-                yield code.finding(call, f"{message}`torch.optim.AdamW` does not, but corrects its averages, as this does not")
+                message += "`torch.optim.AdamW` does not, but corrects its averages, as this does not"
+                yield code.finding(call, message, severity=Severity.INFO)
             else:
                 yield code.finding(call, f"{message}use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here")
     if not code.shows_info:

@@ -123,7 +123,9 @@ def computes_with_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     name = (path_of(call.func) or "").rpartition(".")[2]
     if name in ("eval", "train") or _LOSS.search(name):
         return False
-    return bool(call.args or call.keywords) and inference.value(scope, call.func).may(lambda a: is_neural_module(inference, a))
+    if not (call.args or call.keywords) or _makes_network(scope, call):
+        return False
+    return inference.value(scope, call.func).may(lambda a: is_neural_module(inference, a))
 
 
 def _is_handmade(scope: Scope, receiver: ast.expr) -> bool:

@@ -207,7 +207,7 @@ def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
     return all(d.kind == "parameter" or (isinstance(d.value, ast.Constant) and d.value.value is turned) for d in again)
 
 
-def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:
+def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 3) -> bool:
     """Whether a condition holds only now and then (or, negated, fails only now and then)."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -300,19 +300,25 @@ def _has_modulo(node: ast.expr) -> bool:
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
 
 
-def _counts(flow: Flow, node: ast.expr) -> bool:
-    """Whether a name is a loop's counter."""
+def _counts(flow: Flow, node: ast.expr, depth: int = 2) -> bool:
+    """Whether a name is a loop's counter, or a number that goes on as that does: `step + 1`, `step // steps_of_a_batch`."""
+    if isinstance(node, ast.BinOp):
+        goes_on = isinstance(node.op, ast.FloorDiv) or isinstance(node.right, ast.Constant)
+        return goes_on and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)) and _counts(flow, node.left, depth)
     for definition in flow.reaching.get(node, frozenset()):
         if definition.kind == "for" and definition.value is not None:
             iterated = definition.value
             if isinstance(iterated, ast.Call):
                 name = (path_of(iterated.func) or "").rpartition(".")[2]
-                if name in ("range", "trange"):
+                if name in ("range", "trange", "xrange"):
                     return True
                 if name in ("enumerate", "tqdm") and definition.index[:1] == (0,) and not _are_arguments(flow, iterated.args):
                     return True
         elif definition.kind == "augmented":
             return True
+        elif depth and definition.kind == "assign" and isinstance(definition.value, ast.BinOp) and not definition.index:
+            if _counts(flow, definition.value, depth - 1):
+                return True
     return False
 
 

@@ -35,6 +35,7 @@ from perflint.facts.values.values import (
     device_place,
     is_none,
     place_of,
+    seems_number,
 )
 from perflint.project.trace import Memo
 from perflint.source.records import dataclass
@@ -298,13 +299,11 @@ class _Finder:
             yield HostWait(node, _road("x[key] = host tensor"))
         if all(isinstance(key, (ast.Constant, ast.Slice)) for key in keys) or not any(map(self._may_index, keys)):
             return
-        if not self._is_tensor(node.value):
-            return
-        if isinstance(parent, ast.AugAssign):
+        if self._is_tensor(node.value) and isinstance(parent, ast.AugAssign):
             yield from self._indexed(node, keys, "x[mask]")
             yield from self._indexed(node, keys, "x[mask] = tensor")
-        elif isinstance(parent, ast.Assign):
-            number = self._value(parent.value).must_be_if_known(Number, Literal)
+        elif isinstance(parent, ast.Assign) and self._is_tensor(node.value):
+            number = seems_number(self._value(parent.value))
             yield from self._indexed(node, keys, "x[mask] = number" if number else "x[mask] = tensor")
 
     def _indexed(self, node: ast.Subscript, keys: list[ast.expr], masked: str) -> Iterator[HostWait]:

@@ -12,6 +12,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.values.bound_arguments import defaults_of, given
 from perflint.facts.values.call_sites import CallSite
+from perflint.facts.values.decorators import caches
 from perflint.facts.values.values import is_none
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
@@ -21,7 +22,12 @@ _EXPORTS = words("is_in_onnx_export is_exporting is_scripting is_tracing")
 
 
 def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
-    """Whether no call that runs a function each step, as far as such calls are in sight, takes the branch around a node."""
+    """Whether no call that runs a function each step, as far as such calls are in sight, takes the branch around a node.
+
+    What a decorator keeps (`lru_cache`) is computed once for all steps.
+    """
+    if scope.decorators and caches(facts.inference.module_name, scope):
+        return True
     flow = flow_of(scope)
     names = {parameter.arg for parameter in scope.parameters}
     for block in flow.block[node].ancestry():

@@ -308,6 +308,14 @@ def join(values: Iterable[Value]) -> Value:
     return Value(OrderedFrozenSet(alternatives), opened)
 
 
+def seems_number(value: Value) -> bool:
+    """Whether all that is known of a value is a Python number, `math.pi` and the like, too: a guess, and no proof."""
+    libraries = ("math.", "numpy.", "sys.float_info.")
+    return value.must_be_if_known(Number, Literal) or value.must(
+        lambda a: isinstance(a, External) and a.qualname.startswith(libraries)
+    )
+
+
 def is_none(alternative: Alternative) -> bool:
     """Whether an alternative is None, whose use as anything else raises."""
     return alternative == Literal(None)

@@ -17,13 +17,16 @@ from perflint.facts.values.put_outside import put_from_outside
 from perflint.facts.values.shared_tables import holds_tables, may_change_elsewhere
 from perflint.facts.values.values import (
     UNKNOWN,
+    Batch,
     ClassRef,
     Elements,
     External,
     Literal,
     Mapping,
     ModuleRef,
+    Output,
     Sequence,
+    Tensor,
     Value,
     join,
     one,
@@ -60,8 +63,35 @@ def local_name(inference: Inferring, node: ast.expr, name: str, frame: Frame) ->
     if reaching and name not in flow.outer_names:
         ordered = sorted(reaching, key=by_order) if len(reaching) > 1 else reaching
         values = [inference.definition(d, frame, flow) for d in ordered]
+        if len(values) > 1 and _is_sorted_out(inference, node, list(ordered), flow, frame):
+            given = values[0].without(lambda a: isinstance(a, (Tensor, Batch, Output)))
+            values[0] = Value(given.alternatives, open=True)
         return join([*values, *_rebound(inference, frame.scope, flow, name, frame.depth)])
     return free_name(inference, frame.scope, name, frame.depth, local=bool(reaching))
+
+
+def _is_sorted_out(inference: Inferring, node: ast.expr, reaching: list[Definition], flow: Flow, frame: Frame) -> bool:
+    """Whether tensors among what a parameter may be were made something else before: `if torch.is_tensor(x): x = x.numpy()`."""
+    given, *others = reaching
+    return given.kind == "parameter" and any(
+        other.block.kind == "then"
+        and isinstance(other.block.node, ast.If)
+        and _asks_for_tensor(inference, other.block.node.test, given.name, frame)
+        and flow.dominates(other.block.node.test, node)
+        for other in others
+    )
+
+
+def _asks_for_tensor(inference: Inferring, test: ast.expr, name: str, frame: Frame) -> bool:
+    match test:
+        case ast.Call(func=function, args=[ast.Name(id=asked)], keywords=[]) if asked == name:
+            return inference.infer(function, frame) == one(External("torch.is_tensor"))
+        case ast.Call(func=ast.Name(id="isinstance") as function, args=[ast.Name(id=asked), kind], keywords=[]) if (
+            asked == name
+        ):
+            known = inference.infer(function, frame) == one(External("builtins.isinstance"))
+            return known and inference.infer(kind, frame) == one(External("torch.Tensor"))
+    return False
 
 
 def free_name(inference: Inferring, scope: Scope, name: str, depth: int, local: bool = False) -> Value:
