@@ -40,21 +40,21 @@ that a framework runs without autograd; in test suites; when a caller back-propa
 neither measures, by its name, nor calls `eval()` returns a given network's.
 
 ## Fix safety
-Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
-function calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties,
-operators, datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it
-has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks, puts no
-method in the place of another and records no warnings. Otherwise unsafe, also where something unknown gets a tensor or network.
-Each layer must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons,
-torch 2.13 on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else.
-A network that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are
-methods that a decorator or a metaclass may replace, and functions that a notebook or `getattr` may call with another network.
-Unsafe, too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`,
-products of matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for
-them without autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer
-by up to 7e-7; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December
-2025) the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients. The
-fix never uses `inference_mode`, and for a function that trains, too, there is none.
+Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function
+calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties, operators,
+datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it has made,
+makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks, puts no method in the
+place of another and records no warnings. Otherwise unsafe, also where something unknown gets a tensor or network. Each layer
+must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons, torch 2.13
+on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else. A network
+that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are methods
+that a decorator or a metaclass may replace, and functions that a notebook or `getattr` may call with another network. Unsafe,
+too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`, products of
+matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for them without
+autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer by up to 7e-7;
+GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December 2025) the
+region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients. The fix never
+uses `inference_mode`, and for a function that trains, too, there is none.
 """
 
 import ast
