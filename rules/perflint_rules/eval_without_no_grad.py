@@ -1,13 +1,12 @@
 """A forward pass records a graph that nobody uses.
 
 ## What it does
-Finds forward passes with autograd on, in evaluation functions (by their name, because they call `eval()`, or because all
-of their callers have), in functions by which an agent chooses an action, and wherever the result is only detached, compared
-or turned into numbers.
+Finds forward passes with autograd on, in evaluations (by their name, because they or all of their callers call `eval()`), in
+functions by which an agent chooses an action, and wherever the result is only detached, compared or turned into numbers.
 
 ## Why it costs memory and time
-Every layer keeps what its backward pass would need, until the result is dropped. Reported: validation memory of 6.4 to
-8.1 GB against 1.1 to 2.3 GB (facebookresearch/fairchem#199).
+Every layer keeps what its backward pass would need. Reported: validation memory of 6.4 to 8.1 GB against 1.1 to 2.3 GB
+(facebookresearch/fairchem#199).
 
 ## Example
 ```python
@@ -35,9 +34,9 @@ def evaluate(model, loader):
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
 known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
-what a program runs once; in functions with `autograd.grad` or a backward pass, unless a caller's flag rules that out; in hooks
-that a framework runs without autograd; in test suites; when a caller back-propagates the result, and when a function that
-neither measures, by its name, nor calls `eval()` returns a given network's.
+what a program runs once; in functions with `autograd.grad` or a backward pass, also in what they call, unless a caller's flag
+rules that out; in hooks that a framework runs without autograd; in test suites; when a caller back-propagates the result, and
+when a function that neither measures, by its name, nor calls `eval()` returns a given network's.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function
@@ -140,8 +139,7 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
-    below = called_from(code.facts, scope)  # of `train_and_eval`
-    evaluation = evaluation and not any(_MAY_TRAIN.search(function.text) for function in below)
+    evaluation = evaluation and not any(_MAY_TRAIN.search(below.text) for below in called_from(code.facts, scope))
     if not forwards and CALLS_EVAL.search(scope.text):
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
         forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
@@ -160,9 +158,9 @@ def check(code: Code) -> Iterator[Finding]:
         ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
-        if evaluation and is_for_caller(code.facts, scope, call, ends):
-            continue
         if evaluation:
+            if is_for_caller(code.facts, scope, call, ends):
+                continue
             reported.append(number)
             missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
             if not code.facts.inference.callers.sites(scope).complete:
