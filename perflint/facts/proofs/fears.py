@@ -28,6 +28,11 @@ class Fear:
     before: re.Pattern[bytes] | None = None
 
 
+def _handed_on(name: bytes) -> bytes:
+    """The part of a pattern that finds where one of Python's functions is an argument or gets a name, and may be called."""
+    return rb"[(,=:\[{] %b [],)}\r\n;#]" % name
+
+
 HOOKS: Final = Fear(
     Kind.NO_HOOKS,
     any_layout(
@@ -48,12 +53,15 @@ PATCHED: Final = Fear(
 SET_BY_NAME: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
-        NO_MEMBER + rb"(?:setattr|delattr|vars) \(|__(?:setattr|delattr)__ \(|\b__dict__\b"
-        rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
+        NO_MEMBER + rb"(?:(?:setattr|delattr)\b|vars \()|\bbuiltins? \. (?:setattr|delattr|vars)\b"
+        rb"|__(?:setattr|delattr)__\b(?! =(?!=))|\b__dict__\b|"
+        + _handed_on(b"vars")
+        + rb"|\. (?:_modules|_parameters|_buffers)\b"
+        rb"|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
     any_layout(
-        rb"\bsetattr \(|\bdelattr \(|\bvars \(|__setattr__ \(|__delattr__ \(|__dict__"
+        rb"\bsetattr\b|\bdelattr\b|\bvars\b|__setattr__|__delattr__|__dict__"
         rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
     ),
 )
@@ -109,13 +117,16 @@ LAZY: Final = Fear(
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
     any_layout(
-        NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"
-        rb"|import __main__\b|%run\b"
+        NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins? \. (?:exec|eval|globals|__import__)\b|\brunpy\b"
+        rb"|\bsys \. modules\b|\bfrom sys import\b[^\n]*\bmodules\b|import __main__\b|%run\b|"
+        + whole("__globals__", "f_globals")
+        + rb"|"
+        + _handed_on(b"(?:globals|__import__)")
     ),
     "the program runs code, or finds functions, by their names",
     any_layout(
-        rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
-        rb"|runpy|sys \. modules\b|import __main__\b|%run\b"
+        rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals)\b|__import__|builtin|__globals__|f_globals"
+        rb"|runpy|sys \. modules\b|\bfrom sys import\b|import __main__\b|%run\b"
     ),
 )
 SIDE_STREAM: Final = Fear(
