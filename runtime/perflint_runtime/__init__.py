@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perflint_runtime.host_array import HostArray as HostArray
     from perflint_runtime.host_dict import HostDict as HostDict
     from perflint_runtime.host_list import HostList as HostList
+    from perflint_runtime.indices import device_index as device_index
     from perflint_runtime.item_sum import ItemSum as ItemSum
     from perflint_runtime.late_items import LateItem as LateItem
     from perflint_runtime.late_items import copies_together as copies_together
@@ -93,6 +94,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "host_array": ("HostArray",),
     "host_dict": ("HostDict",),
     "host_list": ("HostList",),
+    "indices": ("device_index",),
     "item_sum": ("ItemSum",),
     "late_items": (
         "LateItem",
