@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perflint_runtime.late_items import copies_together as copies_together
     from perflint_runtime.late_items import items_together as items_together
     from perflint_runtime.late_meter import LateMeter as LateMeter
+    from perflint_runtime.late_scalars import late_scalar as late_scalar
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import MlflowLogger as MlflowLogger
@@ -102,6 +103,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "items_together",
     ),
     "late_meter": ("LateMeter",),
+    "late_scalars": ("late_scalar",),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",
