@@ -13,7 +13,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.same_value import single_definition
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_caught, relied_on
-from perflint.facts.proofs.fears import BUILT_FROM_TEXT, SET_BY_NAME, SEVERAL_GPUS, feared
+from perflint.facts.proofs.fears import ASKS_FOR_GRADIENTS, BUILT_FROM_TEXT, SET_BY_NAME, SEVERAL_GPUS, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
@@ -436,3 +436,22 @@ def test_the_index_of_a_gpu_is_the_same_if_it_is_an_option(device: str, expected
 def test_names_may_be_set_by_functions_that_are_handed_on(line: str, expected: bool) -> None:
     program = Program(f"import lib\n{line}\n")
     assert any(feared(program.project, program.module().source.path, SET_BY_NAME, BUILT_FROM_TEXT)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_feared"),
+    [
+        ("flat_grad(kl, hessian=True)", False),
+        ("def flat_grad(grads, hessian=False):\n    if hessian == False:\n        pass", False),
+        ("jacobian = layer.weight @ x", False),
+        ("from torch.autograd.functional import jacobian", True),
+        ("from torch.autograd import functional\nfunctional.hessian(f, x)", True),
+        ("from tools import (\n    train,\n    jvp,\n)", True),
+        ("from torch.func import *", True),
+        ('getattr(tools, "vjp")(f, x)', True),
+        ("tools . \\\n hvp(f, x)", True),
+    ],
+)
+def test_a_bare_name_differentiates_nothing(text: str, is_feared: bool) -> None:
+    program = Program(text + "\n")
+    assert any(feared(program.project, program.module().source.path, ASKS_FOR_GRADIENTS)) is is_feared

@@ -90,14 +90,17 @@ OWN_LOGGERS: Final = Fear(
     any_layout(rb"\bdef (?:add_scalars?|set_postfix(?:_str)?|debug|info|warning|error|write|format) \("),
     "the program has loggers of its own, which may keep what they are given",
 )
+_DERIVATIVES: Final = b"jacobian hessian jacrev jacfwd vjp jvp hvp vhp make_dual dual_level".split()
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
-        rb"autograd \. functional|forward_ad|torch \. func\b|functorch|"
-        + whole("jacobian", "hessian", "jacrev", "jacfwd", "vjp", "jvp", "hvp", "vhp", "make_dual", "dual_level")
+        rb"autograd \. functional|forward_ad|torch \. func\b|functorch"
+        rb"|(?:\. |['\"]|\bimport [\w\s,(\\]*?\b)(?:%b)\b" % b"|".join(_DERIVATIVES)
     ),
     "the program differentiates by other means than `backward()`",
+    any_layout(rb"autograd|forward_ad|functorch|torch \. func\b|" + rb"|".join(_DERIVATIVES)),
 )
+"""A bare name is the program's own (`flat_grad(kl, hessian=True)`), unless an import gives it another meaning."""
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
     any_layout(
