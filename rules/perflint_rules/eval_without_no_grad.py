@@ -115,7 +115,7 @@ _FRAMEWORK_HOOKS = words("validation_step test_step predict_step training_step f
     costs=Cost.MEMORY,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, _ACTS, "backward(", "zero_grad", ".eval(", ".item("),
+        (_EVALUATION, _ACTS, "backward(", "zero_grad", ".eval(", ".item(", ".cpu(", ".detach(", ".tolist(", "argmax"),
         (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax", _ACTS),
         (NETWORK_CALL, ".eval("),
     ],

@@ -46,6 +46,7 @@ CERTAIN = {
     "function": ("def f(): return 3\nf()  #?", "3"),
     "function without return": ("def f(): pass\nf()  #?", "None"),
     "function with two ends": ("def f(c):\n    if c: return 3\nf(1)  #?", "3 | None"),
+    "tuples of two lengths": ("def f(c):\n    if c: return 1, 'a'\n    return 2, 'b', 3\nx, y, z = f(c)\nz  #?", "3"),
     "argument": (f"def f(x): return x\nf({GPU})  #?", CUDA),
     "keyword": ("def f(a, *, b=1): return b\nf(0, b=2)  #?", "2"),
     "default": ("def f(a, b=1): return b\nf(0)  #?", "1"),

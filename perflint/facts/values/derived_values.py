@@ -190,6 +190,13 @@ def item_of(alternative: Alternative, key: object) -> Value:
     return UNKNOWN
 
 
+def lacks(alternative: Alternative, key: object) -> bool:
+    """Whether a value is a tuple that surely has no such item."""
+    if not isinstance(alternative, Sequence) or alternative.mutable or not isinstance(key, int):
+        return False
+    return not -len(alternative.items) <= key < len(alternative.items)
+
+
 def settled(alternative: Alternative, place: Place) -> Alternative:
     """A tensor whose place was not known, at a place."""
     if isinstance(alternative, (Tensor, Output)) and alternative.place is Place.UNKNOWN:
