@@ -148,7 +148,7 @@ class _Look:
         """The tensors that a node writes to in place, as far as a graph may take part."""
         match node:
             case ast.AugAssign(target=target, value=value):
-                counts = not isinstance(target, ast.Name) and self.value(value).must_be(Number, Literal, Text)
+                counts = self.value(value).must_be(Number, Literal, Text) and self.may_count(target)
                 return [target] if self.matters(target, [value], counts) else []
             case ast.Subscript(value=container, ctx=ast.Store()):
                 held = self.value(container)
@@ -192,6 +192,18 @@ class _Look:
         if value.may(is_parameter) or self.is_of_network(target) or (value.open and not value.alternatives and not counts):
             return True
         return any(may_record(v) for v in (value, *map(self.value, operands)))
+
+    def may_count(self, target: ast.expr) -> bool:
+        """Whether a number that something unknown grows by shows that it is one: no attribute of what may be a layer."""
+        owner = target
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        if not isinstance(owner, ast.Attribute):
+            return owner is not target
+        base = self.value(owner.value)
+        given = self.scope.parameters[:1] if self.scope.owner is not None else []
+        is_own = path_of(owner.value) in [parameter.arg for parameter in given]
+        return is_own or (bool(base.alternatives) and not base.open)
 
     def is_of_network(self, node: ast.expr) -> bool:
         """Whether something that is not known is an attribute of a layer of torch: a weight, say."""
