@@ -482,9 +482,17 @@ print(evaluate(), model[0].bias.tolist())
 
 
 @pytest.mark.parametrize(
-    "write", ["model[0].bias += 0.1", "next(iter(model)).bias += 0.1", "model[0].weight[0] *= 2", "[*model][0].bias -= 1"]
+    "write",
+    [
+        "model[0].bias += 0.1",
+        "next(iter(model)).bias += 0.1",
+        "model[0].weight[0] *= 2",
+        "[*model][0].bias -= 1",
+        "named = dict(model.named_parameters())\n            named['0.bias'] += 1",
+        "import pandas\n            print(pandas.DataFrame([{'mean': model(x).mean()}]))",
+    ],
 )
-def test_a_parameter_that_a_graph_forbids_to_write_to(write: str) -> None:
+def test_what_a_graph_forbids_or_shows_in_a_table(write: str) -> None:
     assert changes({"main.py": LEAF.format(write=write)})[0] == []
 
 

@@ -62,7 +62,9 @@ def lists_names(facts: Facts, path: str) -> bool:
 
 
 def _others_list(facts: Facts, path: str, files: tuple[str, ...]) -> bool:
-    """Whether other files of the program may go through the names of what they are given."""
+    """Whether other files of the program may go through the names of a module that somebody has, and may give them."""
+    if not facts.project.holders(path):
+        return False
     members = facts.project.members(path)
     if members is None:
         return facts.project.program_may_hold(path, _GATE)
