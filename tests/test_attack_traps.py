@@ -122,6 +122,29 @@ NAMED = {
         }
         for shown in ("globals()", "locals()", "(lambda get: get())(globals)")
     },
+    **{
+        f"another file shows the names of what it is given, as {shown}": {
+            "main.py": "import engine\nimport utils\n\nprint(engine.run(), utils.names(engine))\n",
+            "engine.py": ENGINE,
+            "utils.py": f"def names(module):\n    return sorted(n for n in {shown} if n[0] != '_')\n",
+        }
+        for shown in ("dir(module)", "[k for k, v in module.__dict__.items() if isinstance(v, type)]")
+    },
+    **{
+        f"all names are taken by {taken}": {
+            "main.py": (
+                "import operator\nimport runpy\nimport engine\n\n"
+                f"print(engine.run(), sorted(n for n in {taken} if n[0] != '_'))\n"
+            ),
+            "engine.py": ENGINE,
+        }
+        for taken in (
+            "engine.run.__globals__",
+            "operator.attrgetter('__dict__')(engine)",
+            "getattr(engine, '__dict__')",
+            "runpy.run_path('engine.py')",
+        )
+    },
     "a default is all of a file's own names": {
         "main.py": (
             f"{ENGINE}\n\ndef show(named=globals()):\n    return sorted(n for n in list(named) if n[0] != '_')\n\n\n"
@@ -156,6 +179,11 @@ HARMLESS = {
             "held = json.loads('{}', object_hook=lambda d: types.SimpleNamespace(a=1))\nprint(engine.run(), vars(held))\n"
         ),
         "engine.py": ENGINE,
+    },
+    "another file shows the names of what it is given, and is given no module": {
+        "main.py": "import engine\nimport utils\n\nprint(engine.run(), utils.names(len))\n",
+        "engine.py": ENGINE,
+        "utils.py": "def names(given):\n    return sorted(n for n in dir(given) if n[0] != '_')\n",
     },
     "the other file has the same name from the runtime": {
         "main.py": "from perflint_runtime import HostList\nfrom engine import *\n\nprint(run(), HostList().values())\n",

@@ -456,6 +456,46 @@ def test_an_error_of_a_forward_pass_that_is_caught(monkeypatch: pytest.MonkeyPat
     assert changes({"main.py": CAUGHT})[0] == []
 
 
+LEAF = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+batches = [(torch.randn(2, 3), torch.tensor([0, 1])) for _ in range(2)]
+
+
+def evaluate():
+    model.eval()
+    right = 0
+    for x, y in batches:
+        right += (model(x).argmax(1) == y).sum().item()
+        try:
+            {write}
+        except RuntimeError:
+            print("a parameter")
+    return right
+
+
+print(evaluate(), model[0].bias.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "model[0].bias += 0.1",
+        "next(iter(model)).bias += 0.1",
+        "model[0].weight[0] *= 2",
+        "[*model][0].bias -= 1",
+        "named = dict(model.named_parameters())\n            named['0.bias'] += 1",
+        "import pandas\n            print(pandas.DataFrame([{'mean': model(x).mean()}]))",
+    ],
+)
+def test_what_a_graph_forbids_or_shows_in_a_table(write: str) -> None:
+    assert changes({"main.py": LEAF.format(write=write)})[0] == []
+
+
 TEACHER = """
 import torch
 from torch import nn

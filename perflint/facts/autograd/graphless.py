@@ -12,6 +12,7 @@ from perflint.facts.dataflow.uses import is_shown_whole
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Memory, Result
+from perflint.facts.proofs.fears import CATCHES, feared
 from perflint.facts.values import classes
 from perflint.facts.values.values import (
     Elements,
@@ -101,6 +102,8 @@ class _Look:
     def shows(self, node: ast.AST) -> bool:
         """Whether a text is made of a tensor that may belong to a graph; a formatted scalar is a number only."""
         match node:
+            case ast.Call(func=func, args=args) if self.value(func).may(_is_of_pandas):
+                return any(may_record(self.value(given)) for given in args)  # a table shows its items
             case ast.Call(func=func, args=args, keywords=keywords) if (path_of(func) or "") in _SHOWS:
                 values = [self.value(given) for given in (*args, *(k.value for k in keywords))]
                 return any(may_record(value) or value.may(self.shows_parts) for value in values)
@@ -148,7 +151,7 @@ class _Look:
         """The tensors that a node writes to in place, as far as a graph may take part."""
         match node:
             case ast.AugAssign(target=target, value=value):
-                counts = not isinstance(target, ast.Name) and self.value(value).must_be(Number, Literal, Text)
+                counts = self.value(value).must_be(Number, Literal, Text) and self.may_count(target)
                 return [target] if self.matters(target, [value], counts) else []
             case ast.Subscript(value=container, ctx=ast.Store()):
                 held = self.value(container)
@@ -193,11 +196,50 @@ class _Look:
             return True
         return any(may_record(v) for v in (value, *map(self.value, operands)))
 
+    def may_count(self, target: ast.expr) -> bool:
+        """Whether something that grows by a number is one, or raises where nobody handles it: no parameter is written to."""
+        owner = target
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
+        if isinstance(owner, ast.Attribute):
+            base = self.value(owner.value)
+            given = self.scope.parameters[:1] if self.scope.owner is not None else []
+            is_known = path_of(owner.value) in [own.arg for own in given] or (bool(base.alternatives) and not base.open)
+        else:
+            is_known = owner is not target and self.is_closed(owner)
+        if is_known or isinstance(target, ast.Name):
+            return is_known
+        return not any(feared(self.facts.project, self.scope.module.source.path, CATCHES))
+
+    def is_closed(self, owner: ast.expr) -> bool:
+        """Whether it is known what a container holds; a `defaultdict` makes what it lacks by itself."""
+        flow = self.flow
+        values = [d.value for d in flow.reaching.get(owner, ())] if isinstance(owner, ast.Name) else [owner]
+        if values and all(isinstance(v, ast.Call) and (path_of(v.func) or "").endswith("defaultdict") for v in values):
+            return True
+        value = self.value(owner)
+        return bool(value.alternatives) and not value.open and not value.may(_holds_unknown)
+
     def is_of_network(self, node: ast.expr) -> bool:
         """Whether something that is not known is an attribute of a layer of torch: a weight, say."""
         if not isinstance(node, ast.Attribute) or not self.value(node).open:
             return False
         return self.value(node.value).may(lambda a: isinstance(a, Object) and a.qualname.startswith("torch.nn."))
+
+
+def _is_of_pandas(alternative: object) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.startswith("pandas.")
+
+
+def _holds_unknown(alternative: object) -> bool:
+    match alternative:
+        case Mapping(items=items, rest=rest):
+            return rest.open or any(value.open for _, value in items)
+        case Sequence(items=items):
+            return any(value.open for value in items)
+        case Elements(element=element):
+            return element.open
+    return False
 
 
 def is_parameter(alternative: object) -> bool:

@@ -36,23 +36,49 @@ _FINDS_MODULES: Final = Fear(
     ),
     "the program finds modules otherwise than by import statements",
 )
+_NAMES_APART: Final = Fear(
+    Kind.NAMES,
+    any_layout(
+        rb"\brunpy\b|\bexec \((?:[^()]|\((?:[^()]|\([^()]*\))*\))*,|\b(?:object|ModuleType) \. __dir__\b"
+        rb"|\b(?:getattr \([^()]*,|attrgetter \() ['\"]__d(?:ict|ir)__['\"]|" + whole("__globals__", "f_globals")
+    ),
+    "the program takes the names of a file in other ways than by imports, and may go through them",
+)
 
 
 def lists_names(facts: Facts, path: str) -> bool:
-    """Whether a file, or one that imports it, goes through the names of a module, as registries do.
+    """Whether a program goes through the names of a file, or of one that imports it, as registries do.
 
     What is not known is this file's module only if an import of it is handed on as an object, or somebody finds it by name.
     """
     project = facts.project
+    if any(feared(project, path, _NAMES_APART)):
+        return True
     files = (path, *sorted(project.importers(path)))
     listed = [facts.lists_names.get(file, partial(_found, facts, file)) for file in files if project.holds(file, _GATE)]
-    return True in listed or (None in listed and _may_be_object(facts, path, files))
-
-
-def _may_be_object(facts: Facts, path: str, files: tuple[str, ...]) -> bool:
-    """Whether somebody may hold the module of a file, or a package that has it, as an object."""
-    if any(feared(facts.project, path, BUILT_FROM_TEXT, _FINDS_MODULES)):
+    if True in listed or (None in listed and _is_found(facts, path)):
         return True
+    return (None in listed or _others_list(facts, path, files)) and _is_handed_on(facts, path, files)
+
+
+def _others_list(facts: Facts, path: str, files: tuple[str, ...]) -> bool:
+    """Whether other files of the program may go through the names of a module that somebody has, and may give them."""
+    if not facts.project.holders(path):
+        return False
+    members = facts.project.members(path)
+    if members is None:
+        return facts.project.program_may_hold(path, _GATE)
+    others = (file for file in members if file not in files and facts.project.holds(file, _GATE))
+    return any(facts.lists_names.get(file, partial(_found, facts, file)) is not False for file in others)
+
+
+def _is_found(facts: Facts, path: str) -> bool:
+    """Whether somebody may find the module of a file by its name."""
+    return any(feared(facts.project, path, BUILT_FROM_TEXT, _FINDS_MODULES))
+
+
+def _is_handed_on(facts: Facts, path: str, files: tuple[str, ...]) -> bool:
+    """Whether somebody may get the module of a file, or a package that has it, as an object."""
     names = {Path(path).stem, *Path(path).parent.parts}
     handed_on = (facts.hands_on_modules.get(file, partial(_hands_on, facts, file)) for file in files)
     return any(taken is None or not names.isdisjoint(taken) for taken in handed_on)
