@@ -85,3 +85,64 @@ def test_a_distribution_that_is_kept_keeps_its_graph() -> None:
     text = program("wanted = policy(s2).detach()", dist="self.dist", more="policy.dist.log_prob(noise).mean()")
     assert "no_grad" not in safely_fixed({"main.py": text})[0]["main.py"]
     assert changes({"main.py": text})[0] == []
+
+
+EVALUATED = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+KEPT = []
+
+
+{head}
+
+
+def evaluate(encoder, head, batches):
+    encoder.eval()
+    head.eval()
+    right, total = 0, {start}
+    for x in batches:
+        scores = head(encoder(x))
+        {step}
+        right += (scores.argmax(1) == 0).sum().item()
+    return right, total
+
+
+batches = [torch.randn(4, 3) for _ in range(3)]
+encoder, head = nn.Linear(3, 3), {made}
+right, total = evaluate(encoder, head, batches)
+print(right)
+for wanted in [*KEPT, total]:
+    wanted.sum().backward()
+print(encoder.weight.grad)
+"""
+OWN_HEAD = """
+class Head(nn.Linear):
+    def forward(self, x):
+        KEPT.append(x)
+        return super().forward(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "made", "start", "step"),
+    [
+        ("", "nn.Linear(3, 2)", "torch.zeros(1, requires_grad=True)", "total = total + scores.sum()"),
+        ("", "nn.Linear(3, 2)", "torch.zeros(1, requires_grad=True)", "KEPT.append(scores)"),
+        (OWN_HEAD, "Head(3, 2)", "torch.zeros(1, requires_grad=True)", "pass"),
+    ],
+)
+def test_what_goes_through_two_networks_may_be_wanted(head: str, made: str, start: str, step: str) -> None:
+    text = EVALUATED.format(head=head, made=made, start=start, step=step)
+    assert "no_grad" not in safely_fixed({"main.py": text})[0]["main.py"]
+    assert changes({"main.py": text})[0] == []
+
+
+def test_an_evaluation_by_two_networks_that_are_handed_in_needs_no_graph() -> None:
+    lines = [
+        line for line in EVALUATED.splitlines() if "wanted" not in line and "KEPT" not in line and "weight.grad" not in line
+    ]
+    text = "\n".join(lines).format(head="", made="nn.Linear(3, 2)", start="0", step="pass")
+    assert "@torch.inference_mode()" in safely_fixed({"main.py": text})[0]["main.py"]
+    assert changes({"main.py": text})[0] == []

@@ -62,7 +62,9 @@ def _tensors(value: Any) -> list[Tensor]:
 def _events(writer: Any) -> _LateEvents | None:
     """What takes a writer's events, made to keep some of them back; None where the writer is of another kind."""
     cls = type(writer)
-    if f"{cls.__module__}.{cls.__qualname__}" not in _WRITERS or "add_scalar" in vars(writer):
+    method = cls.__dict__.get("add_scalar")
+    is_own = getattr(method, "__module__", "") == cls.__module__ and "add_scalar" not in vars(writer)
+    if f"{cls.__module__}.{cls.__qualname__}" not in _WRITERS or not is_own:
         return None
     file_writer = writer._get_file_writer()
     events = getattr(file_writer, "event_writer", None)

@@ -60,7 +60,7 @@ class SummaryWriter:
         self.file_writer.event_writer.close()
 
 
-SummaryWriter.__module__ = "torch.utils.tensorboard.writer"
+SummaryWriter.__module__ = SummaryWriter.add_scalar.__module__ = "torch.utils.tensorboard.writer"
 
 
 class Card:
@@ -187,6 +187,14 @@ def test_another_writer_gets_the_tensor_itself(card: Card) -> None:
     loss = torch.tensor(1.0)
     late_scalar(Own(), "loss", loss, 1)
     assert loss.item() == 2.0
+
+
+def test_a_method_that_the_program_has_replaced_gets_the_tensor_itself(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(SummaryWriter, "add_scalar", lambda self, tag, value, step: seen.append(value))
+    loss = torch.tensor(1.0)
+    late_scalar(SummaryWriter(), "loss", loss, 1)
+    assert seen == [loss]
 
 
 def test_an_argument_that_may_change_is_written_at_once(card: Card) -> None:

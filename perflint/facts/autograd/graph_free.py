@@ -36,18 +36,24 @@ def function_without_graph(
 
     forward: the pass that was looked at, with the ends of its graph; forwards: all passes of the function.
     """
-    missing = [
-        Obligation(
-            Kind.KNOWN_LAYERS if end.is_layer else Kind.GRADIENT, f"somebody may want the graph of the result: {end.note}"
-        )
-        for end in ends
-    ]
+    missing = [*_wanted(facts, scope, ends, [other for other in forwards if other is not forward])]
     missing += [reason for other in forwards for reason in _forward_without_graph(facts, scope, other)]
     missing += _other_graphs(facts, scope, forward)
     missing += _remembered(facts.grad_mode.may_be_called_in_autocast(scope))
     flow = flow_of(scope)
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope)
     return missing if is_refuted(missing) else [*missing, *kept_by(facts, scope, flow.calls, flow.order)]
+
+
+def _wanted(facts: Facts, scope: Scope, ends: list[GradEnd], layers: list[ast.Call]) -> Iterator[Obligation]:
+    """Who may want the graph that ends somewhere, or goes through one of the other layers that are called: `head(net(x))`."""
+    for end in ends:
+        through = end.use is GradUse.UNKNOWN and end.node in layers
+        kind = Kind.KNOWN_LAYERS if end.is_layer or through else Kind.GRADIENT
+        yield Obligation(kind, f"somebody may want the graph of the result: {end.note}")
+        if through and isinstance(end.node, ast.Call):
+            further = [other for other in layers if other is not end.node]
+            yield from _wanted(facts, scope, graph_ends(facts, scope, end.node), further)
 
 
 def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> list[Obligation]:
