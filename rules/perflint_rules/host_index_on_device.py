@@ -33,7 +33,7 @@ There is no fix: the index may change between steps.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Heat, Road, Severity, made_on_host, rule
+from perflint.api import Code, Cost, External, Finding, Heat, Road, Severity, made_on_host, rule
 
 
 @rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
@@ -46,6 +46,16 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; make it there"
         else:
             index = ast.unparse(wait.node.slice)[:40]
-            message = f"`{index}` is copied to the device as an index in every step; make it a tensor there once"
+            cure = "draw it there" if _is_drawn(code, wait.node.slice) else "make it a tensor there once"
+            message = f"`{index}` is copied to the device as an index in every step; {cure}"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+
+
+def _is_drawn(code: Code, index: ast.expr) -> bool:
+    """Whether an index is of random numbers, and another one each time: `np.random.permutation(n)`."""
+    made = [d.value for d in code.flow.reaching.get(index, ())] or [index]
+    calls = [node.func for node in made if isinstance(node, ast.Call)]
+    return len(calls) == len(made) and all(
+        code.value(function).must(lambda a: isinstance(a, External) and "random" in a.qualname.split(".")) for function in calls
+    )
