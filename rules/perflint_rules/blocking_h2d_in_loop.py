@@ -26,8 +26,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host in each round, or whose loader does not pin, and where the device has nothing to do,
-select it to see it: the host has read what it needs just before, or decoded a file, or needs at once what is computed from it.
+run once, draw, read, collect on the host or do not pin, for batches of workers that do not pin (dataloader-no-pin-memory is
+first), and where the device has nothing to do (the host has just read what it needs, or decoded a file), select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -84,7 +84,7 @@ from perflint.api import (
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import hint_at_memory, is_ordinary
+from perflint_rules.pageable import hint_at_memory, is_ordinary, is_to_be_pinned
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -151,7 +151,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = ({*pinned} == {False} and not code.facts.loops.is_of_training(code.scope, call)) or hardly_counts(code, call)
+        little = ({*pinned} == {False} and is_to_be_pinned(code, call)) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -28,8 +28,8 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
-What a network picks out of its results when it does not train, and what a program evaluates once or draws, is reported only
-if the rule is selected.
+What a network picks out of its results when it does not train, what a program evaluates once or draws, and where a condition
+asks how many there are, is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
@@ -57,6 +57,7 @@ from perflint.api import (
     Severity,
     any_layout,
     is_counted_in_step,
+    path_of,
     rule,
 )
 from perflint_rules.loader_use import is_of_one_pass
@@ -97,7 +98,23 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _worth(code: Code, node: ast.expr) -> Severity | None:
     """What a network found, of which the program wants to know how much, is worth little."""
-    return Severity.INFO if is_of_one_pass(code, node) else None
+    return Severity.INFO if is_of_one_pass(code, node) or _decides(code, node) else None
+
+
+def _decides(code: Code, node: ast.expr) -> bool:
+    """`chosen = x[mask]`, `if len(chosen) == 0: return`: the host has to know how many there are."""
+    statement = code.flow.statement(node)
+    if not isinstance(statement, ast.Assign) or statement.value is not node:
+        return False
+    uses = (use for d in code.flow.definitions_at(statement.targets[0]) for use in code.flow.uses[d])
+    return any(_is_asked_for_size(code, use) for use in uses)
+
+
+def _is_asked_for_size(code: Code, use: ast.expr) -> bool:
+    asked, test = code.flow.parent[use], getattr(code.flow.statement(use), "test", None)
+    sized = isinstance(asked, ast.Attribute) and asked.attr in ("shape", "size", "numel")
+    counted = isinstance(asked, ast.Call) and path_of(asked.func) == "len"
+    return (sized or counted) and test is not None and any(part is asked for part in ast.walk(test))
 
 
 def _searched_again(code: Code, selections: Selections, open_: list[Obligation]) -> Finding:

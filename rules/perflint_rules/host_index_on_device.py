@@ -43,6 +43,7 @@ from perflint.api import (
     Cost,
     Edit,
     Elements,
+    External,
     Finding,
     Heat,
     Import,
@@ -81,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
             cure = "copy it without a wait, by `device_index` of the runtime"
             if code.options.runtime and code.compiled_by is None:
                 fix = code.fix(cure, _copied(code, wait.node), unless=code.feared(SIDE_STREAM))
-            cure = cure if fix else "make it a tensor there once"
+            cure = cure if fix else "draw it there" if _is_drawn(code, wait.node.slice) else "make it a tensor there once"
             message = f"`{index}` is copied to the device as an index in every step; {cure}"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         missing = code.feared(SIDE_STREAM) if fix else ()
@@ -125,3 +126,12 @@ def _is_list_or_array(alternative: Alternative) -> bool:
         case Tensor() | Object("numpy.ndarray") | Sequence(mutable=True) | Elements(kind="list"):
             return True
     return False
+
+
+def _is_drawn(code: Code, index: ast.expr) -> bool:
+    """Whether an index is of random numbers, and another one each time: `np.random.permutation(n)`."""
+    made = [d.value for d in code.flow.reaching.get(index, ())] or [index]
+    calls = [node.func for node in made if isinstance(node, ast.Call)]
+    return len(calls) == len(made) and all(
+        code.value(function).must(lambda a: isinstance(a, External) and "random" in a.qualname.split(".")) for function in calls
+    )

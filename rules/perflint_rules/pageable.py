@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Batch, Code, External, Tensor, comes_from_host, last_name, words
+from perflint.api import Batch, Code, External, Loader, LoaderCall, Scope, Tensor, comes_from_host, last_name, words
 
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 _OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
@@ -45,6 +45,25 @@ def is_pageable(code: Code, made: ast.expr | None, copied: ast.expr) -> bool:
 def is_joined(code: Code, made: ast.expr | None) -> bool:
     """`torch.cat(images)`."""
     return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
+
+
+def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:
+    """Whether a batch that is not pinned is of an evaluation, or of loaders with workers: another rule says so first."""
+    if not code.facts.loops.is_of_training(code.scope, copy):
+        return True
+    loop = code.flow.loop(copy)
+    found = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
+    return bool(found) and all(LoaderCall(code.facts, *site).may_have_workers for site in found)
+
+
+def _loaders(code: Code, iterated: ast.expr | None) -> list[tuple[Scope, ast.Call]]:
+    """The calls that make what a loop goes over, also through `enumerate`, `tqdm` and the like."""
+    while iterated is not None:
+        found = [a.site for a in code.value(iterated).alternatives if isinstance(a, Loader)]
+        if found or not isinstance(iterated, ast.Call) or not iterated.args:
+            return [site for site in found if isinstance(site, tuple)]
+        iterated = iterated.args[0]
+    return []
 
 
 def is_ordinary(code: Code, copied: ast.expr) -> bool:
