@@ -207,7 +207,7 @@ def _turns_flag(flow: Flow, guard: ast.If | ast.IfExp) -> bool:
     return all(d.kind == "parameter" or (isinstance(d.value, ast.Constant) and d.value.value is turned) for d in again)
 
 
-def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 2) -> bool:
+def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 3) -> bool:
     """Whether a condition holds only now and then (or, negated, fails only now and then)."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -300,8 +300,10 @@ def _has_modulo(node: ast.expr) -> bool:
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
 
 
-def _counts(flow: Flow, node: ast.expr) -> bool:
-    """Whether a name is a loop's counter."""
+def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
+    """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `epoch * rounds + i`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)):
+        return _counts(flow, node.left, depth) or (isinstance(node.op, ast.Add) and _counts(flow, node.right, depth))
     for definition in flow.reaching.get(node, frozenset()):
         if definition.kind == "for" and definition.value is not None:
             iterated = definition.value
@@ -313,6 +315,9 @@ def _counts(flow: Flow, node: ast.expr) -> bool:
                     return True
         elif definition.kind == "augmented":
             return True
+        elif definition.kind == "assign" and depth and isinstance(definition.value, ast.BinOp):
+            if _counts(flow, definition.value, depth - 1):
+                return True
     return False
 
 
