@@ -79,7 +79,7 @@ _REDUCTIONS = tuple(
 _REDUCES = words(
     "min max any all sum mean norm amin amax equal allclose isnan isinf isfinite is_nonzero clip_grad_norm_ get_total_norm"
 )
-_ELEMENT = any_layout(rb"\b(?:if|while) [^\n:]*\w \[[^\]\n:]*\] [<>]")
+_ELEMENT = any_layout(rb"\b(?:if|while)\b[^:]*\w \[[^\]:]*\] [<>]")
 _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 
 
