@@ -3,7 +3,7 @@
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
 a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()`, `t[i, 0].item()` and
-what is computed from a row alone, as `t[i].argmax().item()`, if the round needs it),
+rows, `t[i].tolist()`, and what is computed from one alone, `t[i].argmax().item()`, if the round needs it),
 and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once, or rows `t[i]` that it gives to a
 function that reads their numbers.
 

@@ -25,7 +25,8 @@ class Attention(nn.Module):
 
 ## When it stays silent
 When the weights are used for something else, too (returned, kept, shown), but for what a flag or a mask asks for; for torch
-below 2.0, and where the scores are not the product of two tensors of which one is transposed.
+below 2.0, and where the scores are not the product of two tensors of which one is transposed (or of a `q` and a `k` that a
+function is given, as those of GPT-2 are).
 
 ## Fix safety
 There is no fix: it rounds differently, a row that is masked as a whole gives zeros instead of nan, and dropout draws other
@@ -41,6 +42,8 @@ from packaging.version import Version
 from perflint.api import Code, Cost, Finding, Severity, any_layout, rule, words
 
 _PASSED_ON = words("dropout attn_dropout attention_dropout attn_drop drop masked_fill type_as to float half contiguous")
+_QUERIES_BY_KEYS = any_layout(rb"\bq\w* (?:[@,] |\. (?:matmul|bmm) \( )k\w*\b")
+_QUERIES, _KEYS = re.compile(r"q|query\w*"), re.compile(r"k|key\w*")
 _TURNS = words("transpose t permute mT T swapaxes")
 
 
@@ -51,7 +54,7 @@ _TURNS = words("transpose t permute mT T swapaxes")
     needs=[
         ("softmax(", "Softmax("),
         ("@", "matmul(", "bmm(", "einsum("),
-        (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"), "einsum("),
+        (any_layout(rb"\. (?:transpose|permute|mT|T|t|swapaxes)\b"), "einsum(", _QUERIES_BY_KEYS),
     ],
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -86,7 +89,7 @@ def _is_product_of_turned(code: Code, node: ast.expr, depth: int) -> bool:
         return False
     factors = _factors(node)
     if factors:
-        return any(_is_turned(code, factor) for factor in factors)
+        return any(_is_turned(code, factor) for factor in factors) or _are_queries_and_keys(code, *factors)
     if (terms := _equation(node)) is not None:
         return _compares_all(*terms)
     match node:
@@ -96,6 +99,15 @@ def _is_product_of_turned(code: Code, node: ast.expr, depth: int) -> bool:
             return _is_product_of_turned(code, value, depth - 1)
         case ast.Name():
             return any(_is_product_of_turned(code, value, depth - 1) for value in _bound_to(code, node))
+    return False
+
+
+def _are_queries_and_keys(code: Code, left: ast.expr, right: ast.expr) -> bool:
+    """Whether two factors are parameters by these names: the caller has transposed the keys."""
+    given = all(d.kind == "parameter" for factor in (left, right) for d in code.flow.reaching.get(factor, ()))
+    match left, right:
+        case ast.Name(id=queries), ast.Name(id=keys):
+            return given and _QUERIES.fullmatch(queries) is not None and _KEYS.fullmatch(keys) is not None
     return False
 
 

@@ -1,4 +1,4 @@
-"""Reads of what is computed from one row, in a loop over the rows of a tensor: no rule by itself."""
+"""Reads of rows and of what is computed from one, in a loop over the rows of a tensor: no rule by itself."""
 
 import ast
 from collections.abc import Iterator
@@ -8,10 +8,14 @@ from perflint_rules.indexed_reads import is_read_each_time, loop_over
 
 
 def reads_of_rows(code: Code) -> Iterator[Finding]:
-    """`torch.multinomial(weights[b], 1).item()`: what could be computed for all rows, and read once before the loop."""
+    """`torch.multinomial(weights[b], 1).item()`: what could be computed for all rows, and read once before the loop.
+
+    And `tokens[b].tolist()`.
+    """
     found = set[Loop]()
     for read in code.reads(formatted=False):
-        if read.kind is ReadKind.COPY or isinstance(read.tensor, (ast.Name, ast.Subscript)):
+        whole = isinstance(read.tensor, ast.Subscript)  # `t[i].item()` is an element's, and read elsewhere
+        if isinstance(read.tensor, ast.Name) or whole is not (read.kind is ReadKind.COPY):
             continue
         loop = _loop_over_rows(code, read.tensor)
         if loop is None or loop in found or loop in code.step_loops() or not is_read_each_time(code, read.node, loop):
@@ -21,7 +25,9 @@ def reads_of_rows(code: Code) -> Iterator[Finding]:
             continue  # item-every-step and sync-branch-on-tensor say what to do
         found.add(loop)
         text = ast.unparse(read.tensor)[:60]
-        cure = "compute it for all rows before the loop, and read it with `tolist()`"
+        cure = (
+            "read all rows before the loop" if whole else "compute it for all rows before the loop, and read it with `tolist()`"
+        )
         message = f"the CPU waits for `{text}` once for each row; {cure}"
         trains = code.heat is Heat.FORWARD or code.facts.loops.is_of_training(code.scope, read.node)
         yield code.finding(read.node, message, waits=[read.node], severity=None if trains else Severity.INFO)

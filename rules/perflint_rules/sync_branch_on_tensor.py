@@ -81,6 +81,7 @@ _REDUCTIONS = tuple(
 _REDUCES = words(
     "min max any all sum mean norm amin amax equal allclose isnan isinf isfinite is_nonzero clip_grad_norm_ get_total_norm"
 )
+_ELEMENT = any_layout(rb"\b(?:if|while)\b[^:]*\w \[[^\]:]*\] [<>]")
 _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
 
 
@@ -90,7 +91,7 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
     severity=Severity.WARNING,
     needs=[
         (*keyword("if"), *keyword("while"), *keyword("assert"), _BOUNDS),
-        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", *_REDUCTIONS),
+        (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", _ELEMENT, *_REDUCTIONS),
     ],
     steps=True,
 )

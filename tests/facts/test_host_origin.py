@@ -36,3 +36,12 @@ def test_of_several_copies_that_of_the_training_is_named() -> None:
     found = upload_behind(program.facts, *program.at("lengths"))
     assert found is not None
     assert found.scope.name == "train"
+
+
+def test_a_default_is_no_expression_of_the_callers() -> None:
+    program = Program(
+        "def step(x, scale=1.5):\n    scale  #?\n    return x * scale\n\n"
+        "def one(loader):\n    for x in loader:\n        step(x)\n\n"
+        "def other(loader):\n    for x in loader:\n        step(x)\n"
+    )
+    assert upload_behind(program.facts, *program.at("scale")) is None

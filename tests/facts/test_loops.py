@@ -106,6 +106,12 @@ GUARDS = {
     "a constant": ("    if True:\n        a  #?", True),
     "operand": ("    i % 10 == 0 and a  #?", False),
     "inner loop": ("    for k in y:\n        a  #?", True),
+    "the last one": ("    if i // 2 + 1 == n:\n        a  #?", False),
+    "from the second on": ("    if i + 1 > n:\n        a  #?", True),
+    "through variables": (
+        "    last = i + 1 == n\n    shown = i % 50 == 0 or last\n    now = i % 10 == 0 or shown\n    if now:\n        a  #?",
+        False,
+    ),
     "a seldom step": ("    if i % 2 == 0:\n        actor(x).mean().backward()\n        a  #?", True),
 }
 

@@ -300,11 +300,10 @@ def _has_modulo(node: ast.expr) -> bool:
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(node))
 
 
-def _counts(flow: Flow, node: ast.expr, depth: int = 2) -> bool:
-    """Whether a name is a loop's counter, or a number that goes on as that does: `step + 1`, `step // steps_of_a_batch`."""
-    if isinstance(node, ast.BinOp):
-        goes_on = isinstance(node.op, ast.FloorDiv) or isinstance(node.right, ast.Constant)
-        return goes_on and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)) and _counts(flow, node.left, depth)
+def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
+    """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `epoch * rounds + i`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)):
+        return _counts(flow, node.left, depth) or (isinstance(node.op, ast.Add) and _counts(flow, node.right, depth))
     for definition in flow.reaching.get(node, frozenset()):
         if definition.kind == "for" and definition.value is not None:
             iterated = definition.value

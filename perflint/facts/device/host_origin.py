@@ -180,8 +180,12 @@ class _Search:
         passed = [(site.scope, _given(scope, site.node, name)) for site in sites]
         tensors = [(caller, node) for caller, node in passed if not (isinstance(node, ast.Constant) and node.value is None)]
         if len(tensors) > 1:  # the reader knows the copy of the training, not that of a demonstration
-            tensors.sort(key=lambda given: given[1] is None or not self.facts.loops.is_of_training(given[0], given[1]))
+            tensors.sort(key=lambda given: not self._is_of_training(*given))
         return _all([self.of(caller, node, path, None, depth) if node is not None else None for caller, node in tensors])
+
+    def _is_of_training(self, caller: Scope, node: ast.expr | None) -> bool:
+        """Whether a caller hands an expression on in a training; a default is written elsewhere."""
+        return node in flow_of(caller).block and node is not None and self.facts.loops.is_of_training(caller, node)
 
     def _of_call(self, scope: Scope, call: ast.Call, path: _Path, entered: _Entered | None, depth: int) -> _Origin | None:
         copied = copied_source(self.facts.inference, scope, call)
