@@ -90,8 +90,14 @@ def is_plain(module_name: ModuleName, scope: Scope) -> bool:
 
 
 def caches(module_name: ModuleName, scope: Scope) -> bool:
-    """Whether a decorator keeps what a function returns."""
-    return any(decorator_qualname(module_name, scope, d) in _CACHING for d in scope.decorators)
+    """Whether a decorator keeps what a function returns, as far as its name tells."""
+    for decorator in scope.decorators:
+        path = path_of(decorator.func if isinstance(decorator, ast.Call) else decorator) or ""
+        root, _, rest = path.partition(".")
+        for meant in module_name(scope.module, root, 2).alternatives:
+            if isinstance(meant, External) and (f"{meant.qualname}.{rest}" if rest else meant.qualname) in _CACHING:
+                return True
+    return False
 
 
 def is_plain_class(module_name: ModuleName, cls: Class) -> bool:
