@@ -489,6 +489,8 @@ print(evaluate(), model[0].bias.tolist())
         "model[0].weight[0] *= 2",
         "[*model][0].bias -= 1",
         "named = dict(model.named_parameters())\n            named['0.bias'] += 1",
+        "model[0].weight[0] = 0",
+        "print(torch.from_dlpack(model(x)).sum().item())",
         "import pandas\n            print(pandas.DataFrame([{'mean': model(x).mean()}]))",
     ],
 )

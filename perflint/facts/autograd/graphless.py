@@ -36,8 +36,11 @@ _SHOWN_WHOLE = made(r"%[-#0 +\d.*]*[rsa]")
 _RAISES_FOR_GRAPHS = any_layout(rb"\. numpy \(|\b(?:np|numpy) \.|\bresize_|\bset_ \(|\bdeepcopy\b")
 _CATCHES = made(rb"\bexcept\b")
 _SHOWS = words("print str repr ascii format")
-_ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray")
-_COPIES = words("copy.deepcopy copy.copy pickle.dumps pickle.dump")
+_ARRAYS = words("numpy __array__ array asarray asanyarray ascontiguousarray from_dlpack")
+_COPIES = words(
+    "copy.deepcopy copy.copy pickle.dumps pickle.dump "
+    "torch.from_dlpack torch.utils.dlpack.from_dlpack torch.utils.dlpack.to_dlpack torch.to_dlpack"
+)
 _TEXTS = words("__repr__ __str__ __format__")
 _KEEPING_NUMBERS = words("requires_grad_ detach_ share_memory_ unscale_")
 _IN_PLACE = made(r"__(?:setitem|i(?:add|sub|mul|matmul|truediv|floordiv|mod|pow|and|or|xor|lshift|rshift))__")
@@ -137,7 +140,7 @@ class _Look:
     def copies(self, call: ast.Call) -> bool:
         """Whether a call makes an array of a tensor that may belong to a graph, or copies it with its graph."""
         callee = self.value(call.func)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in ("numpy", "__array__"):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("numpy", "__array__", "__dlpack__"):
             base = call.func.value
             dropped = isinstance(base, ast.Attribute) and base.attr == "data"
             dropped |= isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr == "detach"
@@ -153,10 +156,11 @@ class _Look:
             case ast.AugAssign(target=target, value=value):
                 counts = self.value(value).must_be(Number, Literal, Text) and self.may_count(target)
                 return [target] if self.matters(target, [value], counts) else []
-            case ast.Subscript(value=container, ctx=ast.Store()):
+            case ast.Subscript(value=container, slice=key, ctx=ast.Store()):
                 held = self.value(container)
                 counts = may_record(held, depth=0) or self.is_of_network(container) or self.may_take(node, held)
-                return [container] if counts else []
+                is_part = isinstance(container, ast.Attribute) and not held.alternatives and not self.is_key(key)
+                return [container] if counts or (is_part and not self.may_count(node)) else []
             case ast.Call(func=func, args=args, keywords=keywords):
                 written = [k.value for k in keywords if k.arg == "out"]
                 name = func.attr if isinstance(func, ast.Attribute) else path_of(func) or ""
@@ -178,13 +182,17 @@ class _Look:
         """Whether what may be a tensor gets an item of a graph: a buffer, say, which belongs to the graph then."""
         if not (held.may_be(Tensor) or (held.open and not held.alternatives)):
             return False
-        if self.value(item.slice).must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
-            return False  # a dict
+        if self.is_key(item.slice):
+            return False
         statement = self.flow.parent.get(item)
         stored = [d.value for d in self.flow.definitions_at(item) if d.value is not None and not d.index]
         if not stored and isinstance(statement, ast.Assign):
             stored = [statement.value]
         return any(may_record(self.value(value)) for value in stored)
+
+    def is_key(self, key: ast.expr) -> bool:
+        """Whether what has such an item is a dict."""
+        return self.value(key).must(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str)))
 
     def matters(self, target: ast.expr, operands: list[ast.expr], counts: bool = False) -> bool:
         """Whether a tensor that is written to, or what it is computed with, may belong to a graph.
