@@ -108,6 +108,22 @@ PUT = {
     "under another name": "import lib as library\n\nlibrary.act = act\nnet = lib.Net()\n",
     "by name": "setattr(lib, 'act', act)\nnet = lib.Net()\n",
     "by a name that is not known": "setattr(lib, ''.join(['a', 'ct']), act)\nnet = lib.Net()\n",
+    "by a part of setattr": "functools.partial(setattr, lib)('act', act)\nnet = lib.Net()\n",
+    "by name under another name": "own = lib\nsetattr(own, 'act', act)\nnet = lib.Net()\n",
+    "by name in a loop": "for part in (lib,):\n    setattr(part, 'act', act)\nnet = lib.Net()\n",
+    "by name by a helper": (
+        "def put(part, name, new):\n    part.__dict__[name] = new\n\n\nput(lib, 'act', act)\nnet = lib.Net()\n"
+    ),
+    "by name by a function's default": (
+        "def put(name, new, part=lib):\n    setattr(part, name, new)\n\n\nput('act', act)\nnet = lib.Net()\n"
+    ),
+    "by its own method": "lib.__setattr__('act', act)\nnet = lib.Net()\n",
+    "by a method of its class": "type(lib).__setattr__(lib, 'act', act)\nnet = lib.Net()\n",
+    "by the names of a function": "lib.act.__globals__.update({'act': act})\nnet = lib.Net()\n",
+    "several over some lines": "(\n    lib.act,  # the new one\n    lib.level,\n) = (act, 3)\nnet = lib.Net()\n",
+    "in a chain": "pair = lib.act, lib.level = act, 3\nnet = lib.Net()\n",
+    "with an annotation": "lib.act: object = act\nnet = lib.Net()\n",
+    "in a head": "for lib.level, lib.act in enumerate([act]):\n    pass\nnet = lib.Net()\n",
     "by a helper": "def install(module):\n    module.act = act\n\n\ninstall(lib)\nnet = lib.Net()\n",
     "part as a method": "net = lib.Net()\nnet.squash = functools.partial(keep, KEPT)\n",
     "object as a method": "net = lib.Net()\nnet.squash = Keeper()\n",

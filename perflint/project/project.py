@@ -13,6 +13,7 @@ from perflint.project.texts import Listing
 from perflint.project.trace import Question
 from perflint.source.gate import Gate
 from perflint.source.source import Source, SourceError
+from perflint.source.stored import stored_attributes
 from perflint.source.texts import BACKWARD
 from perflint.source.vocabulary import holds
 from perflint.source.words import any_layout, call_pattern, made, whole
@@ -29,29 +30,6 @@ _ACCELERATOR = any_layout(
 )
 
 _OPTIMIZER = any_layout(rb"class[\s\\]+\w+ \( (?:\w+ \. )*Optimizer \)")
-
-_STORED_ATTRIBUTE = any_layout(rb"\.(?<!\bself\.)(?<![\s\\]\.) (\w+) =(?!=)")
-
-_STORED_APART = any_layout(rb"\.(?<=[\s\\]\.) (\w+) =(?!=)")
-
-_SELF = re.compile(rb"\bself[\s\\]+\Z")
-
-_STORED_TOGETHER = re.compile(rb"(?<![\w.])(?!self\.)\w+(?:\.\w+)*\.(\w+)[ \t]*(?=[,)\]]|\Z)")
-"""Parts of the targets of `net.forward, net.head = ...`."""
-
-_STORED_BY_HEAD = any_layout(rb"\b(?:for|as) \(? (?!self\b)\w+ (?:\. \w+ )*\. (\w+)")
-"""`with opened() as net.head:`, `for net.head in heads:`."""
-
-
-def stored_attributes(text: bytes) -> frozenset[bytes]:
-    """The attributes that a text assigns on anything but `self`."""
-    apart = (
-        found for found in _STORED_APART.finditer(text) if not _SELF.search(text, max(found.start() - 99, 0), found.start())
-    )
-    targets = (line.partition(b"=")[0] for line in text.splitlines() if b"," in line and b"=" in line)
-    together = (name for t in targets if b"," in t and b"." in t and b"(" not in t[1:] for name in _STORED_TOGETHER.findall(t))
-    by_head = _STORED_BY_HEAD.findall(text)
-    return frozenset((*_STORED_ATTRIBUTE.findall(text), *(found[1] for found in apart), *together, *by_head))
 
 
 @dataclass

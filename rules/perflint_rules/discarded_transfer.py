@@ -57,7 +57,12 @@ _METHODS = (
     "contiguous",
     "clone",
     "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "squeeze",
     "unsqueeze",
+    "pin_memory",
 )
 _OTHER = Obligation(Kind.VALUE, "the program goes on with another tensor than before")
 _CALLED = any_layout(rb"\. (?:%s) \(" % "|".join(_METHODS).encode())

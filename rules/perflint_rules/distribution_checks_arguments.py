@@ -31,8 +31,8 @@ or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 
 ## When it stays silent
 At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
-`set_default_validate_args`. Where it does not run in each step, in programs that name no device, and for parameters on the host
-it is reported only if the rule is selected.
+`set_default_validate_args`, or asks a distribution for `_validate_args`. Where it does not run in each step, in programs that
+name no device, and for parameters on the host it is reported only if the rule is selected.
 
 ## Fix safety
 It rests on `errors-are-bugs`: what is invalid (a `nan`, a negative deviation) raises no error any more. All else is as it was.
@@ -66,7 +66,7 @@ _KINDS = words(
 )
 _MODULES = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() for kind in _KINDS} | {"StudentT": "studentT"}
 _DISTRIBUTIONS = tuple(f"torch.distributions.{name}" for kind in sorted(_KINDS) for name in (kind, f"{_MODULES[kind]}.{kind}"))
-_SWITCHED = re.compile(rb"set_default_validate_args")
+_SWITCHED = re.compile(rb"set_default_validate_args|(?<!\bself)\._validate_args\b")
 _SILENT = Obligation(Kind.ERRORS_ARE_BUGS, "invalid parameters raise no error any more")
 
 

@@ -1,13 +1,12 @@
 """A forward pass records a graph that nobody uses.
 
 ## What it does
-Finds forward passes with autograd on, in evaluation functions (by their name, because they call `eval()`, or because all
-of their callers have), in functions by which an agent chooses an action, and wherever the result is only detached, compared
-or turned into numbers.
+Finds forward passes with autograd on, in evaluations (by their name, because they or all of their callers call `eval()`), in
+functions by which an agent chooses an action, and wherever the result is only detached, compared or turned into numbers.
 
 ## Why it costs memory and time
-Every layer keeps what its backward pass would need, until the result is dropped. Reported: validation memory of 6.4 to
-8.1 GB against 1.1 to 2.3 GB (facebookresearch/fairchem#199).
+Every layer keeps what its backward pass would need. Reported: validation memory of 6.4 to 8.1 GB against 1.1 to 2.3 GB
+(facebookresearch/fairchem#199).
 
 ## Example
 ```python
@@ -35,26 +34,26 @@ def evaluate(model, loader):
 ## When it stays silent
 Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
 known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
-what a program runs once; in functions with `autograd.grad` or a backward pass, unless a caller's flag rules that out; in hooks
-that a framework runs without autograd; in test suites; when a caller back-propagates the result, and when a function that
-neither measures, by its name, nor calls `eval()` returns a given network's.
+what a program runs once; in functions with `autograd.grad` or a backward pass, also in what they call, unless a caller's flag
+rules that out; in hooks that a framework runs without autograd; in test suites; when a caller back-propagates the result, and
+when a function that neither measures, by its name, nor calls `eval()` returns a given network's.
 
 ## Fix safety
-Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the
-function calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties,
-operators, datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it
-has made, makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks, puts no
-method in the place of another and records no warnings. Otherwise unsafe, also where something unknown gets a tensor or network.
-Each layer must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons,
-torch 2.13 on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else.
-A network that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are
-methods that a decorator or a metaclass may replace, and functions that a notebook or `getattr` may call with another network.
-Unsafe, too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`,
-products of matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for
-them without autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer
-by up to 7e-7; GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December
-2025) the region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients. The
-fix never uses `inference_mode`, and for a function that trains, too, there is none.
+Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function
+calls, names, hands on or iterates over asks for gradients itself or keeps a tensor (modules, functions, properties, operators,
+datasets), and the function is no generator and no coroutine. All that runs writes in place to nothing but what it has made,
+makes no text, array or deep copy of a tensor that may have a graph, and the program registers no hooks, puts no method in the
+place of another and records no warnings. Otherwise unsafe, also where something unknown gets a tensor or network. Each layer
+must be known: one of torch's that were measured to give the same bits with and without autograd (9,294 comparisons, torch 2.13
+on the CPU), a container that is built from such layers in sight, or a class of the project that calls nothing else. A network
+that is handed in from elsewhere, wrapped, compiled, pruned, quantised or changed from outside is unknown, and so are methods
+that a decorator or a metaclass may replace, and functions that a notebook or `getattr` may call with another network. Unsafe,
+too, with recurrent layers, `nn.MultiheadAttention`, `nn.Transformer` layers, `scaled_dot_product_attention`, products of
+matrices other than those of linear layers, weight norms and some decompositions: torch runs other kernels for them without
+autograd, whose results differ in the last bits (torch 2.13 on the CPU: an LSTM by up to 4e-8, an encoder layer by up to 7e-7;
+GRU and RNN on CUDA were not measured). And inside a region of `torch.autocast`: without pytorch#165068 (December 2025) the
+region remembers converted weights without their graph, and what is trained in it afterwards gets no gradients. The fix never
+uses `inference_mode`, and for a function that trains, too, there is none.
 """
 
 import ast
@@ -77,6 +76,7 @@ from perflint.api import (
     are_differentiated,
     backward_below,
     backward_in,
+    called_from,
     called_in_evaluation,
     calls_eval,
     computes_with_network,
@@ -115,7 +115,7 @@ _FRAMEWORK_HOOKS = words("validation_step test_step predict_step training_step f
     costs=Cost.MEMORY,
     severity=Severity.WARNING,
     needs=[
-        (_EVALUATION, _ACTS, "backward(", "zero_grad", ".eval(", ".item("),
+        (_EVALUATION, _ACTS, "backward(", "zero_grad", ".eval(", ".item(", ".cpu(", ".detach(", ".tolist(", "argmax"),
         (".eval(", *keyword("for"), *keyword("while"), ".detach(", ".data", "argmax", _ACTS),
         (NETWORK_CALL, ".eval("),
     ],
@@ -139,10 +139,10 @@ def check(code: Code) -> Iterator[Finding]:
     forwards = [call for call in code.flow.calls if computes_with_network(code.facts, scope, call)]
     if unnamed and (not forwards or backward_below(code.facts, scope)):
         return
+    evaluation = evaluation and not any(_MAY_TRAIN.search(below.text) for below in called_from(code.facts, scope))
     if not forwards and CALLS_EVAL.search(scope.text):
         helped = (call for call in code.flow.calls if hands_to_network(code.facts, scope, call))
-        below = backward_below(code.facts, scope)  # `train_and_eval`
-        forwards = [call for call in helped if (evaluation and not below) or only_evaluates(code.facts, scope, call)]
+        forwards = [call for call in helped if evaluation or only_evaluates(code.facts, scope, call)]
     rows = sorted({node.lineno for node in code.flow.order if isinstance(node, ast.stmt)})
     reported, said = list[int](), set[ast.stmt]()
     for call in forwards:
@@ -158,9 +158,9 @@ def check(code: Code) -> Iterator[Finding]:
         ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
-        if evaluation and is_for_caller(code.facts, scope, call, ends):
-            continue
         if evaluation:
+            if is_for_caller(code.facts, scope, call, ends):
+                continue
             reported.append(number)
             missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
             if not code.facts.inference.callers.sites(scope).complete:

@@ -136,7 +136,8 @@ def _worth(code: Code, call: ast.Call) -> Severity | None:
 
 def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
     """`torch.exp(torch.arange(n) * 2).to(device)`: computed on the host from nothing but numbers, maybe named, then copied."""
-    assert isinstance(call.func, ast.Attribute)
+    if not isinstance(call.func, ast.Attribute):
+        return  # a function of the project's own: `cuda(torch.rand(n), use_cuda)`
     factories = factories_behind(code, call.func.value)
     unseen = _likens(code, call) or code.heat is Heat.FORWARD  # other copies are blocking-h2d-in-loop's
     made = made_by_helper(code, call.func.value, unseen) if not factories and code.is_hot(call) else None

@@ -2,7 +2,7 @@
 
 ## What it does
 Finds `total += loss`, `total = total + loss` and `losses.append(loss)` behind `loss.backward()` in a training loop, where
-nobody runs a backward pass through the sum.
+nobody runs a backward pass through the sum. The total may be an attribute or an item, too (`self.total`, `logs["loss"]`).
 
 ## Why it costs memory
 The total is a tensor that belongs to the graphs of all steps so far. The backward pass has freed what they saved, but the
@@ -34,8 +34,8 @@ print(f"{float(total):.3f}")
 ```
 
 ## When it stays silent
-When the backward pass comes later or runs through the sum, with `retain_graph=True`, without autograd, and for totals of
-`.item()` and `.detach()`, and in test suites.
+When the backward pass comes later or runs through the sum, where an object or a dict is made anew in each step, with
+`retain_graph=True`, without autograd, for totals of `.item()` and `.detach()`, and in test suites.
 
 ## Fix safety
 Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
@@ -57,11 +57,14 @@ from perflint.api import (
     Code,
     Cost,
     Edit,
+    Elements,
     Finding,
     GradUse,
     Kind,
     Literal,
+    Loop,
     Obligation,
+    Sequence,
     Severity,
     any_layout,
     graph_ends,
@@ -90,30 +93,34 @@ def check(code: Code) -> Iterator[Finding]:
         return
     for loss, kept in _accumulated(code):
         loop = code.training_loop_of(loss)
-        if loop is None or code.grad_is_off(loss):
+        if loop is None or code.grad_is_off(loss) or _begins_anew(code, kept, loop):
             continue
         if not is_differentiated(code.facts, code.scope, loss) or _is_retained(code):
             continue
         ends = graph_ends(code.facts, code.scope, loss)
         if any(end.use is GradUse.BACKWARD and not _is_its_own(code, end.node, loss) for end in ends):
             continue
-        missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
+        name = ast.unparse(kept)
+        if isinstance(kept, ast.Name):
+            missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
+        else:
+            missing = [Obligation(Kind.RETENTION, f"others may look at `{name}`")]
         missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS)
         if inspects_itself(code.flow):
             missing.append(Obligation(Kind.NAMES, "the function looks at its own variables"))
-        if not _starts_as_number(code, kept):
-            missing.append(Obligation(Kind.VALUE, f"`{kept.id}` may be a tensor to begin with"))
+        if not isinstance(kept, ast.Name) or not _starts_as_number(code, kept):
+            missing.append(Obligation(Kind.VALUE, f"`{name}` may be a tensor to begin with"))
         if code.scope.is_module:
-            missing.append(Obligation(Kind.RETENTION, f"`{kept.id}` is a variable of the module, which others may look at"))
-        message = f"`{kept.id}` keeps the graph of every step alive; add `{loss.id}.detach()`"
+            missing.append(Obligation(Kind.RETENTION, f"`{name}` is a variable of the module, which others may look at"))
+        message = f"`{name}` keeps the graph of every step alive; add `{loss.id}.detach()`"
         yield code.finding(loss, message, code.fix("detach it", _detached(code, loss), unless=missing), missing)
 
 
-def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.Name]]:
-    """What is added to a variable or appended to a list, and the variable."""
+def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """What is added to a variable, an attribute or an item, or appended to a list, and what keeps it."""
     for node in code.flow.order:
         match node:
-            case ast.AugAssign(op=ast.Add(), target=ast.Name() as kept, value=value):
+            case ast.AugAssign(op=ast.Add(), target=(ast.Name() | ast.Attribute() | ast.Subscript()) as kept, value=value):
                 added: ast.expr | None = value
             case ast.Assign(targets=[ast.Name() as kept], value=ast.BinOp(ast.Name(id=same), ast.Add(), value)) if (
                 same == kept.id
@@ -121,12 +128,29 @@ def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.Name]]:
                 added = value
             case ast.Call(func=ast.Attribute(value=ast.Name() as kept, attr="append"), args=[value]):
                 added = value
+            case ast.Call(
+                func=ast.Attribute(value=(ast.Attribute() | ast.Subscript()) as kept, attr="append"), args=[value]
+            ) if code.value(kept).may_be(Sequence, Elements):
+                added = value
             case _:
                 continue
         if isinstance(added, ast.BinOp) and isinstance(added.op, (ast.Mult, ast.Div)):
             added = added.left
         if isinstance(added, ast.Name):
             yield added, kept
+
+
+def _begins_anew(code: Code, kept: ast.expr, loop: Loop) -> bool:
+    """Whether what keeps the losses is made in the loop: it holds those of one step."""
+    if isinstance(kept, ast.Name):
+        return False
+    root = kept
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    made = code.flow.reaching.get(root, frozenset())
+    paths = {ast.unparse(part) for part in ast.walk(kept) if isinstance(part, (ast.Attribute, ast.Subscript))}
+    stores = [store for store in code.flow.stores if ast.unparse(store) in paths and store is not kept]
+    return any(code.flow.within(node, loop.block) for node in (*(d.node for d in made), *stores))
 
 
 def _is_its_own(code: Code, backward: ast.AST, loss: ast.Name) -> bool:

@@ -27,29 +27,67 @@ For slices, numbers, an index on the device, and in code that does not run each 
 passes it is reported only if the rule is selected.
 
 ## Fix safety
-There is no fix: the index may change between steps.
+Where fixes may import the runtime (`runtime = true`), and the tensor has a name: `out[device_index(rows, out)]` copies integers
+from pinned memory, and the CPU does not wait. The result is the same to the last bit. Else there is no fix: the index may
+change between steps.
 """
 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Heat, Road, Severity, made_on_host, rule
+from perflint.api import (
+    SIDE_STREAM,
+    Alternative,
+    CannotRewrite,
+    Code,
+    Cost,
+    Edit,
+    Elements,
+    External,
+    Finding,
+    Heat,
+    Import,
+    Object,
+    Road,
+    Sequence,
+    Severity,
+    Tensor,
+    made_on_host,
+    path_of,
+    replace,
+    rule,
+    without_effect,
+)
 
 
-@rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("[",)], in_file=[("cuda", "device")], steps=True)
+@rule(
+    category="transfer",
+    costs=Cost.COPY,
+    severity=Severity.WARNING,
+    needs=[("[",)],
+    in_file=[("cuda", "device")],
+    fixes=True,
+    guarded=True,
+    steps=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""
     for wait in code.waits(Road.UPLOAD, at=lambda node: isinstance(node, ast.Subscript)):
         assert isinstance(wait.node, ast.Subscript)
-        stored = made_on_host(code.flow, wait.node)
+        stored, fix = made_on_host(code.flow, wait.node), None
         if stored is not None:
             message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; make it there"
         else:
             index = ast.unparse(wait.node.slice)[:40]
-            cure = "draw it there" if _is_drawn(code, wait.node.slice) else "make it a tensor there once"
+            cure = "copy it without a wait, by `device_index` of the runtime"
+            if code.options.runtime and code.compiled_by is None:
+                fix = code.fix(cure, _copied(code, wait.node), unless=code.feared(SIDE_STREAM))
+            cure = cure if fix else "draw it there" if _is_drawn(code, wait.node.slice) else "make it a tensor there once"
             message = f"`{index}` is copied to the device as an index in every step; {cure}"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
-        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+        missing = code.feared(SIDE_STREAM) if fix else ()
+        rank = None if trains else Severity.INFO
+        yield code.finding(wait.node, message, fix, missing, waits=[wait.node], severity=rank)
 
 
 def _is_drawn(code: Code, index: ast.expr) -> bool:
@@ -59,3 +97,41 @@ def _is_drawn(code: Code, index: ast.expr) -> bool:
     return len(calls) == len(made) and all(
         code.value(function).must(lambda a: isinstance(a, External) and "random" in a.qualname.split(".")) for function in calls
     )
+
+
+def _copied(code: Code, item: ast.Subscript) -> Iterator[Edit | Import]:
+    """`x[device_index(key, x)]`, or that for each part of a key that has slices, too."""
+    receiver, key = item.value, item.slice
+    if path_of(receiver) is None or without_effect(code.facts, code.scope, receiver) is not None:
+        raise CannotRewrite("the tensor is computed there, and would be computed twice")
+    parts = [key]
+    if isinstance(key, ast.Tuple) and any(isinstance(part, ast.Slice | ast.Starred) for part in key.elts):
+        parts = [part for part in key.elts if _is_no_tuple(code, part)]
+        if not parts:
+            raise CannotRewrite("a part of the index may be a tuple")
+    yield Import("perflint_runtime", "device_index")
+    for part in parts:
+        text = code.text(part)
+        if "#" in text or "\n" in text:
+            raise CannotRewrite("it stands on several lines")
+        whole = f"({text})" if isinstance(part, ast.Tuple) and not text.startswith("(") else text
+        yield replace(code.source, part, f"device_index({whole}, {code.text(receiver)})")
+
+
+def _is_no_tuple(code: Code, part: ast.expr) -> bool:
+    """Whether a part of a key is a list, a tensor or an array: a tuple among slices is one index, and would become several."""
+    match part:
+        case ast.List() | ast.ListComp():
+            return True
+        case ast.Call(func=ast.Name(id="range" | "list" | "sorted" as name)):
+            return code.means_builtin(name)
+        case ast.Slice() | ast.Constant() | ast.Starred():
+            return False
+    return code.value(part).must(_is_list_or_array)
+
+
+def _is_list_or_array(alternative: Alternative) -> bool:
+    match alternative:
+        case Tensor() | Object("numpy.ndarray") | Sequence(mutable=True) | Elements(kind="list"):
+            return True
+    return False

@@ -31,7 +31,8 @@ for x, y in loader:
 
 ## When it stays silent
 When the copy does not come back in the same function, and when it is given to code that is neither numpy's nor a function in
-sight that gives back what it makes of it. Labels that an evaluation reads back beside predictions, for which it waits in any
+sight that gives back what it makes of it. For networks that are moved aside to make room for others, which is a trade of time
+for memory. Labels that an evaluation reads back beside predictions, for which it waits in any
 case, are reported only if the rule is selected.
 
 ## Fix safety
@@ -51,6 +52,7 @@ from perflint.api import (
     Severity,
     Sink,
     Upload,
+    operations,
     rule,
     upload_behind,
     ways_back,
@@ -84,11 +86,23 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)
             continue
         back = next(iter(ways_back(code.facts, code.scope, read.node)), None) if read.kind is ReadKind.COPY else None
-        if back is not None:
+        if back is not None and not (back.bare and _is_network(code, read.tensor)):
             row = back.call.lineno
             what = "nothing is computed from it meanwhile" if back.bare else "the host computes from it meanwhile"
             message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
             yield code.finding(read.node, message, waits=[read.node], severity=severity)
+
+
+def _is_network(code: Code, node: ast.expr) -> bool:
+    """Whether what is moved is called somewhere, or has a method that no tensor has: `vae.encode(x)`."""
+    name = ast.unparse(node)
+    for call in code.flow.calls:
+        if ast.unparse(call.func) == name:
+            return True
+        match call.func:
+            case ast.Attribute(attr=method, value=of) if operations.method(method) is None and ast.unparse(of) == name:
+                return True
+    return False
 
 
 def _host_has_it(code: Code, read: HostRead, upload: Upload) -> str:

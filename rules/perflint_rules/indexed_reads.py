@@ -95,7 +95,7 @@ def stays_in(code: Code, tensor: ast.expr, loop: Loop) -> bool:
     return not any(obligation is not None and obligation.kind is Kind.WRITE for obligation in missing)
 
 
-def is_read_each_time(code: Code, call: ast.Call, loop: Loop) -> bool:
+def is_read_each_time(code: Code, call: ast.expr, loop: Loop) -> bool:
     """Whether a read runs in most iterations: under no guard such as `i % 100 == 0`, and not before the loop is left."""
     for block in code.flow.block[call].ancestry():
         if block is loop.block:

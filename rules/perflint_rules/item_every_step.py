@@ -5,9 +5,8 @@ Finds reads of device values (`.item()`, `.cpu()`, formatting) in each step that
 
 ## Why it is slow
 Each read makes the CPU wait until the GPU has finished all that is queued; meanwhile it queues nothing, so the GPU runs dry.
-Removing the step's *last* read gains at most the overlap that it restores: `min(CPU time, GPU time)` per step, between nothing
-and half of the step time in the reports we know. Removing one of several gains little, and with a `GradScaler` whose optimizer
-is not fused, one wait per step stays in any case.
+Removing the step's *last* read gains at most the overlap that it restores: `min(CPU time, GPU time)` per step, up to half of
+the step time in the reports we know. Removing one of several gains little; a `GradScaler` waits anyhow, unless Adam is fused.
 
 ## Example
 ```python
@@ -78,9 +77,10 @@ the loop: until then each step's scalar stays in device memory (at least 512 byt
 the next step may write to the loss, as in a CUDA graph. A `HostList` keeps 4,096 numbers at most, and copies of larger tensors
 on the host; it must not be handed out while it still grows. A meter must be a local of a class in sight, whose method only
 computes with numbers and keeps them; that its errors come later is assumed (`errors-are-bugs`). It may stand in a list that an
-object of such a class only shows (`ProgressMeter(len(loader), [losses])`), if nobody else has that object. Reads of a step
-without such a fix are made with one wait by `items_together`, later ones, too, or where they stand side by side:
-`print(*items_together(a, b))`; a `SummaryWriter`'s by `copies_together`. All else is advice.
+object of such a class only shows (`ProgressMeter(len(loader), [losses])`), if nobody else has that object. What a
+`SummaryWriter` gets is written when it has arrived: `late_scalar(writer, "loss", LateItem(loss), step)`. Other reads of a step
+are made with one wait by `items_together`, also where they stand side by side: `print(*items_together(a, b))`; a writer's by
+`copies_together`. All else is advice.
 """
 
 import ast
@@ -109,6 +109,7 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
+from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
 from perflint_rules.numbers_computed_with import computed_with
 from perflint_rules.read_once import is_read_anyhow
@@ -146,7 +147,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
         if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
             return
-    fixed = set[HostRead]()
+    fixed, reads = set[HostRead](), {read.node: read for read in code.reads()}
     for read in code.reads():
         if not code.is_hot(read.node) or is_seldom(code.flow, read.node, code.facts.loops.outermost(code.scope, read.node)):
             continue
@@ -161,7 +162,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
             continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         fix, missing = None, list[Obligation | None]()
-        cure, seen = _CURES[Sink.RETURN if _is_returned(code, read) else first], ""
+        is_returned = read.kind is ReadKind.COPY and isinstance(code.flow.statement(read.node), ast.Return)
+        cure, seen = _CURES[Sink.RETURN if is_returned else first], ""
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
@@ -178,6 +180,9 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
                 cure = _CURES[first]
                 if isinstance(reason, SeenInEachStep):
                     cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
+        elif (call := call_around(code, reads, read.node)) is not None:
+            fix, missing = written_late(code, reads, call)
+            cure = fix.message if fix is not None else cure
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
@@ -188,11 +193,6 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         fixed |= {read} if fix is not None else set()
         rank = Severity.INFO if little else None
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
-
-
-def _is_returned(code: Code, read: HostRead) -> bool:
-    """Whether a whole tensor is copied only to be returned: it is for the caller to say when."""
-    return read.kind is ReadKind.COPY and isinstance(code.flow.statement(read.node), ast.Return)
 
 
 def _may_wait(sinks: frozenset[Sink]) -> bool:

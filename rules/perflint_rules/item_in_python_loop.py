@@ -2,7 +2,8 @@
 
 ## What it does
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
-a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()` and `t[i, 0].item()`),
+a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()`, `t[i, 0].item()` and
+what is computed from a row alone, as `t[i].argmax().item()`, if the round needs it),
 and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once, or rows `t[i]` that it gives to a
 function that reads their numbers.
 
@@ -87,10 +88,12 @@ from perflint_rules.element_reads import keeps_type, no_row, numbers, read_name
 from perflint_rules.handed_rows import handed_rows
 from perflint_rules.indexed_reads import indexed_reads
 from perflint_rules.nested_reads import nested_reads
+from perflint_rules.reads_of_rows import reads_of_rows
 from perflint_rules.row_copies import row_copies
 
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
+_ROWS = any_layout(rb"\[ \w+ \][^\n]*\. item \(")
 _HANDED = any_layout(rb"\[ \w+ \] [,)]")
 _READS = (rb"\. item \(", rb"float \( \w+ ,?", rb"int \( \w+ ,?")
 _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
@@ -100,7 +103,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _HANDED, ".cpu(", ".numpy(", ".tolist(")],
+    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _ROWS, _HANDED, ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
     guarded=True,
@@ -113,6 +116,8 @@ def check(code: Code) -> Iterator[Finding]:
         yield from indexed_reads(code)
         yield from nested_reads(code)
     yield from row_copies(code)
+    if code.step_loops() or code.heat is not None:
+        yield from reads_of_rows(code)
     if _HANDED.search(code.scope.text):
         yield from handed_rows(code)
     for node in code.flow.order:

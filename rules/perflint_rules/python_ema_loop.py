@@ -3,7 +3,8 @@
 ## What it does
 Finds loops over parameters that update one by the other (`p_ema.mul_(d).add_(p, alpha=1 - d)`, `lerp_`, `copy_`,
 `shadow[name] = d * shadow[name] + (1 - d) * p`), also by a method that is called for each (`ema.update(name, p)`), in code that
-runs each step, and functions that take such an average and whose callers are not known.
+runs each step, and functions that take such an average and whose callers are not known. So does the `update_parameters` of an
+`AveragedModel` that was given `avg_fn=`: with `multi_avg_fn=` it takes all at once.
 
 ## Why it is slow
 A model of 200 parameters launches 400 kernels, one after the other, and runs 400 lines of Python. `torch._foreach_mul_` and
@@ -53,7 +54,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Severity, is_optimizer_class, rule, words
+from perflint.api import Alternative, Code, Cost, Finding, Object, Severity, argument, is_optimizer_class, rule, words
 from perflint_rules.blended_parameters import blended
 from perflint_rules.work_on_parameter import WorkOnParameter
 
@@ -68,8 +69,8 @@ _LONGEST = 10
     costs=Cost.LAUNCH,
     severity=Severity.WARNING,
     needs=[
-        ("for",),
-        (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*", ".update("),
+        ("for", "update_parameters("),
+        (".mul_(", ".lerp_(", ".copy_(", ".add_(", "*", ".update(", "update_parameters("),
         ("zip(", "param", "state", ".items(", ".keys("),
     ],
     fixes=True,
@@ -97,6 +98,20 @@ def check(code: Code) -> Iterator[Finding]:
             fix, missing = blended(code, statement)
             counts = trains and code.facts.project.uses_accelerator(code.source.path)
             yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
+    for call in code.calls("update_parameters"):
+        averaged = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if averaged is not None and code.value(averaged).may(_averages_one_by_one) and code.is_hot(call):
+            message = "`avg_fn` takes kernels of its own for each parameter; give `AveragedModel` a `multi_avg_fn`"
+            yield code.finding(call, message)
+
+
+def _averages_one_by_one(alternative: Alternative) -> bool:
+    """Whether a value is an `AveragedModel` with a function for one parameter."""
+    match alternative:
+        case Object("torch.optim.AveragedModel", site=(_, ast.Call() as built)) if not argument(built, 3, "multi_avg_fn"):
+            given = argument(built, 2, "avg_fn")
+            return given is not None and not isinstance(given, ast.Constant)
+    return False
 
 
 def _may_run_each_step(code: Code, statement: ast.For) -> bool:

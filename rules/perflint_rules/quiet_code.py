@@ -1,7 +1,7 @@
 """Stretches of code that only compute: nobody can write to a tensor in them, whoever holds it. No rule by itself."""
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from perflint.api import (
     Alternative,
@@ -78,9 +78,21 @@ def writes_between(code: Code, first: ast.AST, last: ast.AST, reads: Iterable[Ho
     reads: those that are made in any case, whatever else is known of their tensors.
     """
     ranges = list(code.flow.between(first, last))
+    reads = [*reads]
     known = {part for read in reads for part in ast.walk(read.node)}
     between = (node for node, order in code.flow.order.items() if any(low <= order <= high for low, high in ranges))
-    return not all(node in known or _is_quiet(code, node) for node in between)
+    numbers = {read.node for read in reads}
+    return not all(node in known or _takes_number(code, node, numbers) or _is_quiet(code, node) for node in between)
+
+
+def _takes_number(code: Code, node: ast.AST, numbers: Container[ast.AST]) -> bool:
+    """Whether a part of a program makes a number or a text of one that has been read: `float(x.item())`, `{x.item():.4f}`."""
+    match node:
+        case ast.FormattedValue(value=shown):
+            return shown in numbers
+        case ast.Call(func=ast.Name(id="float" | "int" | "str" | "round" as name), args=[taken, *digits], keywords=[]):
+            return taken in numbers and code.means_builtin(name) and all(isinstance(d, ast.Constant) for d in digits)
+    return False
 
 
 def _is_quiet(code: Code, node: ast.AST) -> bool:

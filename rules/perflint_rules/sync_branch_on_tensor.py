@@ -52,6 +52,7 @@ from perflint.api import (
     Flow,
     Heat,
     HostRead,
+    Rate,
     ReadKind,
     Road,
     Severity,
@@ -60,6 +61,7 @@ from perflint.api import (
     keyword,
     may_read_truth,
     path_of,
+    rate_of,
     rule,
     words,
 )
@@ -124,6 +126,8 @@ def _branches(code: Code) -> Iterator[Finding]:
         counts = read.kind in _NUMBERS or (checked and read.kind is ReadKind.COPY)  # `np.isnan(loss.cpu().numpy())`
         if read.kind is ReadKind.TRUTH or (counts and Sink.CONTROL in code.sinks(read.node)):
             learnt = "to learn whether `{}` holds" if read.kind is ReadKind.TRUTH else "for `{}` to decide"
+            if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
+                continue  # per-parameter-read reports it
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
             writes = guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)

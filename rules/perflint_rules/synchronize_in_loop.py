@@ -65,6 +65,8 @@ def check(code: Code) -> Iterator[Finding]:
             message = (
                 f"`{text}` makes the CPU wait in every step for a clock's sake; measure every N steps, or with CUDA events"
             )
+        if "barrier" in text:
+            message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
         asked = _is_asked_for(code, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if asked else None)
 

@@ -2,7 +2,8 @@
 
 ## What it does
 Finds a tensor on the device as the bound of a slice, a size (`range(n)`, `torch.zeros(n)`), an index of a list, an operand
-of `max`, `min` or `in`, or an argument of `math` and `numpy`, in code that runs each step.
+of `max`, `min` or `in`, or an argument of `math` and `numpy`, in code that runs each step. And `int(self.pointer)`, where that
+is a buffer of a network that begins as whole zeros: a position that Python could count itself.
 
 ## Why it is slow
 Python asks for the number, and the CPU waits until everything that is queued is done; `t in numbers` waits once for each of
@@ -36,7 +37,7 @@ There is no fix: where the number comes from decides what to do.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, rule
+from perflint.api import Code, Cost, Finding, HostRead, ReadKind, Road, Severity, Tensor, rule
 from perflint_rules.bounds import bounds_a_number
 
 _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
@@ -65,6 +66,20 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"the CPU waits to learn whether `{text}` can be inverted; `torch.linalg.inv_ex` does not ask"
         trains = code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+    for read in code.reads(formatted=False):
+        if code.is_hot(read.node) and _is_position(code, read):
+            text = ast.unparse(read.tensor)
+            message = f"the CPU waits to learn `{text}`, a position that it counts itself; keep it as a Python number, too"
+            yield code.finding(read.node, message, waits=[read.node])
+
+
+def _is_position(code: Code, read: HostRead) -> bool:
+    """`int(self.pointer)`: a buffer that begins at 0 and says where to go on in a queue."""
+    tensor, statement = read.tensor, code.flow.statement(read.node)
+    if not isinstance(tensor, ast.Attribute) or read.kind is ReadKind.COPY or not isinstance(statement, ast.Assign):
+        return False
+    begins = code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.zeros and a.dtype == "int64")
+    return begins and statement.value is read.node
 
 
 def _gives_size(node: ast.expr) -> bool:

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from perflint_runtime.host_array import HostArray as HostArray
     from perflint_runtime.host_dict import HostDict as HostDict
     from perflint_runtime.host_list import HostList as HostList
+    from perflint_runtime.indices import device_index as device_index
     from perflint_runtime.item_sum import ItemSum as ItemSum
     from perflint_runtime.late_items import LateItem as LateItem
     from perflint_runtime.late_items import copies_together as copies_together
     from perflint_runtime.late_items import items_together as items_together
     from perflint_runtime.late_meter import LateMeter as LateMeter
+    from perflint_runtime.late_scalars import late_scalar as late_scalar
     from perflint_runtime.loaders import make_loader as make_loader
     from perflint_runtime.loggers import JsonlLogger as JsonlLogger
     from perflint_runtime.loggers import MlflowLogger as MlflowLogger
@@ -93,6 +95,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
     "host_array": ("HostArray",),
     "host_dict": ("HostDict",),
     "host_list": ("HostList",),
+    "indices": ("device_index",),
     "item_sum": ("ItemSum",),
     "late_items": (
         "LateItem",
@@ -100,6 +103,7 @@ _NAMES_OF_MODULE: dict[str, tuple[str, ...]] = {
         "items_together",
     ),
     "late_meter": ("LateMeter",),
+    "late_scalars": ("late_scalar",),
     "loaders": ("make_loader",),
     "loggers": (
         "JsonlLogger",

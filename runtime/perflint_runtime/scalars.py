@@ -14,7 +14,7 @@
         ...
 
 A copy to pinned host memory is queued behind the work that computes the number, and an event behind the copy; asking the
-event whether it has passed waits for nothing. CUDA's branch of `_HostCopy` is tested with stand-ins for pinned memory and
+event whether it has passed waits for nothing. CUDA's branch of `HostCopy` is tested with stand-ins for pinned memory and
 events; docs/gpu.md of the repository says what has run on a card.
 """
 
@@ -67,7 +67,7 @@ class AsyncScalars:
             if isinstance(value, Tensor) and value.numel() != 1:
                 raise ValueError(f"{name!r} has shape {tuple(value.shape)}; only tensors of one element can be logged")
         self._collect(leave=self._max_in_flight - 1)
-        self._in_flight.append(_Submitted(step, dict(values), _HostCopy([v for v in values.values() if isinstance(v, Tensor)])))
+        self._in_flight.append(_Submitted(step, dict(values), HostCopy([v for v in values.values() if isinstance(v, Tensor)])))
 
     def poll(self) -> list[ScalarRecord]:
         """The records that have arrived since the last call, in the order of their submission."""
@@ -120,7 +120,7 @@ class NonFiniteGuard:
         self._window = window
         self._labels: list[tuple[int, str]] = []
         self._watched: list[Tensor] = []
-        self._sent: deque[tuple[list[tuple[int, str]], _HostCopy]] = deque()
+        self._sent: deque[tuple[list[tuple[int, str]], HostCopy]] = deque()
 
     def watch(self, step: int, value: Tensor, name: str = "loss") -> None:
         """Remember a one-element tensor for the next check. Raises ValueError if it has more or fewer elements."""
@@ -143,7 +143,7 @@ class NonFiniteGuard:
 
     def _send(self) -> None:
         if self._watched:
-            self._sent.append((self._labels, _HostCopy(self._watched)))
+            self._sent.append((self._labels, HostCopy(self._watched)))
             self._labels, self._watched = [], []
 
     def _look(self, leave: int) -> None:
@@ -158,7 +158,7 @@ class NonFiniteGuard:
 class _Submitted:
     step: int
     values: dict[str, Tensor | float]
-    copy: _HostCopy
+    copy: HostCopy
 
     def record(self) -> ScalarRecord:
         """The numbers in place of the tensors. Waits for the copy if it is not there yet."""
@@ -173,7 +173,7 @@ class _Submitted:
         return ScalarRecord(self.step, numbers)
 
 
-class _HostCopy:
+class HostCopy:
     """One-element tensors on their way to host memory, one transfer per device."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:

@@ -46,6 +46,7 @@ CERTAIN = {
     "function": ("def f(): return 3\nf()  #?", "3"),
     "function without return": ("def f(): pass\nf()  #?", "None"),
     "function with two ends": ("def f(c):\n    if c: return 3\nf(1)  #?", "3 | None"),
+    "tuples of two lengths": ("def f(c):\n    if c: return 1, 'a'\n    return 2, 'b', 3\nx, y, z = f(c)\nz  #?", "3"),
     "argument": (f"def f(x): return x\nf({GPU})  #?", CUDA),
     "keyword": ("def f(a, *, b=1): return b\nf(0, b=2)  #?", "2"),
     "default": ("def f(a, b=1): return b\nf(0)  #?", "1"),
@@ -162,6 +163,13 @@ NOT_SEEN = {
 )
 def test_open(name: str) -> None:
     assert Program(HEAD + OPEN[name]).value().open
+
+
+@pytest.mark.parametrize("divided", ["loss", "loss / size()", "2 * loss / size()"])
+def test_numbers_that_were_read_stay_numbers_whatever_they_are_divided_by(divided: str) -> None:
+    text = f"loss = {GPU}.item()\ntrain_loss = 0.0\nfor x in y:\n    train_loss += {divided}\n    train_loss  #?"
+    assert Program(HEAD + text).said().split(" | ")[0] in ("0.0", "float")
+    assert "tensor" in Program(HEAD + text.replace(".item()", "")).said()
 
 
 FILES = {

@@ -10,9 +10,10 @@ from ask import ROOT, Program
 
 from perflint.facts.operations.versions import depends_on, oldest_versions
 from perflint.project.imports import MAX_NEIGHBOURS
-from perflint.project.project import Project, stored_attributes
+from perflint.project.project import Project
 from perflint.project.texts import MAX_BYTES_HELD
 from perflint.source.source import Position, Source, SourceError, split_lines
+from perflint.source.stored import stored_attributes
 
 FILES = {
     "pkg/__init__.py": "from .a import x\n",
@@ -169,6 +170,19 @@ def test_holders_have_a_module_and_not_only_names_from_it() -> None:
         (b"self.act, self.other = f, 1", set()),
         (b"f(lib.act, level=1)", set()),
         (b"x = lib.act, net.head", set()),
+        (b"(\n    lib.act,  # the new one\n    other,\n) = f, 1", {b"act"}),
+        (b"[lib\n .act] = [f]", {b"act"}),
+        (b"lib.act, \\\n    net.head = f, 1", {b"act", b"head"}),
+        (b"pair = lib.act, other = f, 1", {b"act"}),
+        (b"get().act, nets[find(0)].head = f, 1", {b"act", b"head"}),
+        (b"lib.act: object = f", {b"act"}),
+        (b"lib.level += 1", {b"level"}),
+        (b"for i, lib.act in enumerate([f]):\n    pass", {b"act"}),
+        (b"[0 for lib.act in [f]]", {b"act"}),
+        (b"with opened() as (net.head, other):\n    pass", {b"head"}),
+        (b"run(find(\n    lib.act, 1), level=1)", set()),
+        (b"x = run(lib.act,\n    net.head)\ny = 1", set()),
+        (b"for x in run(lib.act, net.head):\n    y = 1", set()),
     ],
 )
 def test_attributes_stored(text: bytes, stored: set[bytes]) -> None:

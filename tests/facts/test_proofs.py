@@ -13,7 +13,7 @@ from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.same_value import single_definition
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_caught, relied_on
-from perflint.facts.proofs.fears import SEVERAL_GPUS, feared
+from perflint.facts.proofs.fears import ASKS_FOR_GRADIENTS, BUILT_FROM_TEXT, SET_BY_NAME, SEVERAL_GPUS, feared
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.proofs import free_name, inspects_itself, suspends
 from perflint.facts.proofs.tampering import unshared, untouched
@@ -412,3 +412,46 @@ def test_a_handler_around_a_line_is_relied_on(around: str, relied: bool) -> None
 def test_the_index_of_a_gpu_is_the_same_if_it_is_an_option(device: str, expected: bool) -> None:
     program = Program(f"import torch\nwhere = torch.device({device})\n")
     assert any(feared(program.project, program.module().source.path, SEVERAL_GPUS)) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("setattr(lib, 'act', new)", True),
+        ("functools.partial(setattr, lib)('act', new)", True),
+        ("into = setattr", True),
+        ("builtins.setattr(lib, 'act', new)", True),
+        ("from builtins import setattr as put", True),
+        ("into = functools.partial(object.__setattr__, lib)", True),
+        ("names = map(vars, [lib])", True),
+        ("lib.act.__globals__.update(act=new)", True),
+        ("find = globals", True),
+        ("from sys import argv, modules", True),
+        ("class Options(dict):\n    __setattr__ = dict.__setitem__", False),
+        ("hook.setattr(lib, 'act', new)", False),
+        ("vars = [1, 2]\nprint(vars[0])", False),
+        ("from sys import argv", False),
+    ],
+)
+def test_names_may_be_set_by_functions_that_are_handed_on(line: str, expected: bool) -> None:
+    program = Program(f"import lib\n{line}\n")
+    assert any(feared(program.project, program.module().source.path, SET_BY_NAME, BUILT_FROM_TEXT)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_feared"),
+    [
+        ("flat_grad(kl, hessian=True)", False),
+        ("def flat_grad(grads, hessian=False):\n    if hessian == False:\n        pass", False),
+        ("jacobian = layer.weight @ x", False),
+        ("from torch.autograd.functional import jacobian", True),
+        ("from torch.autograd import functional\nfunctional.hessian(f, x)", True),
+        ("from tools import (\n    train,\n    jvp,\n)", True),
+        ("from torch.func import *", True),
+        ('getattr(tools, "vjp")(f, x)', True),
+        ("tools . \\\n hvp(f, x)", True),
+    ],
+)
+def test_a_bare_name_differentiates_nothing(text: str, is_feared: bool) -> None:
+    program = Program(text + "\n")
+    assert any(feared(program.project, program.module().source.path, ASKS_FOR_GRADIENTS)) is is_feared

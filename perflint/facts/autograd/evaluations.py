@@ -7,7 +7,7 @@ import os
 import re
 from functools import cache
 
-from perflint.facts.autograd.gradflow import GradEnd, GradUse, backward_below, backward_in, graph_ends
+from perflint.facts.autograd.gradflow import GradEnd, GradUse, adapts, backward_below, backward_in, graph_ends
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -152,6 +152,8 @@ def hands_to_network(facts: Facts, scope: Scope, call: ast.Call) -> bool:
             and not evaluates(target)
             and NETWORK_CALL.search(target.text)
             and _records(facts, target)
+            and not adapts(facts, target)
+            and not _drops_graphs(facts, target)
             for target in facts.loops.targets(scope, call)
         )
     )
@@ -161,6 +163,14 @@ def _records(facts: Facts, scope: Scope) -> bool:
     """Whether a function runs a network, and in no branch without autograd: it does not choose itself."""
     runs = [call for call in flow_of(scope).calls if computes_with_network(facts, scope, call)]
     return bool(runs) and not any(facts.grad_mode.is_off(scope, call) is True for call in runs)
+
+
+def _drops_graphs(facts: Facts, scope: Scope) -> bool:
+    """Whether a function that only evaluations call drops each graph itself: then it is the place to switch autograd off."""
+    if not called_in_evaluation(facts, scope):
+        return False
+    runs = (call for call in flow_of(scope).calls if computes_with_network(facts, scope, call))
+    return not any(graph_ends(facts, scope, call) for call in runs)
 
 
 def only_evaluates(facts: Facts, scope: Scope, call: ast.Call) -> bool:

@@ -370,7 +370,10 @@ def _is_array(alternative: object) -> bool:
     return isinstance(alternative, Object) and alternative.qualname.startswith(("numpy.", "pandas."))
 
 
-_ASKS_FOR_GRADIENTS = any_layout(rb"grad(?:(?<=autograd) \. grad\b|(?<!no_grad)(?<!zero_grad) \()")
+_ASKS_FOR_GRADIENTS = any_layout(
+    rb"grad(?:(?<=autograd) \. grad\b|(?<!no_grad)(?<!zero_grad) \()|gradient_update_parameters|innerloop_ctx"
+)
+"""Of torch, torchmeta and higher."""
 
 
 def backward_in(facts: Facts, scope: Scope) -> bool:
@@ -385,6 +388,12 @@ def backward_in(facts: Facts, scope: Scope) -> bool:
         for name in [n for n in calls if n in helpers or n == "step"]
         for call in calls[name]
     )
+
+
+def adapts(facts: Facts, scope: Scope) -> bool:
+    """Whether a function asks for gradients to go on with, itself or below: meta-learning does so in an evaluation, too."""
+    below = called_from(facts, scope, depth=3)
+    return any(can_be_parsed(function) and _ASKS_FOR_GRADIENTS.search(function.text) for function in below)
 
 
 def backward_below(facts: Facts, scope: Scope, depth: int = 3) -> bool:

@@ -15,7 +15,7 @@ from perflint.facts.proofs.fears import INFERENCE_TENSORS, OTHER_NETWORK, WATCHE
 from perflint.facts.proofs.proofs import suspends
 from perflint.facts.proofs.surgery import surgery
 from perflint.facts.training.training_objects import is_neural_module
-from perflint.facts.values.values import External, Text
+from perflint.facts.values.values import External, FunctionRef, Text
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
@@ -53,7 +53,7 @@ def function_without_graph(
 def statement_without_graph(facts: Facts, scope: Scope, forward: ast.Call) -> list[Obligation]:
     """What stands against it that the statement of a forward pass runs without autograd."""
     statement = flow_of(scope).statement(forward)
-    missing = [*_forward_without_graph(facts, scope, forward), *filter(None, [_not_alone(scope, forward)])]
+    missing = [*_forward_without_graph(facts, scope, forward), *_open_about_rest(facts, scope, forward)]
     missing += _remembered(facts.grad_mode.may_autocast(scope, forward))
     missing += [] if is_refuted(missing) else hidden_graphs(facts, scope, statement)
     nodes = [*ast.walk(statement)]
@@ -111,10 +111,46 @@ def _is_handed_out(facts: Facts, scope: Scope, end: GradEnd) -> bool:
     return callee.may(lambda a: isinstance(a, External) and not a.qualname.startswith(("torch.", "builtins.", "tqdm.")))
 
 
-def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
-    """Whether the statement computes anything but this forward pass and what is made of its result."""
+def _open_about_rest(facts: Facts, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
+    """What stands against it that what else a statement computes belongs to no graph: somebody may want the graph of that."""
     statement = flow_of(scope).statement(call)
-    node = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) else None
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return)) else None
+    if _is_made_of(value, call):
+        return
+    parts = list(ast.walk(value)) if value is not None else []
+    others = [part for part in parts if isinstance(part, ast.Call) and part is not call]
+    if value is None or not all(isinstance(part, _COMPUTING) for part in parts):
+        yield Obligation(Kind.GRADIENT, "the statement computes something else, too")
+        return
+    for computed in (value, *others):
+        for end in () if _drops_graph(facts, scope, computed) else graph_ends(facts, scope, computed):
+            yield Obligation(Kind.GRADIENT, f"somebody may want the graph of `{ast.unparse(computed)}`: {end.note}")
+    for other in others:
+        if facts.loops.targets(scope, other) or facts.inference.value(scope, other.func).may(
+            lambda a: is_neural_module(facts.inference, a)
+        ):
+            yield from _forward_without_graph(facts, scope, other)
+
+
+def _drops_graph(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+    """Whether what an expression gives belongs to no graph: numbers, or `x.detach()`."""
+    value = facts.inference.value(scope, node)
+    if value.alternatives and not value.open and not may_record(value):
+        return True
+    match node:
+        case ast.Call(func=ast.Attribute(attr="detach" | "item" | "tolist" | "argmax") as method):
+            return not facts.inference.value(scope, method).may_be(FunctionRef)
+    return False
+
+
+_COMPUTING = (
+    *(ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.keyword, ast.BinOp, ast.UnaryOp, ast.Slice),
+    *(ast.expr_context, ast.operator, ast.unaryop),
+)
+
+
+def _is_made_of(node: ast.expr | None, call: ast.Call) -> bool:
+    """Whether an expression is a call, or what is made of its result alone."""
     while node is not None and node is not call:
         match node:
             case ast.Attribute(value=inner):
@@ -130,7 +166,7 @@ def _not_alone(scope: Scope, call: ast.Call) -> Obligation | None:
                 node = inner if all(isinstance(g, (ast.Constant, ast.UnaryOp)) for g in given) else None
             case _:
                 node = None
-    return None if node is call else Obligation(Kind.GRADIENT, "the statement computes something else, too")
+    return node is call
 
 
 def _is_constant(index: ast.expr | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, OPERATORS, is_known_function
+from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, DISTRIBUTIONS, OPERATORS, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
@@ -131,7 +131,9 @@ def reads_attribute(flow: Flow, call: ast.Call) -> bool:
 
 def is_of_torch(qualname: str) -> bool:
     """Whether a function of torch keeps nothing: it is known, or computes no tensors at all."""
-    if qualname.startswith("torch.nn.init."):  # it fills what it is given, and hands it back
+    if (
+        qualname.startswith("torch.nn.init.") or qualname in DISTRIBUTIONS
+    ):  # the first fill what they are given, and hand it back
         return True
     last = qualname.rpartition(".")[2]
     return is_known_function(qualname) or COMPUTES_NOTHING.match(qualname) is not None or last in _KEEPS_NOTHING

@@ -107,13 +107,22 @@ OPERATORS = words(
     """
 )
 """Functions of `operator` that write to nothing and find nothing by its name; `matmul` rounds differently."""
-OTHERS = OPERATORS | words(
+DISTRIBUTIONS = words(
     """
-    functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn ast.literal_eval torch.nn.Parameter
-    torch.nn.parameter.Parameter
     torch.distributions.Normal torch.distributions.Categorical torch.distributions.Bernoulli
     torch.distributions.normal.Normal torch.distributions.categorical.Categorical torch.distributions.bernoulli.Bernoulli
     """
+)
+"""Classes whose objects are made by arithmetic alone, and hold what they are made of: nothing else does."""
+OTHERS = (
+    OPERATORS
+    | DISTRIBUTIONS
+    | words(
+        """
+    functools.partial functools.reduce copy.deepcopy copy.copy warnings.warn ast.literal_eval torch.nn.Parameter
+    torch.nn.parameter.Parameter
+    """
+    )
 )
 COMPUTES_NOTHING: Final = made(
     r"torch\.(?:u?int\d*|b?float\d*|half|double|long|short|bool|strided|save|set_\w+|get_\w+|backends\.[\w.]+|utils\.data\.\w+"

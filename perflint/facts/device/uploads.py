@@ -56,7 +56,8 @@ def is_blocking(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute) or argument(call, None, "non_blocking") is not None:
         return False
     if call.func.attr == "to":
-        first = call.args[0] if call.args else argument(call, None, "device")
+        spread = next((k.value for k in call.keywords if k.arg is None), None)
+        first = call.args[0] if call.args else argument(call, None, "device") or spread
         return first is not None and not (isinstance(first, ast.Constant) and first.value == "cpu")
     return True
 

@@ -28,6 +28,11 @@ class Fear:
     before: re.Pattern[bytes] | None = None
 
 
+def _handed_on(name: bytes) -> bytes:
+    """The part of a pattern that finds where one of Python's functions is an argument or gets a name, and may be called."""
+    return rb"[(,=:\[{] %b [],)}\r\n;#]" % name
+
+
 HOOKS: Final = Fear(
     Kind.NO_HOOKS,
     any_layout(
@@ -48,12 +53,15 @@ PATCHED: Final = Fear(
 SET_BY_NAME: Final = Fear(
     Kind.PLAIN_MODULES,
     any_layout(
-        NO_MEMBER + rb"(?:setattr|delattr|vars) \(|__(?:setattr|delattr)__ \(|\b__dict__\b"
-        rb"|\. (?:_modules|_parameters|_buffers)\b|\. (?:set_submodule|add_module|register_module) \("
+        NO_MEMBER + rb"(?:(?:setattr|delattr)\b|vars \()|\bbuiltins? \. (?:setattr|delattr|vars)\b"
+        rb"|__(?:setattr|delattr)__\b(?! =(?!=))|\b__dict__\b|"
+        + _handed_on(b"vars")
+        + rb"|\. (?:_modules|_parameters|_buffers)\b"
+        rb"|\. (?:set_submodule|add_module|register_module) \("
     ),
     "the program sets attributes by their names, perhaps layers or methods of a network",
     any_layout(
-        rb"\bsetattr \(|\bdelattr \(|\bvars \(|__setattr__ \(|__delattr__ \(|__dict__"
+        rb"\bsetattr\b|\bdelattr\b|\bvars\b|__setattr__|__delattr__|__dict__"
         rb"|\. (?:_modules|_parameters|_buffers|set_submodule|add_module|register_module)\b"
     ),
 )
@@ -82,14 +90,17 @@ OWN_LOGGERS: Final = Fear(
     any_layout(rb"\bdef (?:add_scalars?|set_postfix(?:_str)?|debug|info|warning|error|write|format) \("),
     "the program has loggers of its own, which may keep what they are given",
 )
+_DERIVATIVES: Final = b"jacobian hessian jacrev jacfwd vjp jvp hvp vhp make_dual dual_level".split()
 ASKS_FOR_GRADIENTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
-        rb"autograd \. functional|forward_ad|torch \. func\b|functorch|"
-        + whole("jacobian", "hessian", "jacrev", "jacfwd", "vjp", "jvp", "hvp", "vhp", "make_dual", "dual_level")
+        rb"autograd \. functional|forward_ad|torch \. func\b|functorch"
+        rb"|(?:\. |['\"]|\bimport [\w\s,(\\]*?\b)(?:%b)\b" % b"|".join(_DERIVATIVES)
     ),
     "the program differentiates by other means than `backward()`",
+    any_layout(rb"autograd|forward_ad|functorch|torch \. func\b|" + rb"|".join(_DERIVATIVES)),
 )
+"""A bare name is the program's own (`flat_grad(kl, hessian=True)`), unless an import gives it another meaning."""
 OWN_TENSORS: Final = Fear(
     Kind.PLAIN_TENSORS,
     any_layout(
@@ -109,13 +120,16 @@ LAZY: Final = Fear(
 BUILT_FROM_TEXT: Final = Fear(
     Kind.UNKNOWN_CODE,
     any_layout(
-        NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins \. (?:exec|eval)|\brunpy\b|sys \. modules\b"
-        rb"|import __main__\b|%run\b"
+        NO_MEMBER + rb"(?:exec|eval|globals|__import__) \(|\bbuiltins? \. (?:exec|eval|globals|__import__)\b|\brunpy\b"
+        rb"|\bsys \. modules\b|\bfrom sys import\b[^\n]*\bmodules\b|import __main__\b|%run\b|"
+        + whole("__globals__", "f_globals")
+        + rb"|"
+        + _handed_on(b"(?:globals|__import__)")
     ),
     "the program runs code, or finds functions, by their names",
     any_layout(
-        rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals) \(|__import__ \(|builtins \. (?:exec|eval)"
-        rb"|runpy|sys \. modules\b|import __main__\b|%run\b"
+        rb"exec(?<![\w.]exec) \(|eval(?<![\w.]eval) \(|globals(?<![\w.]globals)\b|__import__|builtin|__globals__|f_globals"
+        rb"|runpy|sys \. modules\b|\bfrom sys import\b|import __main__\b|%run\b"
     ),
 )
 SIDE_STREAM: Final = Fear(

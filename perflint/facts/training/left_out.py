@@ -1,4 +1,7 @@
-"""Branches that no step takes, because of what its calls give a function: `if logpx is None:` where each step gives one."""
+"""Branches that no step takes: those of an export, and those that its calls decide about by what they give a function.
+
+`if torch.onnx.is_in_onnx_export():`, `if logpx is None:` where each step gives one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.decorators import caches
 from perflint.facts.values.values import is_none
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
+from perflint.source.words import words
+
+_EXPORTS = words("is_in_onnx_export is_exporting is_scripting is_tracing")
 
 
 def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
@@ -24,6 +31,8 @@ def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
     flow = flow_of(scope)
     names = {parameter.arg for parameter in scope.parameters}
     for block in flow.block[node].ancestry():
+        if _is_of_export(block):
+            return True
         tested = _tested(block, node)
         if tested is None or tested[0].id not in names:
             continue
@@ -32,6 +41,13 @@ def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
             calls = _hot_calls(facts, scope)
             if calls and all(_decided(facts, scope, call, name.id, against_none) is (not wanted) for call in calls):
                 return True
+    return False
+
+
+def _is_of_export(block: Block) -> bool:
+    match block.node:
+        case ast.If(test=ast.Call(func=asked)):
+            return block.kind == "then" and last_name(asked) in _EXPORTS
     return False
 
 

@@ -176,7 +176,7 @@ class LoaderCall:
                 return True
             case ast.Call(func=ast.Name(id="int" | "min"), args=parts):
                 return any(map(self._is_above_0, parts))
-            case ast.BinOp(left=left, op=ast.Mult() | ast.FloorDiv() | ast.Div()):
+            case ast.BinOp(left=left, op=ast.Mult() | ast.FloorDiv() | ast.Div() | ast.Sub()):
                 return self._is_above_0(left)
             case ast.Attribute(value=held, attr=name) if path_of(held) != "self":
                 return self._is_set_above_0(name)
@@ -297,14 +297,15 @@ def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
 
 @cache
 def _option_above_0(name: str) -> re.Pattern[bytes]:
-    """What declares an option of a command line, or of a table of settings, with a number above 0 as its default."""
+    """What declares an option of a command line or of a table whose default is above 0, or the number of cores."""
     written, spelt = name.encode(), name.encode().replace(b"_", b"[-_]")
-    return any_layout(
-        rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--" + spelt + rb"['\"][^)]*\bdefault = [1-9]"
-        rb"|DEFINE_integer \( ['\"]" + written + rb"['\"] , [1-9]"
-        rb"|\. " + written + rb" = [1-9]"
-        rb"|['\"]" + written + rb"['\"] : [1-9]"
+    declared = (
+        rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--%s['\"][^)]*\bdefault =" % spelt,
+        rb"DEFINE_integer \( ['\"]%s['\"] ," % written,
+        rb"\. %s =" % written,
+        rb"['\"]%s['\"] :" % written,
     )
+    return any_layout(rb"(?:%s) (?:[1-9]|(?:\w+ \. )*cpu_count \()" % b"|".join(declared))
 
 
 def _is_wrapper(qualname: str) -> bool:

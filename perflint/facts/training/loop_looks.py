@@ -13,6 +13,17 @@ from perflint.source.nodes import walk
 from perflint.source.texts import last_name
 from perflint.source.words import made, words
 
+_LOSS = made(
+    r"^(?!_?(?:compile|make|build|create|init|setup|select|register|load|save|log|plot|print|show)_)(?:.*_)?"
+    r"(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)",
+    re.I,
+)
+
+
+def is_named_like_loss(name: str) -> bool:
+    """Whether a function is named like one that computes a loss, not like one that does something with it."""
+    return _LOSS.search(name) is not None
+
 
 def statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
     """The innermost `for` or `while` statement around a place: comprehensions are no loops over batches."""

@@ -22,6 +22,7 @@ from perflint.facts.training.loop_looks import (
     counts_rounds,
     goes_over_chunks,
     holds_batch,
+    is_named_like_loss,
     iterating_loop,
     loop_of_act,
     may_give_batches,
@@ -29,7 +30,14 @@ from perflint.facts.training.loop_looks import (
     runs_one_of,
     statement_loop,
 )
-from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, is_trainer, may_run_module
+from perflint.facts.training.training_objects import (
+    MODULE_HOUSEKEEPING,
+    is_neural_module,
+    is_optimizer,
+    is_scaler,
+    is_trainer,
+    may_run_module,
+)
 from perflint.facts.values import classes
 from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.callers import is_self
@@ -40,18 +48,10 @@ from perflint.project.trace import Memo
 from perflint.source.gate import Gate
 from perflint.source.nodes import walk
 from perflint.source.syntax import Module, Scope, SyntaxProblem
-from perflint.source.words import any_layout, made, words
+from perflint.source.words import any_layout, made
 
 HOT_DEPTH = 3
 """How many calls away from a step loop a function still counts as hot."""
-MODULE_HOUSEKEEPING = words(
-    """
-    to cuda cpu train eval float half double bfloat16 parameters named_parameters modules state_dict load_state_dict
-    zero_grad apply register_buffer requires_grad_ add_module log register_forward_hook save_pretrained named_modules
-    children share_memory compile log_dict
-    """
-)
-"""Methods of a module that are no forward pass."""
 _TRAINING_CALLS = frozenset((*BACKWARD_CALLS, "step"))
 _ACTS_NEEDLE = made(rb"backward|(?<!time)step(?!s\b(?!\s*\())|optim|(?<!pre)train(?!ing\b(?!\s*\()|ed|able)|update(?!d)")
 """What a function holds that trains through others: `self.training`, `timestep` and `from_pretrained` say nothing."""
@@ -64,7 +64,6 @@ _MODEL = made(r"(?:\w+[._])?(?:model|net|network|unet|denoiser|backbone)$")
 _EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer|predict|score)(?:_\w+)?$")
 _CHOOSES = made(r"_?(?:act|(?:select|choose|get|take|pick|sample)_actions?)$")
 _MODELS = made(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
-_LOSS = made(r"(?:^|_)(?:loss(?:es)?|criterion|cross_entropy\w*|dice|focal|nll)(?:_|$|\d)", re.I)
 _LOOP_NEEDLE = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a file holds that loops over batches in a program that trains nothing."""
@@ -377,9 +376,9 @@ class Loops:
     def _is_loss_by_name(self, scope: Scope) -> bool:
         """Whether a function that nobody calls by its name is handed on as a loss: `LOSSES = {"dice": dice_loss}`."""
         project, path = self._inference.project, scope.module.source.path
-        if scope.parent is not None or scope.owner is not None or len(scope.parameters) < 2 or not _LOSS.search(scope.name):
+        if scope.parent is not None or scope.owner is not None or not is_named_like_loss(scope.name):
             return False
-        if not project.near_training(path) or self._inference.callers.sites(scope).sites:
+        if len(scope.parameters) < 2 or not project.near_training(path) or self._inference.callers.sites(scope).sites:
             return False
         name = scope.name.encode()
         handed_on = (name in (project.read(file) or b"") for file in project.importers(path))

@@ -24,6 +24,18 @@ _NO_MODULE = words(
     """
 )
 """Methods that run no module, whatever they belong to, beside those of tensors."""
+MODULE_HOUSEKEEPING = words(
+    """
+    add_module apply bfloat16 buffers children compile cpu cuda double eval extra_repr float get_buffer get_extra_state
+    get_parameter get_submodule half load_state_dict log log_dict modules named_buffers named_children named_modules
+    named_parameters parameters register_backward_hook register_buffer register_forward_hook register_forward_pre_hook
+    register_full_backward_hook register_full_backward_pre_hook register_load_state_dict_post_hook
+    register_load_state_dict_pre_hook register_module register_parameter register_state_dict_post_hook
+    register_state_dict_pre_hook requires_grad_ save_pretrained set_extra_state set_submodule share_memory state_dict to
+    to_empty train type zero_grad
+    """
+)
+"""Methods of a module that are no forward pass."""
 
 
 def is_optimizer(alternative: Alternative) -> bool:

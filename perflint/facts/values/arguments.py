@@ -56,11 +56,14 @@ def places(inference: Inferring, node: ast.expr, frame: Frame) -> list[Place]:
 
 
 def transfer_target(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
-    """The device argument of a `.to(...)` call; `NOTHING` when the call only changes the dtype."""
+    """The device argument of a `.to(...)` call, also out of `**options`; `NOTHING` when the call only changes the dtype."""
     device = argument(node, 0, "device")
     if device is None:
         other = argument(node, 0, "other")
-        return NOTHING if other is None else inference.infer(other, frame)
+        if other is not None:
+            return inference.infer(other, frame)
+        held = (inference.item(inference.infer(k.value, frame), "device") for k in node.keywords if k.arg is None)
+        return next((found for found in held if found.alternatives), NOTHING)
     value = inference.infer(device, frame)
     if value.must(_is_dtype) or is_dtype_expression(device):
         return NOTHING

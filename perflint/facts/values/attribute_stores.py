@@ -10,8 +10,8 @@ from typing import Final
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import UNKNOWN, Batch, Device, Literal, Number, Tensor, Text, Value, join
-from perflint.project.project import stored_attributes
 from perflint.source.scopes import scopes_with
+from perflint.source.stored import stored_attributes
 from perflint.source.syntax import Module
 
 DATA: Final = (Batch, Device, Literal, Number, Tensor, Text)

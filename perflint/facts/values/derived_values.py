@@ -59,7 +59,14 @@ def combined(operands: list[Value], dtype: str) -> Value:
         return one(Number("bool" if dtype == "bool" else whole))
     if dtype == "bool":
         return Value(frozenset((Number("bool"),)), open=True)
+    if any(o.may_be(Number) for o in operands) and all(o.alternatives and _is_number(o) for o in operands):
+        return Value(frozenset((Number("float"),)), open=True)  # a running total of numbers that were computed with others
     return UNKNOWN
+
+
+def _is_number(value: Value) -> bool:
+    """Whether all that is known of a value are numbers."""
+    return all(isinstance(a, (Number, Literal)) for a in value.alternatives)
 
 
 def compared(operands: list[ast.expr], result: Value) -> Value:
@@ -101,9 +108,11 @@ def is_one_index(value: Value) -> bool:
     )
 
 
-def quotient(alternative: Alternative) -> Value:
-    """What `/` makes of the number that other arithmetic would give."""
-    return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)
+def quotient(dividend: Value, result: Value) -> Value:
+    """What `/` makes of what other arithmetic would give: hardly anybody divides a number that was read by a tensor."""
+    if result == UNKNOWN and dividend.may_be(Number) and _is_number(dividend):
+        return Value(frozenset((Number("float"),)), open=True)
+    return result.map(lambda a: one(Number("float")) if isinstance(a, Number) and a.kind else one(a))
 
 
 def number_kind(alternative: Alternative) -> str:
@@ -179,6 +188,13 @@ def item_of(alternative: Alternative, key: object) -> Value:
         case Batch() | Output() | Object("numpy.ndarray"):
             return one(alternative)
     return UNKNOWN
+
+
+def lacks(alternative: Alternative, key: object) -> bool:
+    """Whether a value is a tuple that surely has no such item."""
+    if not isinstance(alternative, Sequence) or alternative.mutable or not isinstance(key, int):
+        return False
+    return not -len(alternative.items) <= key < len(alternative.items)
 
 
 def settled(alternative: Alternative, place: Place) -> Alternative:

@@ -27,6 +27,7 @@ from perflint.facts.values.derived_values import (
     entered,
     is_one_index,
     item_of,
+    lacks,
     negated,
     part,
     quotient,
@@ -211,7 +212,7 @@ class Inference:
             if isinstance(known, str):
                 return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
         result = self._elementwise([node.left, node.right], frame, type_of_bits(node.op, left, right))
-        return result.map(quotient) if isinstance(node.op, ast.Div) else result
+        return quotient(left, result) if isinstance(node.op, ast.Div) else result
 
     def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
         values = [self.infer(o, frame) for o in operands]
@@ -330,8 +331,12 @@ class Inference:
         return base.map(lambda a: classes.item(self, a, frame.depth) if isinstance(a, Instance) else item_of(a, key))
 
     def item(self, value: Value, key: object) -> Value:
-        """`value[key]` for a constant key; `...` or None for one that is not known."""
-        return value.map(lambda alternative: item_of(alternative, key))
+        """`value[key]` for a constant key; `...` or None for one that is not known.
+
+        A function may return more in one branch than in another: what takes the longer tuple apart raises for the shorter.
+        """
+        fitting = value.without(lambda alternative: lacks(alternative, key))
+        return (fitting if fitting.alternatives else value).map(lambda alternative: item_of(alternative, key))
 
     def element(self, value: Value, depth: int = MAX_DEPTH) -> Value:
         """What iterating over a value gives: where it is None, that raises, and nobody gets an element."""

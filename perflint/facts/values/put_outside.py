@@ -19,8 +19,14 @@ _Setters = Mapping[str, tuple[str, ...]]
 """The files that may set a module's variable, by its name. Of what is set by a name that is not known, `_ANY`."""
 
 _ANY: Final = "*"
-_BY_NAME: Final = (b"setattr", b"delattr", b"object", b"vars", b"__dict__")
+_BY_NAME: Final = (b"setattr", b"delattr", b"object", b"vars", b"__dict__", b"__setattr__", b"__delattr__")
 """One of these stands where `_by_name` finds something; `object` is that of `mock.patch`."""
+_SETS_ANY: Final = any_layout(
+    rb"\b(?:setattr|delattr)\b(?! \( (?:self|cls)\b)"
+    rb"|__(?:set|del)attr__(?<!\bdef\x20__(?:set|del)attr__)(?<!super\(\)\.__(?:set|del)attr__)(?! (?:=(?!=)|\( self\b))"
+    rb"|(?:\. __dict__(?<!\bself\.__dict__)|\bvars \( [^()]* \)) (?:\[[^\]]*\] =(?!=)|\. (?:update|setdefault|pop)\b)"
+)
+"""What sets attributes of objects that it may get from elsewhere, by names that may be any."""
 
 
 def put_from_outside(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
@@ -49,15 +55,18 @@ def _setters(inference: Inferring, path: str) -> _Setters:
     stem = (os.path.basename(folder) if base == "__init__.py" else base.removesuffix(".py")).encode()
     holders = sorted(project.holders(path))
     found: dict[str, tuple[str, ...]] = {}
+    handed = False
     for file in holders:
         text = project.read(file) or b""
+        aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
+        handed = handed or any(_handed_on(alias).search(text) for alias in aliases)
         if not any(word in text for word in _BY_NAME):
             continue
-        aliases = (stem, *re.findall(rb"\b%b[\s\\]+as[\s\\]+(\w+)" % re.escape(stem), text))
         for match in _by_name(aliases).finditer(text):
             if not match["read"]:  # else `name in vars(lib)`
                 found[match["name"].decode() if match["name"] else _ANY] = (_ANY,)
-    handed = any(project.holds(file, _handed_on(stem)) for file in holders)
+    if handed and project.program_may_hold(path, _SETS_ANY):
+        found[_ANY] = (_ANY,)
     for file in (project.members(path) or holders) if handed else holders:
         for attribute in () if file == path else project.attributes_stored(file):
             name = attribute.decode(errors="replace")
@@ -72,8 +81,9 @@ def _by_name(aliases: tuple[bytes, ...]) -> re.Pattern[bytes]:
     reads = rb"\[[^\]]*\](?! =(?!=))|\. (?:get|items|keys|values|copy)\b"
     return any_layout(
         rb"\b(?:setattr|delattr|object) \( (?:\w+ \. )*(?:%b) ,(?: ['\"](?P<name>\w+)['\"] [,)])?"
+        rb"|\b(?:%b) \. __(?:set|del)attr__\b"
         rb"|(?P<read>\bin\b)? \b(?:vars \( (?:\w+ \. )*(?:%b) \)|(?:%b) \. __dict__\b)(?! (?:%b))"
-        % (one_of, one_of, one_of, reads)
+        % (one_of, one_of, one_of, one_of, reads)
     )
 
 
