@@ -90,6 +90,15 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(wait.node, message, fix, missing, waits=[wait.node], severity=rank)
 
 
+def _is_drawn(code: Code, index: ast.expr) -> bool:
+    """Whether an index is of random numbers, and another one each time: `np.random.permutation(n)`."""
+    made = [d.value for d in code.flow.reaching.get(index, ())] or [index]
+    calls = [node.func for node in made if isinstance(node, ast.Call)]
+    return len(calls) == len(made) and all(
+        code.value(function).must(lambda a: isinstance(a, External) and "random" in a.qualname.split(".")) for function in calls
+    )
+
+
 def _copied(code: Code, item: ast.Subscript) -> Iterator[Edit | Import]:
     """`x[device_index(key, x)]`, or that for each part of a key that has slices, too."""
     receiver, key = item.value, item.slice
@@ -126,12 +135,3 @@ def _is_list_or_array(alternative: Alternative) -> bool:
         case Tensor() | Object("numpy.ndarray") | Sequence(mutable=True) | Elements(kind="list"):
             return True
     return False
-
-
-def _is_drawn(code: Code, index: ast.expr) -> bool:
-    """Whether an index is of random numbers, and another one each time: `np.random.permutation(n)`."""
-    made = [d.value for d in code.flow.reaching.get(index, ())] or [index]
-    calls = [node.func for node in made if isinstance(node, ast.Call)]
-    return len(calls) == len(made) and all(
-        code.value(function).must(lambda a: isinstance(a, External) and "random" in a.qualname.split(".")) for function in calls
-    )
