@@ -146,3 +146,62 @@ def test_an_evaluation_by_two_networks_that_are_handed_in_needs_no_graph() -> No
     text = "\n".join(lines).format(head="", made="nn.Linear(3, 2)", start="0", step="pass")
     assert "@torch.inference_mode()" in safely_fixed({"main.py": text})[0]["main.py"]
     assert changes({"main.py": text})[0] == []
+
+
+CLEARED = """
+import atexit
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Last(nn.Module):
+    rounds = 0
+
+    def forward(self, x):
+        Last.rounds += 1
+        if Last.rounds > {rounds}:
+            raise SystemExit(3)
+        return x
+
+    def extra_repr(self):
+        return str(first.bias.grad)
+
+
+first = nn.Linear(3, 2)
+model = nn.Sequential(first, Last())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+
+
+def train(batches):
+    for x in batches:
+        loss = model(x).square().mean()
+        {shown}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+train([torch.randn(4, 3) for _ in range(3)])
+print(first.weight)
+"""
+
+
+@pytest.mark.parametrize("shown", ["print(model[-1])", "print(model)", 'print(f"{model}")', "print([model, 1])"])
+def test_gradients_that_are_shown_before_they_are_cleared_stay(shown: str) -> None:
+    assert changes({"main.py": CLEARED.format(shown=shown, before="", rounds=9)})[0] == []
+
+
+def clears_early(text: str) -> bool:
+    fixed = safely_fixed({"main.py": text})[0]["main.py"]
+    return fixed.index("optimizer.zero_grad()") < fixed.index("loss = model(x)")
+
+
+def test_gradients_that_the_end_of_the_program_sees_stay() -> None:
+    assert not clears_early(CLEARED.format(shown="pass", before="atexit.register(lambda: print(first.bias.grad))", rounds=2))
+
+
+def test_gradients_that_nobody_sees_are_cleared_early() -> None:
+    assert clears_early(CLEARED.format(shown="print(loss.item())", before="", rounds=9).replace("import atexit\n", ""))

@@ -20,6 +20,8 @@ _RUNS_APART: Final = any_layout(
     rb"|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
 )
 """What runs a function so that its error ends nothing else."""
+_AT_END: Final = any_layout(rb"\batexit\b|excepthook\b")
+"""What runs functions when an error has ended the program."""
 
 
 def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obligation | None:
@@ -98,6 +100,8 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     """
     if isinstance(scope.node, ast.Lambda):
         return True  # it is called elsewhere
+    if facts.project.program_may_hold(scope.module.source.path, _AT_END):
+        return True
     for site in facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
         for block in flow_of(site.scope).block[site.node].ancestry():
             handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []

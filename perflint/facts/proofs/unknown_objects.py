@@ -15,6 +15,7 @@ from perflint.facts.proofs.held_functions import functions_given, holds_function
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.classes import ancestors, is_super_call
 from perflint.facts.values.values import (
+    NOTHING,
     Alternative,
     ClassRef,
     Elements,
@@ -32,6 +33,8 @@ from perflint.source.syntax import Class, Scope
 from perflint.source.words import any_layout
 
 _DESCRIBES = any_layout(rb"def __get__ \(")
+_DESCRIBES_LAYERS = any_layout(rb"def (?:extra_repr|_get_name|__repr__|__str__|__format__) \(")
+"""What a network runs of its layers when it is shown, but for code of torch."""
 _CONTENTS = 3
 """How deep an operation looks into a container: it compares, adds up or shows what is in it."""
 
@@ -62,6 +65,10 @@ def _feared(
 ) -> Iterator[tuple[Obligation, re.Pattern[bytes] | None]]:
     """What a node may run of objects that are not known, with what finds the definitions of it; None where nothing does."""
     path = scope.module.source.path
+    for shown in _shown(facts, scope, part):
+        if facts.project.program_may_hold(path, _DESCRIBES_LAYERS):
+            words = f"`{ast.unparse(shown)}` may be a network, and showing it runs methods of the program"
+            yield Obligation(Kind.PLAIN_OBJECTS, words), _DESCRIBES_LAYERS
     for asked, fears in _asked(facts, scope, part):
         if _is_plain(facts, scope, asked, plain):
             continue
@@ -147,6 +154,39 @@ def _asked(facts: Facts, scope: Scope, part: ast.AST) -> Iterator[tuple[ast.expr
             for operand in ast.iter_child_nodes(part):
                 if isinstance(operand, ast.expr):
                     yield operand, (OWN_OPERATORS, OWN_CONTAINERS)
+
+
+def _shown(facts: Facts, scope: Scope, part: ast.AST) -> list[ast.expr]:
+    """What a node may turn to text that is a network, or nobody knows what: `print(model)`."""
+    match part:
+        case ast.FormattedValue(value=shown):
+            given = [shown]
+        case ast.Call(func=func) if not _is_looked_at(facts, facts.inference.value(scope, func)):
+            given = [*part.args, *(keyword.value for keyword in part.keywords)]
+        case _:
+            return []
+    return [shown for shown in given if _may_hold_network(facts, facts.inference.value(scope, shown), _CONTENTS)]
+
+
+def _may_hold_network(facts: Facts, value: Value, depth: int) -> bool:
+    """Whether a value may be a network, or hold one down to a depth, as far as it is known at all."""
+    if value.open or not value.alternatives:
+        return True
+    for alternative in value.alternatives:
+        match alternative:
+            case Sequence(items=items):
+                held = list(items)
+            case Elements(element=element):
+                held = [element]
+            case Mapping(items=pairs, rest=rest):
+                held = [item for _, item in pairs] + ([rest] if rest != NOTHING else [])
+            case _:
+                held = []
+        if is_neural_module(facts.inference, alternative):
+            return True
+        if depth and any(_may_hold_network(facts, part, depth - 1) for part in held):
+            return True
+    return False
 
 
 def _begins_as_number(facts: Facts, scope: Scope, target: ast.expr) -> bool:
