@@ -6,6 +6,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "sequences": [{"input_ids": list(range(1, n)), "labels": list(range(1, n))} for n in range(3, 40)],
         "scalars": perflint_runtime.AsyncScalars(),
         "guard": perflint_runtime.NonFiniteGuard(),
+        "writer": SimpleNamespace(add_scalar=lambda tag, value, step: None),
         "optimizer": torch.optim.Adam(model.parameters()),
         "AverageMeter": AverageMeter,
         "evaluate": lambda: None,
