@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from perflint.source.words import any_layout
+
+_TEXTS_REMEMBERED = 1024
+"""Several names are asked for of the same functions, one after the other."""
 
 _STORED_ATTRIBUTE = any_layout(rb"\.(?<!\bself\.)(?<![\s\\]\.) (\w+) (?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=)")
 
@@ -33,6 +37,7 @@ _HEADS = re.compile(rb"\bfor\b([^:=]{1,200}?)\bin\b|\bas\b[\s\\]*([(\[][\w.,\[\]
 """`with opened() as net.head:`, `for i, net.head in enumerate(heads):`."""
 
 
+@lru_cache(maxsize=_TEXTS_REMEMBERED)
 def stored_attributes(text: bytes) -> frozenset[bytes]:
     """The attributes that a text assigns on anything but `self`, and perhaps some that it only reads."""
     apart = (
