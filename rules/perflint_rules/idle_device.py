@@ -67,6 +67,18 @@ def follows_needed_read(code: Code, copy: ast.expr) -> bool:
     )
 
 
+def adds_up_reads(code: Code, node: ast.expr) -> bool:
+    """Whether a name, such as `train_loss`, is a total of numbers that were read: `train_loss += loss.item() / steps`."""
+    made = [definition.value for definition in code.flow.reaching.get(node, ())]
+    return bool(made) and all(isinstance(value, ast.Constant) or _begins_with_read(value) for value in made)
+
+
+def _begins_with_read(node: ast.expr | None) -> bool:
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return node is not None and _is_read(node)
+
+
 def _is_decoded(code: Code, copy: ast.expr) -> bool:
     """`torch.from_numpy(cv2.imread(path)).cuda()`: the host reads and decodes a file for each, which takes far longer."""
     receiver = copy.func.value if isinstance(copy, ast.Call) and isinstance(copy.func, ast.Attribute) else copy

@@ -54,6 +54,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, any_layout, argument, rule, words
+from perflint_rules.idle_device import adds_up_reads
 
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
@@ -75,22 +76,10 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
     severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[
-        tuple(
-            sorted(
-                {
-                    *(f"{name}(" for name in _WRITERS),
-                    *(f".{name}(" for name in _OWN),
-                    "log_loss_dict(",
-                    "log_metrics(",
-                    ".set_postfix(",
-                    "mlflow.log_",
-                    ".update(",
-                    ".add(",
-                    ".add_value(",
-                    ".put(",
-                    "sync_dist=True",
-                }
-            )
+        (
+            *sorted(f"{name}(" for name in _WRITERS),
+            *sorted(f".{name}(" for name in _OWN | _METERS),
+            *("log_loss_dict(", ".set_postfix(", "mlflow.log_", "sync_dist=True"),
         )
     ],
 )
@@ -119,7 +108,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _waits(code: Code, call: ast.Call) -> bool:
     """Whether a logger reads tensors of the device by itself: what is read where it stands is for other rules."""
-    if not any(map(code.may_be_on_device, _given(call))):
+    if not any(code.may_be_on_device(given) and not adds_up_reads(code, given) for given in _given(call)):
         return False
     return not any(read.node in ast.walk(call) for read in code.reads())
 

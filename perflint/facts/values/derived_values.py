@@ -59,14 +59,7 @@ def combined(operands: list[Value], dtype: str) -> Value:
         return one(Number("bool" if dtype == "bool" else whole))
     if dtype == "bool":
         return Value(frozenset((Number("bool"),)), open=True)
-    if any(o.may_be(Number) for o in operands) and all(o.alternatives and _is_number(o) for o in operands):
-        return Value(frozenset((Number("float"),)), open=True)  # a running total of numbers that were computed with others
     return UNKNOWN
-
-
-def _is_number(value: Value) -> bool:
-    """Whether all that is known of a value are numbers."""
-    return all(isinstance(a, (Number, Literal)) for a in value.alternatives)
 
 
 def compared(operands: list[ast.expr], result: Value) -> Value:
@@ -108,11 +101,9 @@ def is_one_index(value: Value) -> bool:
     )
 
 
-def quotient(dividend: Value, result: Value) -> Value:
-    """What `/` makes of what other arithmetic would give: hardly anybody divides a number that was read by a tensor."""
-    if result == UNKNOWN and dividend.may_be(Number) and _is_number(dividend):
-        return Value(frozenset((Number("float"),)), open=True)
-    return result.map(lambda a: one(Number("float")) if isinstance(a, Number) and a.kind else one(a))
+def quotient(alternative: Alternative) -> Value:
+    """What `/` makes of the number that other arithmetic would give."""
+    return one(Number("float")) if isinstance(alternative, Number) and alternative.kind else one(alternative)
 
 
 def number_kind(alternative: Alternative) -> str:

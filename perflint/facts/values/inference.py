@@ -212,7 +212,7 @@ class Inference:
             if isinstance(known, str):
                 return one(Text(known.partition("%")[0] if isinstance(node.op, ast.Mod) else known))
         result = self._elementwise([node.left, node.right], frame, type_of_bits(node.op, left, right))
-        return quotient(left, result) if isinstance(node.op, ast.Div) else result
+        return result.map(quotient) if isinstance(node.op, ast.Div) else result
 
     def _elementwise(self, operands: list[ast.expr], frame: Frame, dtype: str) -> Value:
         values = [self.infer(o, frame) for o in operands]
