@@ -15,6 +15,7 @@ from perflint.facts.operations.operations import Memory, Result
 from perflint.facts.proofs.fears import CATCHES, feared
 from perflint.facts.values import classes
 from perflint.facts.values.values import (
+    Alternative,
     Elements,
     External,
     FunctionRef,
@@ -28,6 +29,7 @@ from perflint.facts.values.values import (
     Tensor,
     Text,
     Value,
+    held_by,
 )
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made, words
@@ -239,15 +241,8 @@ def _is_of_pandas(alternative: object) -> bool:
     return isinstance(alternative, External) and alternative.qualname.startswith("pandas.")
 
 
-def _holds_unknown(alternative: object) -> bool:
-    match alternative:
-        case Mapping(items=items, rest=rest):
-            return rest.open or any(value.open for _, value in items)
-        case Sequence(items=items):
-            return any(value.open for value in items)
-        case Elements(element=element):
-            return element.open
-    return False
+def _holds_unknown(alternative: Alternative) -> bool:
+    return any(part.open for part in held_by(alternative))
 
 
 def is_parameter(alternative: object) -> bool:

@@ -13,14 +13,13 @@ from perflint.facts.values.calls import iterating_runs
 from perflint.facts.values.heirs import subclasses
 from perflint.facts.values.values import (
     ClassRef,
-    Elements,
     FunctionRef,
     Instance,
     Loader,
-    Mapping,
     Object,
     Sequence,
     Value,
+    held_by,
 )
 from perflint.source.syntax import Class, Scope
 
@@ -98,19 +97,9 @@ def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
 
 def _contents(value: Value, depth: int) -> Iterator[Instance]:
     """The objects of the project that containers hold."""
-    for alternative in value.alternatives if depth else ():
-        match alternative:
-            case Sequence(items=held):
-                parts = [*held]
-            case Elements(element=element):
-                parts = [element]
-            case Mapping(items=pairs, rest=rest):
-                parts = [rest, *(item for _, item in pairs)]
-            case _:
-                continue
-        for part in parts:
-            yield from (a for a in part.alternatives if isinstance(a, Instance))
-            yield from _contents(part, depth - 1)
+    for part in (part for alternative in value.alternatives if depth for part in held_by(alternative)):
+        yield from (a for a in part.alternatives if isinstance(a, Instance))
+        yield from _contents(part, depth - 1)
 
 
 def _loading(facts: Facts, scope: Scope, call: ast.Call, depth: int = 3) -> Iterator[Scope]:

@@ -18,15 +18,13 @@ from perflint.facts.values.values import (
     NOTHING,
     Alternative,
     ClassRef,
-    Elements,
     FunctionRef,
     Instance,
     Literal,
-    Mapping,
     Number,
-    Sequence,
     Text,
     Value,
+    held_by,
 )
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Class, Scope
@@ -173,17 +171,9 @@ def _may_hold_network(facts: Facts, value: Value, depth: int) -> bool:
     if value.open or not value.alternatives:
         return True
     for alternative in value.alternatives:
-        match alternative:
-            case Sequence(items=items):
-                held = list(items)
-            case Elements(element=element):
-                held = [element]
-            case Mapping(items=pairs, rest=rest):
-                held = [item for _, item in pairs] + ([rest] if rest != NOTHING else [])
-            case _:
-                held = []
         if is_neural_module(facts.inference, alternative):
             return True
+        held = (part for part in held_by(alternative) if part != NOTHING)
         if depth and any(_may_hold_network(facts, part, depth - 1) for part in held):
             return True
     return False
@@ -238,13 +228,4 @@ def _is_known(value: Value, depth: int) -> bool:
         return False
     if not depth:
         return True
-    for alternative in value.alternatives:
-        match alternative:
-            case Sequence(items=items) if not all(_is_known(item, depth - 1) for item in items):
-                return False
-            case Elements(element=element) if not _is_known(element, depth - 1):
-                return False
-            case Mapping(items=pairs, rest=rest):
-                if not _is_known(rest, depth - 1) or not all(_is_known(item, depth - 1) for _, item in pairs):
-                    return False
-    return True
+    return all(_is_known(part, depth - 1) for alternative in value.alternatives for part in held_by(alternative))

@@ -308,6 +308,18 @@ def join(values: Iterable[Value]) -> Value:
     return Value(OrderedFrozenSet(alternatives), opened)
 
 
+def held_by(alternative: Alternative) -> tuple[Value, ...]:
+    """The values that a container holds, that of keys which are not known last; nothing for what is none."""
+    match alternative:
+        case Sequence(items=items):
+            return items
+        case Elements(element=element):
+            return (element,)
+        case Mapping(items=pairs, rest=rest):
+            return (*(item for _, item in pairs), rest)
+    return ()
+
+
 def seems_number(value: Value) -> bool:
     """Whether all that is known of a value is a Python number, `math.pi` and the like, too: a guess, and no proof."""
     libraries = ("math.", "numpy.", "sys.float_info.")
