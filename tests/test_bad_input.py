@@ -264,3 +264,11 @@ def test_a_name_that_is_no_text_is_printed(here: Project) -> None:
         assert done.returncode == 1
         assert b"Traceback" not in done.stderr
     assert in_subprocess("fix", "--diff", cwd=here.root).returncode == 1
+
+
+def test_files_of_python_2_are_one_finding(here: Project) -> None:
+    texts = {f"old_{n}.py": "print 'x'\n" for n in range(3)}
+    here.write({**texts, "broken.py": "x = = 1\n"})
+    found = [(f["filename"], f["message"]) for f in here.findings() if f["rule"] == "invalid-syntax"]
+    assert [name for name, _ in found] == ["broken.py", "old_0.py"]
+    assert "this is Python 2, as in 2 more files, which were not checked" in found[1][1]

@@ -34,7 +34,8 @@ from perflint.facts.training.generation import writes_text
 from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
-from perflint.facts.training.rates import rate_of
+from perflint.facts.training.rates import is_of_evaluation, rate_of
+from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import External, Value
 from perflint.facts.values.variables import free_name
@@ -280,7 +281,7 @@ class Code:
         """
         start, end = self.span(node)
         rate = rate_of(self.facts, self.scope, node)
-        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate):
+        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
             severity = Severity.INFO
         distinct = dict.fromkeys(obligation for obligation in missing if obligation is not None)
         obligations = tuple(
@@ -309,12 +310,23 @@ class Code:
             rate,
         )
 
-    def _is_worth_little(self, node: ast.AST, rate: Rate) -> bool:
-        """Whether a wait or a copy is one now and then, or beside a model that writes text, with a wait for each token."""
+    def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
+        """Whether a wait or a copy is one now and then, or if somebody asks for it, or beside a model that writes text.
+
+        So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look or
+        the CPU waits for each sample.
+        """
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False
-        seldom = rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH)
-        return seldom or (node in self.flow.block and writes_text(self.facts, self.scope, node))
+        if rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH) or is_switched_off(self.facts, self.scope, node):
+            return True
+        if node not in self.flow.block:
+            return False
+        if writes_text(self.facts, self.scope, node):
+            return True
+        needs_look = fix is None or fix.applicability is Applicability.UNSAFE
+        is_often = rate is Rate.PER_SAMPLE and self.rule.costs is Cost.WAIT
+        return needs_look and not is_often and is_of_evaluation(self.facts, self.scope, node)
 
     def fix(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from perflint.project.files import read_file
 from perflint.rule.finding import Finding, Permission
+from perflint.run.engine import INVALID_SYNTAX
 from perflint.run.outcome import Checked
 
 
@@ -61,3 +62,26 @@ class Result:
             budgets = [budget for budget in checked.budgets if budget.function in named]
             self.checked[place] = replace(checked, findings=kept, budgets=budgets)
         return before - len(self.findings)
+
+
+_PYTHON_2 = "Missing parentheses in call to"
+
+
+def of_python_2_once(checked: Sequence[Checked]) -> list[Checked]:
+    """The outcomes, with one finding for all files that are written for Python 2: to read them is one decision, not many."""
+    held = [place for place, one in enumerate(checked) if any(map(_is_of_python_2, one.findings))]
+    if len(held) < 2:
+        return list(checked)
+    first, *others = held
+    files = "file, which was" if len(others) == 1 else "files, which were"
+    also = f": this is Python 2, as in {len(others)} more {files} not checked; leave them out with `exclude`"
+    said = list(checked)
+    for place in held:
+        findings = [f for f in checked[place].findings if place == first or not _is_of_python_2(f)]
+        findings = [replace(f, message=f.message + also) if _is_of_python_2(f) else f for f in findings]
+        said[place] = replace(checked[place], findings=findings)
+    return said
+
+
+def _is_of_python_2(finding: Finding) -> bool:
+    return finding.rule == INVALID_SYNTAX and finding.message.startswith(_PYTHON_2)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from perflint.fix.fixer import Choose, Fixed
     from perflint.source.source import Source
     from perflint.source.texts import TextFacts
-from perflint.run.result import FixedFile, Result
+from perflint.run.result import FixedFile, Result, of_python_2_once
 
 SMALL_RUN_BYTES = 512 * 1024
 """A run over less than this parses every file, so that each syntax error is reported. In a larger one a file that no rule
@@ -108,7 +108,7 @@ class Run:
                 outcomes[place] = checked
         finally:
             self.save()
-        in_order = [outcomes[place] for place in range(len(items))]
+        in_order = of_python_2_once([outcomes[place] for place in range(len(items))])
         return Result(in_order, permissions=self._permissions(items), guarded=self._guarded, read=self.read)
 
     def _outcomes(

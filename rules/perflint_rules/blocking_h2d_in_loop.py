@@ -26,8 +26,9 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read, collect on the host or do not pin, for batches of workers that do not pin (dataloader-no-pin-memory is
-first), and where the device has nothing to do (the host has just read what it needs, or decoded a file), select it to see it.
+run once, draw, read or collect on the host, for batches that nothing pins (dataloader-no-pin-memory is first) and other
+memory that the driver may have to wait for, and where the device has nothing to do (the host has just read what it needs, or
+decoded a file), select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -84,7 +85,7 @@ from perflint.api import (
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import draws_behind, factories_behind
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import hint_at_memory, is_ordinary, is_to_be_pinned
+from perflint_rules.pageable import UNPINNED, UNPINNED_BATCHES, hint_at_memory, is_ordinary
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -125,7 +126,6 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
             continue
-        pinned = [a.pinned for a in receiver.alternatives if isinstance(a, Batch)]
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
@@ -134,13 +134,13 @@ def check(code: Code) -> Iterator[Finding]:
         not_cuda = None if asked is not None else _not_cuda(call, target)
         looked_at = [_not_a_tensor(receiver), not_cuda, _may_be_on_device(receiver), written]
         missing = list(code.feared(SIDE_STREAM))
-        fix, cure = None, "pass `non_blocking=True`"
+        fix, cure, copies = None, "pass `non_blocking=True`", written is not None or is_ordinary(code, call.func.value)
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
         elif code.options.runtime and any((asked, *looked_at)):
-            helper = helper_of(call, copies=written is not None or is_ordinary(code, call.func.value))
+            helper = helper_of(call, copies=copies)
             fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing) if helper else None
-        cure = fix.message if fix is not None else cure
+        cure, pins = (fix.message, copies) if fix is not None else (cure, False)
         if fix is None:
             missing += [*filter(None, looked_at), *code.feared(OWN_TENSORS)]
             if not (spread or positional or network):
@@ -151,7 +151,7 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = ({*pinned} == {False} and is_to_be_pinned(code, call)) or hardly_counts(code, call)
+        little = hint == UNPINNED_BATCHES or (hint == UNPINNED and not pins) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -28,8 +28,9 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
-What a network picks out of its results when it does not train, what a program evaluates once or draws, and where a condition
-asks how many there are, is reported only if the rule is selected.
+What is neither summed up nor written back (the places are what the code asks for), what a network picks out of its results
+when it does not train, what a program evaluates or draws, and where a condition asks how many there are, is reported only if
+the rule is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
@@ -55,8 +56,10 @@ from perflint.api import (
     Obligation,
     Road,
     Severity,
+    Tensor,
     any_layout,
     is_counted_in_step,
+    last_name,
     path_of,
     rule,
 )
@@ -93,12 +96,36 @@ def check(code: Code) -> Iterator[Finding]:
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=_worth(code, node))
+        worth = _worth(code, node) if _can_stay_fixed(code, node) else Severity.INFO
+        yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=worth)
 
 
 def _worth(code: Code, node: ast.expr) -> Severity | None:
     """What a network found, of which the program wants to know how much, is worth little."""
     return Severity.INFO if is_of_one_pass(code, node) or _decides(code, node) else None
+
+
+def _can_stay_fixed(code: Code, node: ast.expr) -> bool:
+    """Whether what is selected is summed up, or written back: of anything else the program asks for the places."""
+    return _has_weights(node) or _is_summed_up(code, node)
+
+
+def _has_weights(node: ast.expr) -> bool:
+    """`x[mask] *= 2`, `x.masked_select(mask)`, `torch.bincount(x)`, `x.to_sparse()`: there is another operation for each."""
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    return stored or name in ("masked_select", "bincount") or name.startswith("to_sparse")
+
+
+def _is_summed_up(code: Code, node: ast.expr) -> bool:
+    """Whether a selection becomes one number where it is made: a loss, a mean."""
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    if name in ("sum", "mean") or code.value(node).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+        return True
+    parent = code.flow.parent[node]
+    if isinstance(parent, ast.keyword):
+        parent = code.flow.parent[parent]
+    return isinstance(parent, ast.expr) and _is_summed_up(code, parent)
 
 
 def _decides(code: Code, node: ast.expr) -> bool:

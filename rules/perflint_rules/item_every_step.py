@@ -113,7 +113,7 @@ from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
 from perflint_rules.numbers_computed_with import computed_with
 from perflint_rules.read_once import is_read_anyhow
-from perflint_rules.reads_together import is_read_with_others, joined
+from perflint_rules.reads_together import is_read_with_others, is_taken, joined
 from perflint_rules.repeated_reads import groups
 
 _CURES = {
@@ -142,7 +142,7 @@ def check(code: Code) -> Iterator[Finding]:
     yield from (*joined(code, list(_reads(code))), *computed_with(code))
 
 
-def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
+def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
     if not any(_may_wait(code.sinks(call)) for call, _ in written_out(code.flow)):
         hot = code.step_loops() or (code.calls("float", "add_scalar") and code.heat is not None)
         if not hot or not any(_may_wait(code.sinks(node)) for node, _ in implied(code.flow)):
@@ -191,8 +191,8 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding]]:
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         fixed |= {read} if fix is not None else set()
-        rank = Severity.INFO if little else None
-        yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank)
+        rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
+        yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join
 
 
 def _may_wait(sinks: frozenset[Sink]) -> bool:

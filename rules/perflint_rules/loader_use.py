@@ -120,9 +120,10 @@ def _is_one_pass(code: Code, loop: Loop) -> bool:
 def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
     """Whether a loader is for one batch, or one pass of an evaluation: what takes it are such loops, or `trainer.predict`."""
     bound = code.flow.statement(loader.call)
-    if code.flow.loop(loader.call) is None and isinstance(bound, ast.Assign) and runs_once(code.facts, code.scope):
+    if code.flow.loop(loader.call) is None and isinstance(bound, ast.Assign):
         uses = [use for d in code.flow.definitions_at(bound.targets[0]) for use in code.flow.uses[d]]
-        if uses and all(_tests_by_trainer(code, use) or _is_for_one_batch(code, use) for use in uses):
+        once = runs_once(code.facts, code.scope)
+        if uses and all((once and _tests_by_trainer(code, use)) or _is_for_one_batch(code, use) for use in uses):
             return True
     takers = loader.takers()
     return bool(takers) and all(
@@ -145,19 +146,26 @@ def _tests_by_trainer(code: Code, use: ast.expr) -> bool:
 
 
 def _is_for_one_batch(code: Code, use: ast.expr) -> bool:
-    """`shown = next(iter(loader))`, `iter(loader).next()`, `for x in loader: break`, outside of loops."""
-    if code.flow.loop(use) is not None:
-        return False
+    """`shown = next(iter(loader))`, `iter(loader).next()`, `for x in loader: break`, outside of loops or now and then."""
     taker = code.flow.parent[use]  # `iter(loader)`, `loader.__iter__`
     if isinstance(taker, ast.For):
-        return _is_left_at_once(taker)
+        return _is_left_at_once(taker) and code.flow.loop(use) is None
     if isinstance(taker, ast.Attribute) and taker.attr == "__iter__":
         taker = code.flow.parent[taker]
     elif not isinstance(taker, ast.Call) or last_name(taker.func) != "iter":
         return False
-    match code.flow.parent[taker]:
+    kept = code.flow.parent[taker]
+    if isinstance(kept, ast.Assign):
+        taken = [use for d in code.flow.definitions_at(kept.targets[0]) for use in code.flow.uses[d]]
+        return bool(taken) and all(_draws_seldom(code, use) for use in taken)
+    return _draws_seldom(code, taker)
+
+
+def _draws_seldom(code: Code, batches: ast.AST) -> bool:
+    """Whether an iterator gives one batch where it stands, which is in no loop, or every N steps."""
+    match code.flow.parent[batches]:
         case ast.Call(func=ast.Name(id="next")) | ast.Attribute(attr="next" | "__next__"):
-            return True
+            return code.flow.loop(batches) is None or is_seldom(code.flow, batches)
     return False
 
 

@@ -35,6 +35,7 @@ from perflint_rules.early_reads import made_earlier
 from perflint_rules.element_reads import read_name
 from perflint_rules.indexed_reads import indexed_reads, loop_over
 from perflint_rules.quiet_code import writes_scalar
+from perflint_rules.reads_of_line import by_line, named
 from perflint_rules.side_by_side import in_place, open_about_place, side_by_side
 
 _HELPERS = {ReadKind.ITEM: "items_together", ReadKind.LOGGER: "copies_together"}
@@ -53,8 +54,7 @@ class Together:
     @property
     def message(self) -> str:
         """What happens, and the cure."""
-        *names, last = dict.fromkeys(f"`{ast.unparse(read.tensor)}`" for read in self.reads)
-        return f"the CPU waits for {', '.join(names)} and {last} one after the other in every step; {self.fix.message}"
+        return f"the CPU waits for {named(self.reads)} one after the other in every step; {self.fix.message}"
 
 
 def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
@@ -96,7 +96,7 @@ def is_read_with_others(code: Code, read: ast.expr) -> bool:
     item = read_name(read)
     if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name) or loop_over(code, item.slice) is None:
         return False
-    fixed = [finding for finding in indexed_reads(code) if _is_taken(finding)]
+    fixed = [finding for finding in indexed_reads(code) if is_taken(finding.fix) or finding.severity is Severity.INFO]
     return any(code.span(read)[0] in finding.waits for finding in fixed)
 
 
@@ -180,18 +180,20 @@ def _text(code: Code, read: HostRead) -> str:
     return ast.unparse(read.tensor) if "\n" in text else text
 
 
-def joined(code: Code, found: Sequence[tuple[HostRead, Finding]]) -> Iterator[Finding]:
-    """Findings about single reads; one for each group of those without a fix that can be taken, if a wait serves them all."""
-    alone = [read for read, finding in found if not _is_taken(finding)]
+def joined(code: Code, found: Sequence[tuple[HostRead, Finding, bool]]) -> Iterator[Finding]:
+    """Findings about single reads; one for each group of those that can be joined, if a wait serves them all.
+
+    found: each read with what is said of it alone, and whether it can be joined to others.
+    """
+    alone = [read for read, _, can_join in found if can_join]
     groups = list(together(code, alone)) if len(alone) > 1 else []
     for group in groups:
         first, *later = (read.node for read in group.reads)
         yield code.finding(first, group.message, group.fix, group.missing, waits=later)
     done = {read.node for group in groups for read in group.reads}
-    yield from (finding for read, finding in found if read.node not in done)
+    yield from by_line(code, [(read, finding) for read, finding, _ in found if read.node not in done])
 
 
-def _is_taken(finding: Finding) -> bool:
-    """Whether a finding is worth little, or its fix may be applied without a look."""
-    safe = finding.fix is not None and finding.fix.applicability is not Applicability.UNSAFE
-    return safe or finding.severity is Severity.INFO
+def is_taken(fix: Fix | None) -> bool:
+    """Whether a fix may be applied without a look."""
+    return fix is not None and fix.applicability is not Applicability.UNSAFE

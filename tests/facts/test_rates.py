@@ -27,3 +27,46 @@ def test_a_read_for_each_parameter_comes_before_one_for_each_step(project: Proje
     project.write({"train.py": STEP.format(body)})
     rates = {f["location"]["row"]: f["rate"] for f in project.findings("--select", "item-every-step")}
     assert rates == {12: "per step", 15: "per parameter"}
+
+
+EVALUATION = """
+import torch
+
+def train(model, loader, held_out, optimizer):
+    for x, y in loader:
+        loss = model(x.to("cuda")).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), (loss * 2).item())
+    with torch.no_grad():
+        for x, y in held_out:
+            loss = model(x.to("cuda")).sum()
+            print(loss.item())
+
+def play(model, env, optimizer, steps):
+    while True:
+        for step in range(steps):
+            with torch.no_grad():
+                action = model(env.state.to("cuda"))
+            print(action.norm().item())
+            env.step(action)
+        loss = model(env.states.to("cuda")).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_wait_in_an_evaluation_is_told_on_request_but_not_one_of_what_it_trains_with(project: Project) -> None:
+    project.write({"train.py": EVALUATION})
+    found = {f["location"]["row"]: f["severity"] for f in project.findings("--select", "item-every-step")}
+    assert found == {10: "warning", 14: "info", 21: "warning"}
+
+
+def test_reads_on_one_line_are_one_finding(project: Project) -> None:
+    project.write({"train.py": EVALUATION})
+    finding = next(f for f in project.findings("--select", "item-every-step") if f["location"]["row"] == 10)
+    assert finding["message"].startswith(
+        "the CPU waits for `loss` and `loss * 2` in every step, and the values are only printed"
+    )

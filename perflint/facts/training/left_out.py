@@ -60,15 +60,22 @@ def _hot_calls(facts: Facts, scope: Scope) -> list[CallSite]:
     return [site for site in sites if loops.step_loop(site.scope, site.node) or loops.heat(site.scope) is not None]
 
 
-def _tested(block: Block, node: ast.AST) -> tuple[ast.Name, bool, bool] | None:
-    """The name whose value decides about a block; whether it is compared with None; what must hold for `node` in it to run."""
+def branch_test(block: Block, node: ast.AST) -> tuple[ast.expr, bool] | None:
+    """The test that decides about a block, and what it must give for a node in it to run; None where nothing decides."""
     match block.node:
         case ast.If(test=test) if block.kind in ("then", "else"):
-            wanted = block.kind == "then"
+            return test, block.kind == "then"
         case ast.IfExp(test=test, body=body) if node is not test:
-            wanted = any(part is node for part in ast.walk(body))
-        case _:
-            return None
+            return test, any(part is node for part in ast.walk(body))
+    return None
+
+
+def _tested(block: Block, node: ast.AST) -> tuple[ast.Name, bool, bool] | None:
+    """The name whose value decides about a block; whether it is compared with None; what must hold for `node` in it to run."""
+    asked = branch_test(block, node)
+    if asked is None:
+        return None
+    test, wanted = asked
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, wanted = test.operand, not wanted
     match test:

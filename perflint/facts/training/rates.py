@@ -9,6 +9,8 @@ from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.facts import Facts
+from perflint.facts.training.loop_looks import counts_rounds
+from perflint.facts.training.loops import LoopKind, is_step_hook
 from perflint.rule.finding import Rate
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
@@ -42,6 +44,20 @@ def rate_of(facts: Facts, scope: Scope, node: ast.AST) -> Rate:
     if any(loop in other.ancestry() for other in kinds for loop in inner):
         return Rate.PER_EPOCH
     return Rate.UNKNOWN
+
+
+def is_of_evaluation(facts: Facts, scope: Scope, node: ast.AST) -> bool:
+    """Whether code that runs each step does so in evaluations alone, which are a small part of most runs.
+
+    A loop that counts its rounds in a function that trains makes what it trains with: the steps of an environment.
+    """
+    loops = facts.loops
+    loop = loops.step_loop(scope, node)
+    is_known = loop is not None or is_step_hook(scope) or bool(loops.hot_calls(scope))
+    if not is_known or loops.is_of_training(scope, node):
+        return False
+    counts = loop is not None and (loop.iterated is None or counts_rounds(loop))
+    return not (counts and LoopKind.TRAIN in loops.kinds(scope).values())
 
 
 def _blocks(flow: Flow, node: ast.AST) -> Iterable[Block]:

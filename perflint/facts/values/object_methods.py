@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 
 from perflint.facts.operations import operations
@@ -41,6 +42,7 @@ from perflint.facts.values.values import (
     moved,
     one,
 )
+from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
 
 
@@ -300,19 +302,10 @@ def namespace_attribute(inference: Inferring, namespace: Object, name: str, dept
     if not isinstance(namespace.site, tuple):
         return UNKNOWN
     scope, _ = namespace.site
-    found: list[Value] = []
-    module = scope.module
-    wanted = {f"--{name}", f"--{name.replace('_', '-')}", name}
-    for holder in (scope, module.top, *module.functions()):
-        if b"add_argument" not in holder.text and holder is not scope:
-            continue
-        flow = flow_of(holder)
-        frame = inference.frame(holder, (), max(depth - 1, 0))
-        for call in flow.calls_named["add_argument"]:
-            flags = {a.value for a in call.args if isinstance(a, ast.Constant)}
-            target = argument(call, None, "dest")
-            if flags & wanted or (isinstance(target, ast.Constant) and target.value == name):
-                found.append(_option(inference, call, frame))
+    found = [
+        _option(inference, call, inference.frame(holder, (), max(depth - 1, 0)))
+        for holder, call in declared_options(scope, name)
+    ]
     flow = flow_of(scope)
     frame = inference.frame(scope, (), max(depth - 1, 0))
     for definition in flow.definitions:
@@ -322,6 +315,21 @@ def namespace_attribute(inference: Inferring, namespace: Object, name: str, dept
             if any(inference.infer(d.value, frame).may(lambda a: a == namespace) for d in owners if d.value is not None):
                 found.append(inference.definition(definition, frame, flow))
     return join(found) if found else UNKNOWN
+
+
+def declared_options(scope: Scope, name: str) -> Iterator[tuple[Scope, ast.Call]]:
+    """The calls of `add_argument` for `args.name`, in a scope that parses arguments and in the functions of its module."""
+    from perflint.facts.dataflow.flow import flow_of
+
+    wanted = {f"--{name}", f"--{name.replace('_', '-')}", name}
+    for holder in (scope, scope.module.top, *scope.module.functions()):
+        if b"add_argument" not in holder.text and holder is not scope:
+            continue
+        for call in flow_of(holder).calls_named["add_argument"]:
+            flags = {a.value for a in call.args if isinstance(a, ast.Constant)}
+            target = argument(call, None, "dest")
+            if flags & wanted or (isinstance(target, ast.Constant) and target.value == name):
+                yield holder, call
 
 
 def _option(inference: Inferring, call: ast.Call, frame: Frame) -> Value:

@@ -1,0 +1,163 @@
+"""Branches that a program does not take as it stands: `if args.verbose:` where the parser says `action="store_true"`.
+
+What decides is followed from where it is declared to where it is asked for, also through functions and constructors:
+`Model(dropout=args.dropout)`, `self.dropout = dropout`, `if self.dropout > 0:`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from perflint.facts.dataflow.definitions import path_of
+from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.facts import Facts
+from perflint.facts.training.left_out import branch_test
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.bound_arguments import defaults_of, given
+from perflint.facts.values.object_methods import declared_options
+from perflint.facts.values.values import Object
+from perflint.source.syntax import Scope
+from perflint.source.words import made
+
+_OF_THE_RUN = made(r"cuda|gpu|device|fp16|bf16|half|amp|dist|ddp|rank|world|train|parallel|worker", re.I)
+"""Options that say where and whether a training runs: who trains on a GPU gives them."""
+_DEPTH = 6
+"""Names, parameters and attributes that are followed one after the other."""
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+
+
+class _UnknownError(Exception):
+    """What a test depends on is no option of a command line."""
+
+
+def is_switched_off(facts: Facts, scope: Scope, node: ast.AST) -> bool:
+    """Whether a branch around a node is taken only if somebody gives an option on the command line."""
+    flow = flow_of(scope)
+    if node not in flow.block:
+        return False
+    for block in flow.block[node].ancestry():
+        asked = branch_test(block, node)
+        if asked is not None:
+            test, wanted = asked
+            try:
+                if bool(_Defaults(facts).of(scope, test, _DEPTH)) is not wanted:
+                    return True
+            except _UnknownError:
+                continue
+    return False
+
+
+class _Defaults:
+    """What expressions give if nobody gives an option. Each method raises `_UnknownError` where that is not known."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+
+    def of(self, scope: Scope, node: ast.expr, depth: int) -> object:
+        match node:
+            case ast.Constant(value=None | bool() | int() | float() as value):
+                return value
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self.of(scope, operand, depth)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+            case ast.BoolOp(op=op, values=values):
+                return self._of_several(scope, values, isinstance(op, ast.Or), depth)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                compare = _COMPARISONS[type(op)]
+                sides = self.of(scope, left, depth), self.of(scope, right, depth)
+                try:
+                    return compare(*sides)
+                except TypeError as error:
+                    raise _UnknownError from error
+            case ast.Name() if depth > 0:
+                return self._of_name(scope, node, depth - 1)
+            case ast.Attribute() if depth > 0:
+                return self._of_attribute(scope, node, depth - 1)
+        raise _UnknownError
+
+    def _of_several(self, scope: Scope, operands: list[ast.expr], decisive: bool, depth: int) -> bool:
+        """`and` and `or`: one operand may decide alone."""
+        unknown = False
+        for operand in operands:
+            try:
+                if bool(self.of(scope, operand, depth)) is decisive:
+                    return decisive
+            except _UnknownError:
+                unknown = True
+        if unknown:
+            raise _UnknownError
+        return not decisive
+
+    def _of_name(self, scope: Scope, name: ast.Name, depth: int) -> object:
+        reaching = flow_of(scope).reaching.get(name, frozenset())
+        only = next(iter(reaching)) if len(reaching) == 1 else None
+        if only is not None and only.kind == "assign" and not only.index and only.value is not None:
+            return self.of(scope, only.value, depth)
+        if only is not None and only.kind == "parameter":
+            return self._of_parameter(scope, name.id, depth)
+        raise _UnknownError
+
+    def _of_parameter(self, scope: Scope, name: str, depth: int) -> object:
+        found = []
+        for site in self._facts.inference.callers.sites(scope).sites:
+            if any(isinstance(a, ast.Starred) for a in site.node.args) or any(k.arg is None for k in site.node.keywords):
+                raise _UnknownError
+            written = given(scope, site.node, name)
+            if written is not None:
+                found.append(self.of(site.scope, written, depth))
+            elif (default := defaults_of(scope).get(name)) is not None:
+                found.append(self.of(scope, default, depth))
+        return _agreed(found)
+
+    def _of_attribute(self, scope: Scope, node: ast.Attribute, depth: int) -> object:
+        if isinstance(node.value, ast.Name) and node.value.id == "self" and scope.owner is not None:
+            setters = scope.owner.methods_assigning(node.attr)
+            if [setter.name for setter in setters] != ["__init__"]:
+                raise _UnknownError
+            stored = [d.value for d in flow_of(setters[0]).definitions if d.name == path_of(node)]
+            return _agreed([self.of(setters[0], value, depth) for value in stored if value is not None])
+        if _OF_THE_RUN.search(node.attr):
+            raise _UnknownError
+        namespaces = self._facts.inference.value(scope, node.value).alternatives
+        sites = [a.site for a in namespaces if isinstance(a, Object) and a.qualname == "argparse.Namespace"]
+        if len(sites) != len(namespaces):
+            raise _UnknownError
+        declared = [call for site in sites if isinstance(site, tuple) for _, call in declared_options(site[0], node.attr)]
+        return _agreed(list(map(_declared_default, declared)))
+
+
+def _agreed(found: list[object]) -> object:
+    if not found or any(other != found[0] for other in found):
+        raise _UnknownError
+    return found[0]
+
+
+def _declared_default(option: ast.Call) -> object:
+    """The default of a switch or a number: which of several names somebody gives, such as a model's, is his choice."""
+    action, default = argument(option, None, "action"), argument(option, None, "default")
+    if argument(option, None, "required") is not None or any(keyword.arg is None for keyword in option.keywords):
+        raise _UnknownError
+    if default is None:
+        kind = action.value if isinstance(action, ast.Constant) else None
+        return kind == "store_false" if kind in ("store_true", "store_false") else None
+    try:
+        value = ast.literal_eval(default)
+    except ValueError as error:
+        raise _UnknownError from error
+    if not isinstance(value, (bool, int, float, type(None))):
+        raise _UnknownError
+    return value
