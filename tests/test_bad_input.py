@@ -272,3 +272,8 @@ def test_files_of_python_2_are_one_finding(here: Project) -> None:
     found = [(f["filename"], f["message"]) for f in here.findings() if f["rule"] == "invalid-syntax"]
     assert [name for name, _ in found] == ["broken.py", "old_0.py"]
     assert "this is Python 2, as in 2 more files, which were not checked" in found[1][1]
+
+
+def test_a_file_may_have_a_name_that_nobody_can_import(here: Project) -> None:
+    here.write({" net (1).py": "class Net: pass\n", "main.py": "from pkg import Net\nrun = (Net,)\n"})
+    assert {f["filename"] for f in here.findings("--select", "all")} == {"good.py"}

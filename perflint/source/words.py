@@ -90,9 +90,10 @@ def made(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 def any_layout(pattern: bytes, flags: int = 0) -> re.Pattern[bytes]:
     r"""A pattern over code, in which a blank stands for whatever may stand between two tokens: `\. item \(`.
 
-    So what it finds does not depend on how somebody, or a formatter, breaks lines.
+    So what it finds does not depend on how somebody, or a formatter, breaks lines. A blank that is escaped, as `re.escape` does
+    it in a file's name, is one.
     """
-    return made(pattern.replace(b" ", BETWEEN), int(flags))
+    return made(pattern.replace(rb"\ ", rb"\x20").replace(b" ", BETWEEN), int(flags))
 
 
 def whole(*names: str) -> bytes:

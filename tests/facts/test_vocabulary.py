@@ -108,3 +108,8 @@ def test_what_comes_first_changes_no_match(pattern: re.Pattern[bytes]) -> None:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         text = path.read_bytes()
         assert [m.span() for m in first.finditer(text)] == [m.span() for m in pattern.finditer(text)]
+
+
+def test_an_escaped_blank_is_one() -> None:
+    pattern = any_layout(rb"\b%b \. run \(" % re.escape(b"two words"))
+    assert pattern.search(b"two words . run(") and not pattern.search(b"two  words.run(")
