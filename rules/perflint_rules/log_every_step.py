@@ -38,8 +38,8 @@ def train(model, loader, optimizer, criterion):
             writer.add_scalar("loss", loss, step)
 ```
 
-Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host are reported
-only if the rule is selected.
+Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host, and those of
+a `log` that may keep the tensor or return before it looks at it, are reported only if the rule is selected.
 
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
@@ -53,8 +53,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, any_layout, argument, rule, words
+from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, argument, rule, words
 from perflint_rules.idle_device import adds_up_reads
+from perflint_rules.project_loggers import reads_each_time, reads_what_it_gets
 
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
@@ -62,11 +63,9 @@ _WRITERS = words(
 _PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one in every step where n is smaller than this")
 _OWN = words("log logkv logkv_mean record log_loss_dict")
 _METERS = words("update log add logkv logkv_mean record log_metrics add_value put")
-_READS_TENSORS = any_layout(
-    rb"isinstance \( \w+ , (?:torch \. )?Tensor \) : \w+ = \w+ \. (?:detach \( \) \. )?(?:cpu \( \) \. )?item \("
-)
 _WHO = re.compile(r"rank|wandb|writer|tensorboard|logger|is_main|is_master", re.I)
 _SERVICES = words("wandb.log mlflow.log_metric mlflow.log_metrics")
+_EVALUATIONS = words("validation_step test_step predict_step")
 _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 
 
@@ -100,10 +99,17 @@ def check(code: Code) -> Iterator[Finding]:
             waits = _waits(code, call)
             happens = "waits for what the device computes" if waits else "runs"
             message = f"`{ast.unparse(call.func)}` {happens} in every step; call it every N steps"
-            yield code.finding(call, message, severity=None if waits else Severity.INFO)
-        elif name in _METERS and _reads_what_it_gets(code, call) and _runs_each_step(code, call):
+            yield code.finding(call, message, severity=None if waits and _is_known(code, call, name) else Severity.INFO)
+        elif name in _METERS and reads_what_it_gets(code, call) and _runs_each_step(code, call):
             message = f"`{ast.unparse(call.func)}` reads each tensor that it gets in every step; call it every N steps"
             yield code.finding(call, f"{message}, or let it keep tensors until they are shown")
+
+
+def _is_known(code: Code, call: ast.Call, name: str) -> bool:
+    """Whether it is known what a method does with a tensor: those of writers copy it; a `log` of somebody's may keep it."""
+    if name in _WRITERS or name == "set_postfix" or _is_one_of(code, call, _SERVICES):
+        return True
+    return any(reads_each_time(code.at(target)) for target in code.facts.loops.targets(code.scope, call))
 
 
 def _waits(code: Code, call: ast.Call) -> bool:
@@ -125,24 +131,6 @@ def _logs(code: Code, call: ast.Call, name: str) -> bool:
     return name in ("log", "log_metric", "log_metrics") and _is_one_of(code, call, _SERVICES)
 
 
-def _reads_what_it_gets(code: Code, call: ast.Call) -> bool:
-    """Whether a meter of the project is given a tensor of the device, and asks what it gets for `item()`, if it is a tensor."""
-    spread = [k.value for k in call.keywords if k.arg is None]
-    given = [a for a in (*call.args, *(k.value for k in call.keywords if k.arg is not None)) if not isinstance(a, ast.Starred)]
-    if not any(map(code.may_be_on_device, given)) and not any(_holds_tensors(code, mapping) for mapping in spread):
-        return False
-    return any(_READS_TENSORS.search(target.text) for target in code.facts.loops.targets(code.scope, call))
-
-
-def _holds_tensors(code: Code, mapping: ast.expr) -> bool:
-    """Whether a dict holds tensors of the device, as far as can be seen."""
-    match mapping:
-        case ast.DictComp(value=value):
-            return code.may_be_on_device(value)
-    definitions = code.flow.reaching.get(mapping, frozenset())
-    return any(isinstance(d.value, ast.DictComp) and code.may_be_on_device(d.value.value) for d in definitions)
-
-
 def _is_one_of(code: Code, call: ast.Call, functions: frozenset[str]) -> bool:
     return code.value(call.func).may(lambda a: isinstance(a, External) and a.qualname in functions)
 
@@ -156,7 +144,11 @@ def _given(call: ast.Call) -> Iterator[ast.expr]:
 def _runs_each_step(code: Code, call: ast.Call) -> bool:
     """Whether a call runs in each step of a training, under no condition but settings, and one about who logs."""
     often = any(_is_often(code, getattr(block.node, "test", None)) for block in code.flow.block[call].ancestry())
-    if code.heat is Heat.FORWARD or not (code.is_hot(call) or often or _is_in_a_step(code, call)):
+    if (
+        code.heat is Heat.FORWARD
+        or code.scope.name in _EVALUATIONS
+        or not (code.is_hot(call) or often or _is_in_a_step(code, call))
+    ):
         return False
     loop = code.around(call) if often else code.step_loop(call)
     if loop is not None and code.step_loops().get(loop) is not LoopKind.TRAIN:

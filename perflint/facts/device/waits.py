@@ -231,8 +231,8 @@ class _Finder:
             return None
         if row.name in ("to", "cuda", "type", "type_as", "copy_"):
             return self._moved(row.name, call, receiver)
-        if receiver is None:
-            return None
+        if receiver is None or (isinstance(receiver, (ast.List, ast.Tuple)) and not receiver.elts):
+            return None  # of `[]` nothing is copied
         target = argument(call, None, "device")
         if row.name == "new_tensor":
             return Road.UPLOAD if self._is_tensor(receiver) else None
