@@ -112,8 +112,8 @@ from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
 from perflint_rules.numbers_computed_with import computed_with
-from perflint_rules.read_once import is_read_anyhow
-from perflint_rules.reads_together import is_read_with_others, is_taken, joined
+from perflint_rules.read_once import is_read_anyhow, is_read_with_others, is_taken
+from perflint_rules.reads_together import joined
 from perflint_rules.repeated_reads import groups
 
 _CURES = {
@@ -167,7 +167,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
-        if (first is Sink.COLLECT and is_read_anyhow(code, read)) or is_read_with_others(code, read.node):
+        if (first is Sink.COLLECT and is_read_anyhow(code, read)) or is_read_with_others(code, read.node, by_fix=True):
             fixed.add(read)  # by duplicate-item-read or item-in-python-loop
             continue
         if local is not None:

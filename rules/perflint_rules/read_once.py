@@ -8,11 +8,14 @@ from perflint.api import (
     OWN_LOGGERS,
     OWN_TENSORS,
     PATCHED,
+    Applicability,
     Code,
+    Fix,
     HostRead,
     Kind,
     Obligation,
     ReadKind,
+    Severity,
     Tensor,
     free_name,
     is_refuted,
@@ -25,6 +28,8 @@ from perflint.api import (
     untimed,
     untouched,
 )
+from perflint_rules.element_reads import read_name
+from perflint_rules.indexed_reads import indexed_reads, loop_over
 from perflint_rules.kept_reads import can_wait
 from perflint_rules.quiet_code import writes_between
 from perflint_rules.repeated_reads import common_place, groups
@@ -138,3 +143,17 @@ def is_read_anyhow(code: Code, read: HostRead) -> bool:
 def _stays(code: Code, read: HostRead) -> bool:
     """Whether a read is made in each step, and no rewrite makes it later."""
     return not is_seldom(code.flow, read.node, code.around(read.node)) and not can_wait(code, read)
+
+
+def is_read_with_others(code: Code, read: ast.expr, *, by_fix: bool) -> bool:
+    """Whether item-in-python-loop tells of a read of an element; by_fix: has a fix for it that needs no look."""
+    item = read_name(read)
+    if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name) or loop_over(code, item.slice) is None:
+        return False
+    told = (f for f in indexed_reads(code) if not by_fix or is_taken(f.fix) or f.severity is Severity.INFO)
+    return any(code.span(read)[0] in finding.waits for finding in told)
+
+
+def is_taken(fix: Fix | None) -> bool:
+    """Whether a fix may be applied without a look."""
+    return fix is not None and fix.applicability is not Applicability.UNSAFE

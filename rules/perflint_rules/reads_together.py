@@ -8,7 +8,6 @@ from perflint.api import (
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
     PATCHED,
-    Applicability,
     CannotRewrite,
     Code,
     Edit,
@@ -19,7 +18,6 @@ from perflint.api import (
     Kind,
     Obligation,
     ReadKind,
-    Severity,
     delete_statement,
     free_name,
     insert_before,
@@ -32,9 +30,8 @@ from perflint.api import (
 )
 from perflint_rules.bound_at_once import bound_at_once, bound_first, wanted_name
 from perflint_rules.early_reads import made_earlier
-from perflint_rules.element_reads import read_name
-from perflint_rules.indexed_reads import indexed_reads, loop_over
 from perflint_rules.quiet_code import writes_scalar
+from perflint_rules.read_once import is_read_with_others
 from perflint_rules.reads_of_line import by_line, named
 from perflint_rules.side_by_side import in_place, open_about_place, side_by_side
 
@@ -89,15 +86,6 @@ def _groups(code: Code, left: Sequence[HostRead]) -> Iterator[Together]:
             fix = code.fix(_CURE.format(_HELPERS[group[0].kind]), _made(code, group), unless=missing)
             if fix is not None:
                 yield Together(group, missing, fix)
-
-
-def is_read_with_others(code: Code, read: ast.expr) -> bool:
-    """Whether a read of an element is one of those that item-in-python-loop makes together with all others of its tensor."""
-    item = read_name(read)
-    if not isinstance(item, ast.Subscript) or not isinstance(item.slice, ast.Name) or loop_over(code, item.slice) is None:
-        return False
-    fixed = [finding for finding in indexed_reads(code) if is_taken(finding.fix) or finding.severity is Severity.INFO]
-    return any(code.span(read)[0] in finding.waits for finding in fixed)
 
 
 def _line(code: Code, read: HostRead) -> ast.stmt:
@@ -191,9 +179,7 @@ def joined(code: Code, found: Sequence[tuple[HostRead, Finding, bool]]) -> Itera
         first, *later = (read.node for read in group.reads)
         yield code.finding(first, group.message, group.fix, group.missing, waits=later)
     done = {read.node for group in groups for read in group.reads}
+    done |= {
+        read.node for read, finding, _ in found if finding.fix is None and is_read_with_others(code, read.node, by_fix=False)
+    }
     yield from by_line(code, [(read, finding) for read, finding, _ in found if read.node not in done])
-
-
-def is_taken(fix: Fix | None) -> bool:
-    """Whether a fix may be applied without a look."""
-    return fix is not None and fix.applicability is not Applicability.UNSAFE

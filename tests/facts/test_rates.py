@@ -70,3 +70,24 @@ def test_reads_on_one_line_are_one_finding(project: Project) -> None:
     assert finding["message"].startswith(
         "the CPU waits for `loss` and `loss * 2` in every step, and the values are only printed"
     )
+
+
+ELEMENTS = """
+import torch
+
+def train(model, loader, optimizer, kept):
+    for x, labels in loader:
+        labels = labels.cuda()
+        loss = model(x.cuda()).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        for i in range(8):
+            kept[i] = labels[i].item()
+"""
+
+
+def test_what_a_loop_reads_one_by_one_is_told_once(project: Project) -> None:
+    project.write({"train.py": ELEMENTS})
+    found = project.findings("--select", "item-every-step,item-in-python-loop")
+    assert [(f["rule"], f["location"]["row"]) for f in found] == [("item-in-python-loop", 12)]
