@@ -253,8 +253,9 @@ class _Finder:
         if receiver is None or self._value(receiver).may(lambda a: is_neural_module(self._inference, a)):
             return None
         if name == "copy_":
-            come, go = self._value(call.args[0] if call.args else receiver), self._value(receiver)
-            if is_on_host(come):
+            given = call.args[0] if call.args else receiver
+            come, go = self._value(given), self._value(receiver)
+            if is_on_host(come) or comes_from_host(self._inference, self._loops, self._scope, given):
                 return Road.UPLOAD if value_on_device(self._inference, self._scope, go) else None
         else:
             come, go = self._value(receiver), self._value(call)
@@ -489,7 +490,7 @@ def _is_built_list(made: ast.expr, scope: Scope) -> bool:
             return not flow_of(scope).definitions_of(name) and _SLICES.search(scope.text) is None
         case ast.Call(func=ast.Attribute(value=ast.Name(id="random"), attr="sample" | "choices"), args=[held, *_]):
             return isinstance(held, ast.Call) and _is_built_list(held, scope)
-        case ast.List(elts=[]):
+        case ast.List(elts=[]) | ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
             return _SLICES.search(scope.text) is None
     return False
 
