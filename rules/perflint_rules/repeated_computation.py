@@ -50,6 +50,7 @@ from perflint.api import (
     Output,
     Severity,
     Tensor,
+    last_name,
     path_of,
     rule,
     words,
@@ -81,12 +82,15 @@ _SHAPES = words(
 def check(code: Code) -> Iterator[Finding]:
     """Report each computation that a step has made already."""
     earlier: dict[str, list[ast.Call]] = {}
-    named_alike = Counter(path_of(call.func) for call in code.flow.calls)
-    written = {call: ast.dump(call) for call in code.flow.calls if named_alike[path_of(call.func)] > 1}
+    flow = code.flow
+    named_alike = Counter(path_of(call.func) for call in flow.calls)
+    written = {call: ast.dump(call) for call in flow.calls if named_alike[path_of(call.func)] > 1}
     written_alike = Counter(written.values())
-    for call in code.flow.calls:
+    for call in flow.calls:
         may_repeat = call in written and written_alike[written[call]] > 1
-        alike = loop_alike(code, call)
+        if not may_repeat and flow.block[call].loop is None:
+            continue
+        alike = loop_alike(code, call, directly=last_name(call.func) not in _COSTLY)
         if not (may_repeat or alike is not None) or not _is_costly(code, call):
             continue
         same = earlier.setdefault(written[call], []) if call in written else []
@@ -97,9 +101,9 @@ def check(code: Code) -> Iterator[Finding]:
             if code.is_hot(call):
                 yield code.finding(call, f"`{text}` has been computed in line {first.lineno}; keep what it gave")
         elif alike is not None and computes_same(code, call, alike) and _is_repeatable(code, call):
-            yield code.finding(call, _again(text, alike, code.flow.loop(call)))
+            yield code.finding(call, _again(text, alike, flow.loop(call)))
     for call, loop in networks_run_again(code):
-        yield code.finding(call, _again(ast.unparse(call)[:60], loop, code.flow.loop(call)))
+        yield code.finding(call, _again(ast.unparse(call)[:60], loop, flow.loop(call)))
 
 
 def _again(text: str, loop: Loop, innermost: Loop | None) -> str:

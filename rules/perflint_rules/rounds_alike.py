@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Block, Code, External, Loop, any_layout, is_neural_module, path_of, written_rounds
+from perflint.api import Block, Code, Definition, External, Loop, any_layout, is_neural_module, path_of, written_rounds
 
 _CHANGES = frozenset(("step", "backward", "train", "eval", "load_state_dict", "copy_"))
 _DRAWS = any_layout(rb"rand|nois|bernoulli|normal_?\(|multinomial|sampl")
@@ -16,14 +16,21 @@ def operands(code: Code, call: ast.Call) -> list[ast.Name]:
     return [part for part in ast.walk(call) if isinstance(part, ast.Name) and not code.value(part).must_be(External)]
 
 
-def loop_alike(code: Code, call: ast.Call) -> Loop | None:
-    """The innermost loop none of whose rounds binds anew what a call names."""
-    loop = code.flow.loop(call)
-    for around in loop.ancestry() if loop is not None else ():
+def loop_alike(code: Code, call: ast.Call, *, directly: bool = False) -> Loop | None:
+    """The innermost loop none of whose rounds binds anew what a call names; directly: that has the call in its own body."""
+    flow = code.flow
+    home = flow.block[call]
+    if home.loop is None or (directly and home is not home.loop.block):
+        return None
+    bound = [d for part in ast.walk(call) if isinstance(part, ast.Name) for d in flow.reaching.get(part, ())]
+    for around in home.loops():
         if around.statement is None or around.iterated is None:
             return None
-        if _names_same(code, call, around):
-            return around if (written_rounds(around) or _FEW) >= _FEW else None
+        if not _depends(code, bound, around):
+            runs = _runs_in_each_round(home, around) and (written_rounds(around) or _FEW) >= _FEW
+            return around if runs else None
+        if directly:
+            return None
     return None
 
 
@@ -31,13 +38,9 @@ def computes_same(code: Code, call: ast.Call, loop: Loop) -> bool:
     """Whether each round of such a loop, which is part of a step, computes the same by a call."""
     if loop.iterated is None or not code.is_hot(loop.iterated):
         return False
-    inside = [code.flow.order[node] for node in code.flow.order if code.flow.within(node, loop.block)]
+    flow = code.flow
+    inside = [order for node, order in flow.order.items() if flow.within(node, loop.block)]
     return not is_changed(code, call, min(inside) - 1, max(inside) + 1)
-
-
-def _names_same(code: Code, call: ast.Call, loop: Loop) -> bool:
-    """Whether a loop runs a call in each round, and binds nothing of what it names but variables of loops that are alike."""
-    return _runs_in_each_round(code.flow.block[call], loop) and not _depends(code, call, loop)
 
 
 def _runs_in_each_round(block: Block, loop: Loop) -> bool:
@@ -50,17 +53,24 @@ def _runs_in_each_round(block: Block, loop: Loop) -> bool:
     return False
 
 
-def _depends(code: Code, node: ast.expr, loop: Loop) -> bool:
-    bound = (d for part in ast.walk(node) if isinstance(part, ast.Name) for d in code.flow.reaching.get(part, ()))
-    inside = [d for d in bound if any(block is loop.block for block in d.block.ancestry())]
-    return any(d.kind != "for" or d.block is loop.block or d.value is None or _depends(code, d.value, loop) for d in inside)
+def _depends(code: Code, bound: list[Definition], loop: Loop) -> bool:
+    """Whether a loop binds one of some names anew: it is no variable of a loop in it that goes over the same each time."""
+    for definition in bound:
+        if not any(block is loop.block for block in definition.block.ancestry()):
+            continue
+        if definition.kind != "for" or definition.block is loop.block or definition.value is None:
+            return True
+        named = [part for part in ast.walk(definition.value) if isinstance(part, ast.Name)]
+        if _depends(code, [d for part in named for d in code.flow.reaching.get(part, ())], loop):
+            return True
+    return False
 
 
 def is_changed(code: Code, call: ast.Call, after: int, before: int) -> bool:
     """Whether something in between may write to an operand, or to the weights of a network."""
     names = {part.id for part in operands(code, call)}
-    for node in code.flow.order:
-        if not after < code.flow.order[node] < before:
+    for node, order in code.flow.order.items():
+        if not after < order < before:
             continue
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name)):
