@@ -238,8 +238,7 @@ class _Finder:
             return Road.UPLOAD if self._is_tensor(receiver) else None
         if target is None:
             made = self._value(call).must(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
-            there = row.name.startswith("torch.cuda.")
-            if not there and (not made or row.name == "from_numpy"):
+            if not row.name.startswith("torch.cuda.") and (not made or row.name == "from_numpy"):
                 return None
             if row.name == "torch.Tensor" and (len(call.args) != 1 or self._value(receiver).must_be(Literal, Number)):
                 return None  # sizes
@@ -287,8 +286,9 @@ class _Finder:
         if self._is_tensor(node.value):
             yield from self._indexed(node, keys, "x[mask]")
         elif not self._value(node.value).may_be(Mapping):
+            listed = self._value(node.value).must_be(Sequence, Elements)  # which takes nothing but a number
             for key in keys:
-                if self._is_number_on_device(key) and self._value(key).must(lambda a: getattr(a, "ndim", None) == 0):
+                if self._is_number_on_device(key) and (listed or self._value(key).must(lambda a: getattr(a, "ndim", 1) == 0)):
                     yield HostWait(node, _road("list[0-d]"))
 
     def _stored(self, node: ast.Subscript) -> Iterator[HostWait]:
