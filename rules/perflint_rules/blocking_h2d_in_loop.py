@@ -90,6 +90,7 @@ from perflint_rules.pageable import hint_at_memory, is_ordinary, is_to_be_pinned
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
 _HELPS = any_layout(rb"\w = \w+ (?:\[[^]]*\] )?\. (?:to|cuda) \(|return (?:\w+ \. (?:to|cuda) \(|(?:\w+ \. )*Variable \()")
+_LOOPS = (*keyword("for"), *keyword("while"))
 _BUILDS_ON_HOST = any_layout(
     rb"from_numpy|ensor \(|as_tensor|[lL]oader|torch \. (?:zeros|ones|empty|full|eye|arange|linspace|rand\w*) \("
 )
@@ -101,19 +102,7 @@ _BUILDS_ON_HOST = any_layout(
     severity=Severity.WARNING,
     needs=[
         (_TO_DEVICE, ".cuda(", ".type(", ".copy_("),
-        (
-            "oader",
-            "backward",
-            "zero_grad",
-            *keyword("for"),
-            *keyword("while"),
-            "from_numpy",
-            "ensor(",
-            "batch",
-            _KEPT,
-            _HELPS,
-            COPIES,
-        ),
+        ("oader", "backward", "zero_grad", *_LOOPS, "from_numpy", "ensor(", "batch", _KEPT, _HELPS, COPIES),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
