@@ -1,7 +1,8 @@
 """A batch is copied to the GPU while the CPU waits.
 
 ## What it does
-Finds `.to(device)`, `.cuda()` and `.type(torch.cuda.FloatTensor)` on host tensors in code that runs once per batch.
+Finds `.to(device)`, `.cuda()` and `.type(torch.cuda.FloatTensor)` on host tensors, and `kept.copy_(x)` of one into a tensor
+on the device, in code that runs once per batch.
 
 ## Why it is slow
 A blocking copy ends with a stream synchronisation: the CPU waits until the copy and all work queued before it are done.
@@ -67,7 +68,6 @@ from perflint.api import (
     argument,
     comes_from_host,
     is_blocking,
-    is_built_constant,
     is_made_of_constants,
     is_neural_module,
     is_one_of_many,
@@ -82,14 +82,16 @@ from perflint.api import (
     without_cuda,
     without_effect,
 )
+from perflint_rules.copies_into_place import COPIES, copies_into_place
 from perflint_rules.guarded_copies import guarded, helper_of
-from perflint_rules.host_factories import draws_behind, factories_behind
+from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
 from perflint_rules.pageable import UNPINNED, UNPINNED_BATCHES, hint_at_memory, is_ordinary
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
 _HELPS = any_layout(rb"\w = \w+ (?:\[[^]]*\] )?\. (?:to|cuda) \(|return (?:\w+ \. (?:to|cuda) \(|(?:\w+ \. )*Variable \()")
+_LOOPS = (*keyword("for"), *keyword("while"))
 _BUILDS_ON_HOST = any_layout(
     rb"from_numpy|ensor \(|as_tensor|[lL]oader|torch \. (?:zeros|ones|empty|full|eye|arange|linspace|rand\w*) \("
 )
@@ -100,8 +102,8 @@ _BUILDS_ON_HOST = any_layout(
     costs=Cost.COPY,
     severity=Severity.WARNING,
     needs=[
-        (_TO_DEVICE, ".cuda(", ".type("),
-        ("oader", "backward", "zero_grad", *keyword("for"), *keyword("while"), "from_numpy", "ensor(", "batch", _KEPT, _HELPS),
+        (_TO_DEVICE, ".cuda(", ".type(", ".copy_("),
+        ("oader", "backward", "zero_grad", *_LOOPS, "from_numpy", "ensor(", "batch", _KEPT, _HELPS, COPIES),
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
@@ -110,6 +112,7 @@ _BUILDS_ON_HOST = any_layout(
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each blocking copy of batch data to a device."""
+    yield from copies_into_place(code)
     calls = [call for call in code.calls("to", "cuda", "type") if is_blocking(call)]
     if not (any(code.flow.loop(call) is not None for call in calls) and code.step_loops()):
         heat = code.heat if calls else None
@@ -119,12 +122,12 @@ def check(code: Code) -> Iterator[Finding]:
     inference = code.facts.inference
     for call in calls:
         assert isinstance(call.func, ast.Attribute)
-        if not code.is_hot(call) or _is_made_there(code, call.func.value) or is_read_back(inference, code.scope, call):
+        if not code.is_hot(call) or is_made_there(code, call.func.value) or is_read_back(inference, code.scope, call):
             continue
         target, receiver = target_of(inference, code.scope, call), code.value(call.func.value)
-        if target is None or target is Place.HOST:
+        if target is None or target is Place.HOST or without_cuda(code.scope, call):
             continue
-        if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value) or without_cuda(code.scope, call):
+        if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value):
             continue
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
@@ -153,12 +156,6 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
         little = hint == UNPINNED_BATCHES or (hint == UNPINNED and not pins) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
-
-
-def _is_made_there(code: Code, moved: ast.expr) -> bool:
-    """Whether what is copied could be made on the device: other rules say so."""
-    made = factories_behind(code, moved) or draws_behind(code, moved)
-    return bool(made) or is_built_constant(code.facts.inference, code.scope, moved)
 
 
 def _not_a_tensor(receiver: Value) -> Obligation | None:

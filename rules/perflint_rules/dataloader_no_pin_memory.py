@@ -47,6 +47,7 @@ from perflint.api import (
     Import,
     Instance,
     Kind,
+    Literal,
     Loader,
     LoaderCall,
     Mapping,
@@ -88,9 +89,8 @@ def check(code: Code) -> Iterator[Finding]:
     for loader in (*code.loaders(), *kindred):
         call = loader.call
         refused = next((k.value for k in call.keywords if k.arg == "pin_memory" and _is_false(k.value)), None)
-        if (refused is None and loader.gives("pin_memory") is not False) or not code.facts.project.uses_accelerator(
-            code.source.path
-        ):
+        told = refused is None and loader.gives("pin_memory") is not False
+        if (told and not _is_refused_by_dict(loader)) or not code.facts.project.uses_accelerator(code.source.path):
             continue
         if loader.stays_on_host or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
@@ -100,7 +100,8 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [*_PINNABLE, *own, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         pinned = _pinned(code, call, refused)
         fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
-        little = Severity.INFO if refused is not None or alone or evaluates_alone(code, loader) else None
+        fix = None if told else fix  # where the dict is written is another place
+        little = Severity.INFO if refused is not None or told or alone or evaluates_alone(code, loader) else None
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"
@@ -109,6 +110,12 @@ def check(code: Code) -> Iterator[Finding]:
             missing,
             severity=little or worth(code, loader),
         )
+
+
+def _is_refused_by_dict(loader: LoaderCall) -> bool:
+    """`DataLoader(data, **options)`, where `options` say `pin_memory=False`, if they say anything."""
+    given = loader.given("pin_memory") if loader.argument("pin_memory") is None else []
+    return bool(given) and all(value.must(lambda a: isinstance(a, Literal) and a.value is False) for value in given)
 
 
 def _is_false(node: ast.expr) -> bool:

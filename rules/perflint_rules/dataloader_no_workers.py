@@ -2,7 +2,8 @@
 
 ## What it does
 Finds `DataLoader(...)` without workers over a dataset of the project whose samples are read from files, decoded or
-tokenised, or over images of `torchvision.datasets` that are read from files or transformed.
+tokenised, or over images of `torchvision.datasets` that are read from files or transformed, also by way of a dataset of the
+project (`self.images[i]`).
 
 ## Why it is slow
 With `num_workers=0` the training process makes each batch itself, and the GPU waits meanwhile. With workers, batches are
@@ -136,4 +137,9 @@ def _work(code: Code, scope: Scope) -> str | None:
         value = code.at(scope).value(call.func)
         if value.must(lambda a: isinstance(a, External) and a.qualname in _READS):
             return ast.unparse(call.func)
+    for node in flow_of(scope).order:  # `self.images[i]`, of a dataset that this one takes its samples from
+        match node:
+            case ast.Subscript(value=ast.Attribute() as held, ctx=ast.Load()):
+                if _images(code.at(scope).value(held)) is not None:
+                    return ast.unparse(node)
     return None

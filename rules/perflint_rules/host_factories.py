@@ -15,13 +15,16 @@ from perflint.api import (
     argument,
     comes_from_host,
     dtype_of,
+    is_built_constant,
     last_name,
     words,
 )
-from perflint_rules.host_fills import fills, sets_constant
+from perflint_rules.host_fills import HOST_TYPES, fills, sets_constant
 
 EXACT = words("zeros ones empty eye full arange")
 RANDOM = words("rand randn randint randperm normal")
+DRAWN_INTO = words("uniform_ normal_ random_ bernoulli_ exponential_ log_normal_ cauchy_ geometric_")
+"""Methods that fill a tensor with random numbers."""
 _ARRAYS = words("zeros ones eye identity full arange array")
 _PLACES = frozenset(("device", "pin_memory", "out"))
 _COMPUTED = EXACT | {"linspace"}
@@ -43,11 +46,14 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
     """
     if isinstance(moved, ast.Name):
         made = _bound_before(code, moved, moved)
-        return draws_behind(code, made) if isinstance(made, (ast.Call, ast.BinOp)) else []
+        return draws_behind(code, made) if isinstance(made, (ast.Call, ast.BinOp, ast.Compare)) else []
     match moved:
+        case ast.Call(func=ast.Attribute(value=filled, attr=name)) if name in DRAWN_INTO:
+            made = _bound_before(code, filled, filled) if isinstance(filled, ast.Name) else filled
+            return [moved] if isinstance(made, ast.Call) and _is_made_on_host(code, made) else []
         case ast.Call(func=ast.Attribute(value=made, attr=name)) if name in LAYOUT | _SAME_NUMBERS:
             return draws_behind(code, made)
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
             drawn = [draws_behind(code, a) for a, other in ((left, right), (right, left)) if _is_no_tensor(code, other)]
             return next(filter(None, drawn), [])
         case ast.Call(func=func, args=[made]) if last_name(func) in _ROUNDING and code.is_external(
@@ -61,8 +67,16 @@ def draws_behind(code: Code, moved: ast.expr) -> list[ast.Call]:
     return [moved] if is_factory(code, moved, RANDOM) else []
 
 
+def _is_made_on_host(code: Code, made: ast.Call) -> bool:
+    """`torch.FloatTensor(3, 4)`, `torch.empty(3, 4)`."""
+    if any(k.arg in _PLACES | {None} for k in made.keywords):
+        return False
+    of_type = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in HOST_TYPES)
+    return of_type or is_factory(code, made)
+
+
 def _is_no_tensor(code: Code, node: ast.expr) -> bool:
-    """Whether random numbers are scaled or moved by a number, as far as one can see."""
+    """Whether random numbers are scaled, moved or compared by a number, as far as one can see."""
     on_host = comes_from_host(code.facts.inference, code.facts.loops, code.scope, node)
     return not on_host and not code.value(node).may_be(Tensor, Batch)
 
@@ -83,6 +97,12 @@ def _bound_before(code: Code, name: ast.Name, inside: ast.expr, constants: bool 
     return only.value if code.flow.loop(only.value) is code.flow.loop(name) else None
 
 
+def is_made_there(code: Code, moved: ast.expr) -> bool:
+    """Whether what is copied could be made on the device."""
+    made = factories_behind(code, moved) or draws_behind(code, moved)
+    return bool(made) or is_built_constant(code.facts.inference, code.scope, moved)
+
+
 def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
     """The factories from which a tensor on the host is computed; none if anything else but numbers goes into it."""
     value = code.value(node)
@@ -95,7 +115,7 @@ def factories_behind(code: Code, node: ast.expr) -> list[ast.Call]:
 def _factories(code: Code, node: ast.expr, depth: int = 3) -> list[ast.Call]:
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     found = [call for call in calls if is_factory(code, call, _COMPUTED) or fills(code, call) or _is_constant_array(code, call)]
-    if any(last_name(call.func) in RANDOM for call in calls):
+    if any(last_name(call.func) in RANDOM | DRAWN_INTO for call in calls):
         return []
     filled = [part for call in found for part in ast.walk(call.func)]
     sizes = [call for call in calls if _changes_layout(call) or last_name(call.func) in ("range", "len") or call in filled]

@@ -4,7 +4,7 @@ import ast
 
 from perflint.api import Code, External, FunctionRef, Literal, Number, Place, Tensor, any_layout
 
-_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
+HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
 """Types of the host."""
 
 
@@ -26,10 +26,10 @@ def fills(code: Code, call: ast.Call) -> bool:
     """`torch.LongTensor(n, 3)`, `torch.FloatTensor(3).zero_()`: made by its type, of a size, and maybe filled at once."""
     match call:
         case ast.Call(func=ast.Attribute(attr=name), args=[_, _, *_] as sizes, keywords=[]) if name.endswith("Tensor"):
-            of_host = code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
+            of_host = code.value(call.func).must(lambda a: isinstance(a, External) and a.qualname in HOST_TYPES)
             return of_host and all(code.value(size).must_be_if_known(Number, Literal) for size in sizes)
         case ast.Call(func=ast.Attribute(value=ast.Call(args=[_, *_]) as made, attr="zero_" | "fill_"), args=given):
-            of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _TYPES)
+            of_host = code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in HOST_TYPES)
             return of_host and all(isinstance(number, ast.Constant) for number in given)
     return False
 

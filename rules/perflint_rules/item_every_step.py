@@ -59,8 +59,8 @@ reads is a `LateItem(hits, seen, of=lambda a, b: a / b)`, also a row of a list (
 what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
-When the value decides what happens next (an action, a size), under a guard (`step % 100 == 0`), once per epoch, and in programs
-that never name a device; a number that the device computes with again is reported. In a test that runs once or draws, where it
+When the value decides what happens next, under a guard (`step % 100 == 0`), once per epoch, and in programs that never name a
+device; a number that the device computes with again is reported. In a test that runs once, now and then or draws, where it
 needs each round's value or collects tensors, or beside a read that is needed, only if selected. Repeats: duplicate-item-read.
 
 ## Fix safety
@@ -99,9 +99,7 @@ from perflint.api import (
     ReadKind,
     Severity,
     Sink,
-    backward_in,
     implied,
-    is_seldom,
     rate_of,
     rule,
     upload_behind,
@@ -110,8 +108,9 @@ from perflint.api import (
 from perflint_rules.kept_locals import SeenInEachStep
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.late_writes import call_around, written_late
-from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow
+from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow, writes_results
 from perflint_rules.numbers_computed_with import computed_with
+from perflint_rules.own_batches import is_every_so_often, runs_seldom
 from perflint_rules.read_once import is_read_anyhow, is_read_with_others, is_taken
 from perflint_rules.reads_together import joined
 from perflint_rules.repeated_reads import groups
@@ -149,21 +148,18 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
             return
     fixed, reads = set[HostRead](), {read.node: read for read in code.reads()}
     for read in code.reads():
-        if not code.is_hot(read.node) or is_seldom(code.flow, read.node, code.facts.loops.outermost(code.scope, read.node)):
+        if not code.is_hot(read.node) or runs_seldom(code, read.node):
             continue
         sinks = code.sinks(read.node)
-        if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None):
+        if not _may_wait(sinks) or (sinks == {Sink.RETURN} and code.heat is None) or writes_results(code, read, sinks):
             continue
-        written = sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope)
-        if written and not code.facts.loops.is_of_training(code.scope, read.node):
-            continue  # predictions that are written to a file are what the program is for
         upload = upload_behind(code.facts, code.scope, read.tensor) if read.kind is ReadKind.COPY else None
         if upload is not None and upload.exact and not can_wait(code, read):
             continue  # host-roundtrip has a better cure
         first = next((sink for sink in _CURES if sink in sinks), Sink.LOG)
         fix, missing = None, list[Obligation | None]()
-        is_returned = read.kind is ReadKind.COPY and isinstance(code.flow.statement(read.node), ast.Return)
-        cure, seen = _CURES[Sink.RETURN if is_returned else first], ""
+        copied = read.kind is ReadKind.COPY and isinstance(code.flow.statement(read.node), ast.Return)
+        cure, seen = _CURES[Sink.RETURN if copied else first], ""
         local, summed = kept(code, read), kept_over_parameters(code, read) is not None
         if summed or (local is None and rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER):
             continue  # per-parameter-read has a better cure
@@ -190,6 +186,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         uses = " and ".join(sink.value for sink in Sink if sink in sinks) + seen
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
+        little = little or is_every_so_often(code, read.node)
         fixed |= {read} if fix is not None else set()
         rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join

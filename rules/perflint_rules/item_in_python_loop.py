@@ -4,8 +4,8 @@
 Finds `[v.item() for v in t]`, `[float(v) for v in t]` and `[int(v) for v in t]` over the elements of a device tensor or of
 a list of device scalars, `t[i].item()` in a loop over the indices `i` (in a step also `t[i][j].item()`, `t[i, 0].item()` and
 rows, `t[i].tolist()`, and what is computed from one alone, `t[i].argmax().item()`, if the round needs it),
-and in a step `row.cpu()` in a loop over the rows of a tensor that the host needs at once, or rows `t[i]` that it gives to a
-function that reads their numbers.
+and in a step `row.cpu()` and `names[int(v)]` in a loop over the rows or elements of a tensor, or over a list of tensors, that
+the host needs at once, or rows `t[i]` that it gives to a function that reads their numbers.
 
 ## Why it is slow
 Each element is a tensor of its own and each read a wait. For a queue that is drained already that still is a call into the
@@ -94,6 +94,7 @@ from perflint_rules.row_copies import row_copies
 _INDEXED = [any_layout(rb"\] \. item \(")]
 _INDEXED += [any_layout(kind + rb"(?<!\w" + kind + rb") \( [\w\s.\[\]'\"\\]+\[ \w+ \] \)") for kind in (b"float", b"int")]
 _ROWS = any_layout(rb"\[ \w+ \][^\n]*\. item \(")
+_AS_INDEX = any_layout(rb"\[ int \( \w")
 _HANDED = any_layout(rb"\[ \w+ \] [,)]")
 _READS = (rb"\. item \(", rb"float \( \w+ ,?", rb"int \( \w+ ,?")
 _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*in\b") for read in _READS]
@@ -103,7 +104,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     category="device-sync",
     costs=Cost.WAIT,
     severity=Severity.WARNING,
-    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _ROWS, _HANDED, ".cpu(", ".numpy(", ".tolist(")],
+    needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _ROWS, _HANDED, _AS_INDEX, ".item(", ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
     guarded=True,
@@ -115,12 +116,13 @@ def check(code: Code) -> Iterator[Finding]:
     if any(reads.search(code.scope.text) for reads in _INDEXED):
         yield from indexed_reads(code)
         yield from nested_reads(code)
-    yield from row_copies(code)
     if code.step_loops() or code.heat is not None:
+        yield from row_copies(code)
         yield from reads_of_rows(code)
     if _HANDED.search(code.scope.text):
         yield from handed_rows(code)
-    for node in code.flow.order:
+    comprehended = any(reads.search(code.scope.text) for reads in _ELEMENT_READS)
+    for node in code.flow.order if comprehended else ():
         if not isinstance(node, ast.ListComp):
             continue
         generator = node.generators[-1]

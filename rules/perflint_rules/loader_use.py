@@ -12,6 +12,7 @@ from perflint.api import (
     ReadKind,
     Severity,
     Sink,
+    backward_in,
     is_guard,
     is_left_to_evaluation,
     is_seldom,
@@ -100,6 +101,12 @@ def collects(code: Code, read: HostRead) -> bool:
         return False
     kept = code.sinks(read.node) <= frozenset((Sink.COLLECT, Sink.STORE))
     return kept and not code.facts.loops.is_of_training(code.scope, read.node)
+
+
+def writes_results(code: Code, read: HostRead, sinks: frozenset[Sink]) -> bool:
+    """Whether predictions are written to a file, which is what the program is for."""
+    written = sinks == {Sink.LOG} and read.kind is ReadKind.COPY and not backward_in(code.facts, code.scope)
+    return written and not code.facts.loops.is_of_training(code.scope, read.node)
 
 
 def _test(node: ast.AST) -> str:

@@ -60,6 +60,8 @@ from perflint_rules.project_loggers import reads_each_time, reads_what_it_gets
 _WRITERS = words(
     "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
 )
+_VALUES = words("log_value log_histogram log_images")
+"""Functions of tensorboard_logger, which take a name first; others mean a logarithm by that."""
 _PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one in every step where n is smaller than this")
 _OWN = words("log logkv logkv_mean record log_loss_dict")
 _METERS = words("update log add logkv logkv_mean record log_metrics add_value put")
@@ -76,7 +78,7 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
     options=[_PERIOD],
     needs=[
         (
-            *sorted(f"{name}(" for name in _WRITERS),
+            *sorted(f"{name}(" for name in _WRITERS | _VALUES),
             *sorted(f".{name}(" for name in _OWN | _METERS),
             *("log_loss_dict(", ".set_postfix(", "mlflow.log_", "sync_dist=True"),
         )
@@ -107,7 +109,7 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _is_known(code: Code, call: ast.Call, name: str) -> bool:
     """Whether it is known what a method does with a tensor: those of writers copy it; a `log` of somebody's may keep it."""
-    if name in _WRITERS or name == "set_postfix" or _is_one_of(code, call, _SERVICES):
+    if name in _WRITERS | _VALUES or name == "set_postfix" or _is_one_of(code, call, _SERVICES):
         return True
     return any(reads_each_time(code.at(target)) for target in code.facts.loops.targets(code.scope, call))
 
@@ -126,6 +128,8 @@ def _logs(code: Code, call: ast.Call, name: str) -> bool:
         return refresh is None or _is_true(refresh)
     if name in _WRITERS:
         return True
+    if name in _VALUES:
+        return len(call.args) > 1 and isinstance(call.args[0], (ast.Constant, ast.JoinedStr))
     if name in _OWN and ast.unparse(call.func) != "self.log" and any(code.may_be_on_device(given) for given in _given(call)):
         return not _is_one_of(code, call, _LOGARITHMS)
     return name in ("log", "log_metric", "log_metrics") and _is_one_of(code, call, _SERVICES)

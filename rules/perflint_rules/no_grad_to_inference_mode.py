@@ -77,7 +77,7 @@ _OWN_CALL = any_layout(rb"self\w*(?: \. \w+)? \(")
     category="autograd",
     costs=Cost.LAUNCH,
     severity=Severity.INFO,
-    needs=[("no_grad",), (NETWORK_CALL, _OWN_CALL), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
+    needs=[("no_grad",), (NETWORK_CALL, _OWN_CALL, ".eval("), (".eval(", *keyword("for"), *keyword("while"), _ENTERED)],
     fixes=True,
 )
 def check(code: Code) -> Iterator[Finding]:

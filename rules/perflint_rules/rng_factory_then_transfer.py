@@ -49,9 +49,10 @@ from perflint.api import (
     rule,
 )
 from perflint_rules.guarded_copies import copied, folded, stays_on_host, takes_device
-from perflint_rules.host_factories import draws_behind
+from perflint_rules.host_factories import DRAWN_INTO, RANDOM, draws_behind, is_factory
 
-_DRAWS = tuple(f"torch.{name}" for name in ("rand", "randn", "randint", "randperm", "normal"))
+_DRAWS = tuple(f"torch.{name}" for name in sorted(RANDOM))
+_FILLS = tuple(f"torch.Tensor.{name}" for name in sorted(DRAWN_INTO))
 _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random numbers")
 
 
@@ -59,7 +60,7 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     category="transfer",
     costs=Cost.COPY,
     severity=Severity.WARNING,
-    calls=_DRAWS,
+    calls=[*_DRAWS, *_FILLS],
     needs=[(".to(", ".cuda(")],
     fixes=True,
     guarded=True,
@@ -76,7 +77,7 @@ def check(code: Code) -> Iterator[Finding]:
             if stays_on_host(code, device) or not (device is not None or _is_device(code, move)):
                 continue
             fix, missing, cure = None, list[Obligation](), "draw them on the device"
-            if call is held:
+            if call is held and is_factory(code, call, RANDOM):
                 missing = [_OTHER]
                 plain = device is not None and takes_device(call)
                 edits = folded(code, move, call, device) if plain and device is not None else _drawn(code, call, move)

@@ -1,4 +1,4 @@
-"""Rows of a tensor that a loop copies to the host one by one: no rule by itself."""
+"""Rows and elements of a tensor that a loop reads from the device one by one: no rule by itself."""
 
 import ast
 from collections.abc import Iterator
@@ -8,12 +8,14 @@ from perflint.api import (
     Batch,
     Code,
     Definition,
+    Elements,
     Finding,
     HostRead,
     Loop,
     Place,
     ReadKind,
     Severity,
+    Sink,
     Tensor,
     path_of,
     place_of,
@@ -21,26 +23,27 @@ from perflint.api import (
 
 
 def row_copies(code: Code) -> Iterator[Finding]:
-    """The loops over a tensor on the device that need each row on the host: one copy before the loop gives all of them."""
-    found: dict[tuple[Loop, str], ast.expr] = {}
+    """The loops over a tensor on the device, or over a list of them, that need each on the host: all can be read before."""
+    found: dict[tuple[Loop, str], tuple[HostRead, str]] = {}
     for read in code.reads(formatted=False):
-        if read.kind is not ReadKind.COPY or not code.is_hot(read.node) or code.sinks(read.node) <= IDLE_SINKS:
+        if not isinstance(_root(read.tensor), ast.Name) or not code.is_hot(read.node):
+            continue
+        sinks = code.sinks(read.node)
+        if sinks <= IDLE_SINKS or (read.kind is not ReadKind.COPY and Sink.CONTROL in sinks):
             continue
         row = _row(code, read)
         if row is not None:
-            found.setdefault(row, read.node)
-    for (_, rows), node in found.items():
-        message = f"each row of `{rows}` is copied from the device by itself; copy all of it once, before the loop"
-        severity = None if code.facts.loops.is_of_training(code.scope, node) else Severity.INFO  # to show what was written
-        yield code.finding(node, message, waits=[node], severity=severity)
+            loop, rows, message = row
+            found.setdefault((loop, rows), (read, message))
+    for read, message in found.values():
+        severity = None if code.facts.loops.is_of_training(code.scope, read.node) else Severity.INFO  # to show what was written
+        yield code.finding(read.node, message, waits=[read.node], severity=severity)
 
 
-def _row(code: Code, read: HostRead) -> tuple[Loop, str] | None:
-    """The loop that gives what is copied, or of which it is a part, and the tensor that it goes over."""
-    node = read.tensor
-    while isinstance(node, (ast.Subscript, ast.Attribute)):
-        node = node.value
-    bound = code.flow.reaching.get(node, frozenset())
+def _row(code: Code, read: HostRead) -> tuple[Loop, str, str] | None:
+    """The loop that gives what is read, or of which it is a part, what it goes over, and what to do about it."""
+    root = _root(read.tensor)
+    bound = code.flow.reaching.get(root, frozenset())
     if len(bound) != 1:
         return None
     (definition,) = bound
@@ -48,9 +51,33 @@ def _row(code: Code, read: HostRead) -> tuple[Loop, str] | None:
     if definition.kind != "for" or loop is None or loop.statement is None or loop in code.step_loops():
         return None
     tensor = _gone_over(definition)
-    if tensor is None or path_of(tensor) is None or not _is_on_device(code, tensor):
+    if tensor is not None and _is_on_device(code, tensor):
+        rows = ast.unparse(tensor)
+        if read.kind is not ReadKind.COPY:
+            return loop, rows, f"each element of `{rows}` is read from the device by itself; go over `{rows}.tolist()`"
+        if path_of(tensor) is None:
+            return None
+        return loop, rows, f"each row of `{rows}` is copied from the device by itself; copy all of it once, before the loop"
+    if read.kind is ReadKind.COPY or loop.iterated is None or not _holds_tensors(code, loop.iterated, root):
         return None
-    return loop, ast.unparse(tensor)
+    rows, name = ast.unparse(loop.iterated), ast.unparse(root)
+    return loop, rows, f"each round reads its `{name}` from the device by itself; read all of `{rows}` at once, before the loop"
+
+
+def _holds_tensors(code: Code, iterated: ast.expr, item: ast.expr) -> bool:
+    """Whether a loop goes over a list whose items are tensors on the device, or hold one each."""
+    listed = code.value(iterated).may(lambda a: isinstance(a, Elements) and a.kind == "list")
+    held = [a for a in code.value(item).alternatives if isinstance(a, Tensor)]
+    return listed and code.value(item).must_be_if_known(Tensor) and any(a.place.may_be_device for a in held)
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """The variable that a row is, or a part of it; of a number computed from an element alone, too: `int(t * 10)`."""
+    while isinstance(node, (ast.Subscript, ast.Attribute, ast.BinOp)):
+        if isinstance(node, ast.BinOp) and not isinstance(node.right, ast.Constant):
+            return node
+        node = node.left if isinstance(node, ast.BinOp) else node.value
+    return node
 
 
 def _gone_over(definition: Definition) -> ast.expr | None:

@@ -2,11 +2,12 @@
 
 ## What it does
 Finds `DataLoader(...)` with workers over a dataset of the project whose `__init__` opens a file (`open`, `h5py.File`,
-`zipfile.ZipFile`, `tarfile.open`) that the code of a sample reads.
+`zipfile.ZipFile`, `tarfile.open`, `lmdb.open`) that the code of a sample reads.
 
 ## Why it is an error
 A forked worker inherits the open file with its position: when two workers seek and read, each may get what the other asked
-for. Where workers are spawned, the handle cannot be sent to them, and the loader raises.
+for; an environment of LMDB must not be used in a process that is forked after it was opened. Where workers are spawned, the
+handle cannot be sent to them, and the loader raises.
 
 ## Example
 ```python
@@ -62,10 +63,17 @@ from perflint.api import (
     words,
 )
 
-_OPENS = words("builtins.open io.open h5py.File zipfile.ZipFile tarfile.open netCDF4.Dataset tables.open_file")
+_OPENS = words(
+    "builtins.open io.open h5py.File zipfile.ZipFile tarfile.open netCDF4.Dataset tables.open_file lmdb.open lmdb.Environment"
+)
 
 
-@rule(category="data-loading", severity=Severity.WARNING, calls=[DATA_LOADER], near=[("open(", "File("), ("__getitem__",)])
+@rule(
+    category="data-loading",
+    severity=Severity.WARNING,
+    calls=[DATA_LOADER],
+    near=[("open(", "File(", "lmdb.Environment("), ("__getitem__",)],
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each loader whose workers inherit an open file."""
     for loader in code.loaders():
@@ -74,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
         for dataset in loader.datasets:
             handle = next(_shared(code, loader, dataset), None)
             if handle is not None:
-                message = f"all workers seek and read in `{handle}`, which was opened before they start; open it in the worker"
+                message = f"all workers read by `{handle}`, which was opened before they start; open it in the worker"
                 yield code.finding(loader.call, message)
 
 

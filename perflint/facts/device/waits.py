@@ -238,8 +238,7 @@ class _Finder:
             return Road.UPLOAD if self._is_tensor(receiver) else None
         if target is None:
             made = self._value(call).must(lambda a: isinstance(a, Tensor) and a.place.may_be_device)
-            there = row.name.startswith("torch.cuda.")
-            if not there and (not made or row.name == "from_numpy"):
+            if not row.name.startswith("torch.cuda.") and (not made or row.name == "from_numpy"):
                 return None
             if row.name == "torch.Tensor" and (len(call.args) != 1 or self._value(receiver).must_be(Literal, Number)):
                 return None  # sizes
@@ -253,8 +252,9 @@ class _Finder:
         if receiver is None or self._value(receiver).may(lambda a: is_neural_module(self._inference, a)):
             return None
         if name == "copy_":
-            come, go = self._value(call.args[0] if call.args else receiver), self._value(receiver)
-            if is_on_host(come):
+            given = call.args[0] if call.args else receiver
+            come, go = self._value(given), self._value(receiver)
+            if is_on_host(come) or comes_from_host(self._inference, self._loops, self._scope, given):
                 return Road.UPLOAD if value_on_device(self._inference, self._scope, go) else None
         else:
             come, go = self._value(receiver), self._value(call)
@@ -286,8 +286,9 @@ class _Finder:
         if self._is_tensor(node.value):
             yield from self._indexed(node, keys, "x[mask]")
         elif not self._value(node.value).may_be(Mapping):
+            listed = self._value(node.value).must_be(Sequence, Elements)  # which takes nothing but a number
             for key in keys:
-                if self._is_number_on_device(key) and self._value(key).must(lambda a: getattr(a, "ndim", None) == 0):
+                if self._is_number_on_device(key) and (listed or self._value(key).must(lambda a: getattr(a, "ndim", 1) == 0)):
                     yield HostWait(node, _road("list[0-d]"))
 
     def _stored(self, node: ast.Subscript) -> Iterator[HostWait]:
@@ -489,7 +490,7 @@ def _is_built_list(made: ast.expr, scope: Scope) -> bool:
             return not flow_of(scope).definitions_of(name) and _SLICES.search(scope.text) is None
         case ast.Call(func=ast.Attribute(value=ast.Name(id="random"), attr="sample" | "choices"), args=[held, *_]):
             return isinstance(held, ast.Call) and _is_built_list(held, scope)
-        case ast.List(elts=[]):
+        case ast.List(elts=[]) | ast.Call(func=ast.Name(id="list"), args=[], keywords=[]):
             return _SLICES.search(scope.text) is None
     return False
 

@@ -18,7 +18,9 @@ from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.values import (
+    NOTHING,
     UNKNOWN,
+    Alternative,
     ClassRef,
     External,
     FunctionRef,
@@ -135,6 +137,15 @@ class LoaderCall:
             return default if self.gives(name) is False else ...
         return self.facts.inference.value(self.scope, node).literal
 
+    def given(self, name: str) -> list[Value]:
+        """What an argument may be where it is given, also by dicts that are spread."""
+        inference = self.facts.inference
+        node = self.argument(name)
+        if node is not None:
+            return [inference.value(self.scope, node)]
+        options = (inference.value(self.scope, k.value) for k in self.call.keywords if k.arg is None)
+        return [inference.item(value.without(lambda a: _lacks(a, name)), name) for value in options]
+
     @property
     def workers(self) -> int | None:
         """How many workers it has; None when that is not known."""
@@ -144,13 +155,7 @@ class LoaderCall:
     @property
     def may_have_workers(self) -> bool:
         """Whether a number above 0 is written that may be its number of workers: a default, or one branch's."""
-        inference = self.facts.inference
-        node = self.argument("num_workers")
-        if node is not None:
-            given = [inference.value(self.scope, node)]
-        else:
-            options = (k.value for k in self.call.keywords if k.arg is None)
-            given = [inference.item(inference.value(self.scope, option), "num_workers") for option in options]
+        node, given = self.argument("num_workers"), self.given("num_workers")
         if any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given):
             return True
         nodes = [node] if node is not None else self._written("num_workers")
@@ -283,6 +288,11 @@ class LoaderCall:
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
         return value.may(lambda a: isinstance(a, Loader) and a.site == (self.scope, self.call))
+
+
+def _lacks(alternative: Alternative, key: str) -> bool:
+    """Whether a dict surely has no such key: `{} if on_cpu else {"num_workers": 4}`."""
+    return isinstance(alternative, Mapping) and alternative.rest == NOTHING and key not in dict(alternative.items)
 
 
 def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
