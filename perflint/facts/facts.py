@@ -68,6 +68,8 @@ class Facts:
         """Where training reads an attribute of a class, if `gradflow` finds that it does."""
         self.hidden: Memo[tuple[Scope, ast.AST], tuple[Scope, ...]] = Memo(project.trace)
         """What `proofs.hidden` found."""
+        self.unused: Memo[Scope, bool] = Memo(project.trace)
+        """Whether nobody runs a function, as `is_unused` finds it."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._formatted: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)

@@ -36,6 +36,7 @@ from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
 from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
+from perflint.facts.training.unused import is_unused
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import External, Value
 from perflint.facts.values.variables import free_name
@@ -311,11 +312,15 @@ class Code:
         )
 
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
-        """Whether a wait or a copy is one now and then, or if somebody asks for it, or beside a model that writes text.
+        """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
 
         So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look or
         the CPU waits for each sample.
         """
+        if self.rule.costs is None:
+            return False
+        if is_unused(self.facts, self.scope):
+            return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False
         if rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH) or is_switched_off(self.facts, self.scope, node):

@@ -20,7 +20,7 @@ from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
 from perflint.run.any_order import in_any_order
 from perflint.run.budget import budgets, may_train
-from perflint.run.outcome import Budget, Checked, Item
+from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item
 from perflint.run.session import Session
 from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
@@ -28,7 +28,6 @@ from perflint.source.source import Source, SourceError
 from perflint.source.syntax import Module, Scope, SyntaxProblem, TooDeep, parse
 from perflint.source.words import made
 
-INVALID_SYNTAX = "invalid-syntax"
 UNREADABLE_FILE = "unreadable-file"
 
 TOO_EXPENSIVE = "the file was skipped, for its analysis takes too long; split its longest function, or leave the file out"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from perflint.rule.finding import Finding
     from perflint.source.source import Source
 
+INVALID_SYNTAX = "invalid-syntax"
+
 
 @dataclass
 class Counters:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from perflint.project.files import read_file
 from perflint.rule.finding import Finding, Permission
-from perflint.run.engine import INVALID_SYNTAX
-from perflint.run.outcome import Checked
+from perflint.run.outcome import INVALID_SYNTAX, Checked
 
 
 @dataclass

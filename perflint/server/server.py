@@ -25,7 +25,7 @@ from pygls.uris import to_fs_path
 
 from perflint.rule.registry import all_rules
 from perflint.rule.rule import Rule
-from perflint.run.outcome import Checked
+from perflint.run.outcome import INVALID_SYNTAX, Checked
 from perflint.server import actions
 from perflint.server.diagnostics import diagnostic, findings_in
 from perflint.server.documents import Document, Part, folder_of, path_of, whole
@@ -52,7 +52,6 @@ MOST_CHECKS = 200
 STACK_BYTES = 16 * 1024 * 1024
 """Of the working thread: parsers recurse on the stack, and threads get 512 KiB on some systems."""
 
-INVALID_SYNTAX = "invalid-syntax"
 WATCHED = ("**/*.py", "**/*.ipynb", "**/pyproject.toml", "**/perflint.toml", "**/.gitignore", "**/*requirements*.txt")
 
 Result = TypeVar("Result")

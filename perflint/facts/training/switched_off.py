@@ -43,8 +43,8 @@ class _UnknownError(Exception):
     """What a test depends on is no option of a command line."""
 
 
-def is_switched_off(facts: Facts, scope: Scope, node: ast.AST) -> bool:
-    """Whether a branch around a node is taken only if somebody gives an option on the command line."""
+def is_switched_off(facts: Facts, scope: Scope, node: ast.AST, depth: int = 2) -> bool:
+    """Whether a branch around a node, or around all calls of its function, is taken only if somebody gives an option."""
     flow = flow_of(scope)
     if node not in flow.block:
         return False
@@ -57,7 +57,8 @@ def is_switched_off(facts: Facts, scope: Scope, node: ast.AST) -> bool:
                     return True
             except _UnknownError:
                 continue
-    return False
+    sites = facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ()
+    return bool(sites) and all(is_switched_off(facts, site.scope, site.node, depth - 1) for site in sites)
 
 
 class _Defaults:
@@ -112,14 +113,17 @@ class _Defaults:
         raise _UnknownError
 
     def _of_parameter(self, scope: Scope, name: str, depth: int) -> object:
-        found = []
-        for site in self._facts.inference.callers.sites(scope).sites:
+        found, sites = [], self._facts.inference.callers.sites(scope).sites
+        default = defaults_of(scope).get(name)
+        if not sites and default is not None and scope.name == "__init__":
+            return self.of(scope, default, depth)  # what a configuration makes, and may say nothing about
+        for site in sites:
             if any(isinstance(a, ast.Starred) for a in site.node.args) or any(k.arg is None for k in site.node.keywords):
                 raise _UnknownError
             written = given(scope, site.node, name)
             if written is not None:
                 found.append(self.of(site.scope, written, depth))
-            elif (default := defaults_of(scope).get(name)) is not None:
+            elif default is not None:
                 found.append(self.of(scope, default, depth))
         return _agreed(found)
 

@@ -1,0 +1,69 @@
+"""Code that nobody runs."""
+
+from __future__ import annotations
+
+import pytest
+from ask import Program
+
+from perflint.facts.training.unused import is_unused
+
+LOSSES = """
+class Used:
+    def forward(self, x):
+        return x
+
+class Left:
+    def forward(self, x):
+        return x
+
+def helper(x):
+    return x
+
+def left(x):
+    return x
+
+@register
+class Registered:
+    def forward(self, x):
+        return x
+"""
+
+
+def unused(main: str, name: str = "losses.py") -> set[str]:
+    """The functions of a file that nobody runs."""
+    program = Program(main, {name: LOSSES})
+    return {scope.qualname for scope in program.module(name).functions() if is_unused(program.facts, scope)}
+
+
+NAMED = "from losses import Used, helper\nprint(Used(), helper(1))"
+
+
+def test_what_nobody_names_is_unused() -> None:
+    assert unused(NAMED) == {"Left.forward", "left"}
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        "import losses, sys\nprint(getattr(losses, sys.argv[1]))",
+        "import losses\nprint(losses.__dict__[input()])",
+        "from losses import *\nprint(eval(input()))",
+        "print('nobody imports it')",
+    ],
+)
+def test_what_may_be_found_by_a_name_that_is_not_written_may_be_used(main: str) -> None:
+    assert unused(main) == set()
+
+
+def test_a_class_may_be_imported_by_its_name() -> None:
+    assert unused(f"import importlib\n{NAMED}\nimportlib.import_module(input())") == {"left"}
+
+
+@pytest.mark.parametrize("name", ["losses_old.py", "backup/losses.py", "losses copy.py", "deprecated/losses.py"])
+def test_files_that_are_kept_are_unused(name: str) -> None:
+    assert "Used.forward" in unused(NAMED, name)
+
+
+@pytest.mark.parametrize("name", ["copy_task.py", "threshold.py", "older.py", "archiver.py"])
+def test_names_that_only_look_like_it(name: str) -> None:
+    assert unused(NAMED, name) == set()
