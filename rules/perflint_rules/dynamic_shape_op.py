@@ -62,6 +62,7 @@ from perflint.api import (
     last_name,
     path_of,
     rule,
+    words,
 )
 from perflint_rules.loader_use import is_of_one_pass
 from perflint_rules.same_masks import Selections, by_mask, looked_for_once, missing, selectors
@@ -69,6 +70,8 @@ from perflint_rules.same_masks import Selections, by_mask, looked_for_once, miss
 _MASKS = ("mask", "valid", "bool", "isnan", "isfinite", "==", "!=", "<", ">")
 _TO_SPARSE = tuple(f"to_sparse{kind}(" for kind in ("", "_coo", "_csc", "_csr"))
 _CALLS = ("nonzero(", "argwhere(", "masked_select(", "unique(", "unique_consecutive(", "bincount(", *_TO_SPARSE)
+_OF_ORDER = words("median nanmedian quantile nanquantile kthvalue mode sort topk std var")
+"""What weights cannot keep out of."""
 _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)")
 
 
@@ -120,6 +123,8 @@ def _has_weights(node: ast.expr) -> bool:
 def _is_summed_up(code: Code, node: ast.expr) -> bool:
     """Whether a selection becomes one number where it is made: a loss, a mean."""
     name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    if name in _OF_ORDER:
+        return False
     if name in ("sum", "mean") or code.value(node).must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
         return True
     parent = code.flow.parent[node]

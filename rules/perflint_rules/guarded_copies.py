@@ -3,7 +3,20 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, CannotRewrite, Code, Edit, Fix, Import, add_keyword, comes_from_host, is_blocking, replace
+from perflint.api import (
+    SIDE_STREAM,
+    CannotRewrite,
+    Code,
+    Device,
+    Edit,
+    Fix,
+    Import,
+    Place,
+    add_keyword,
+    comes_from_host,
+    is_blocking,
+    replace,
+)
 
 _KEEPS_AS_IT_IS = frozenset(("device", "out", "pin_memory", "requires_grad"))
 _HELPERS = {
@@ -62,6 +75,9 @@ def folded(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> I
 
 
 def stays_on_host(code: Code, device: ast.expr | None) -> bool:
-    """Whether the device that something is copied to is that of a batch on the host."""
+    """Whether the device that something is copied to is the CPU, as far as it is known, or that of a batch on the host."""
+    known = code.value(device).alternatives if device is not None else ()
+    if known and all(isinstance(a, Device) and a.place is Place.HOST for a in known):
+        return True
     batch = device.value if isinstance(device, ast.Attribute) and device.attr == "device" else None
     return batch is not None and comes_from_host(code.facts.inference, code.facts.loops, code.scope, batch)

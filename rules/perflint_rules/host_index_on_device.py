@@ -52,12 +52,16 @@ from perflint.api import (
     Sequence,
     Severity,
     Tensor,
+    last_name,
     made_on_host,
     path_of,
     replace,
     rule,
     without_effect,
+    words,
 )
+
+_OF_NUMBERS = words("tensor as_tensor Tensor FloatTensor LongTensor IntTensor")
 
 
 @rule(
@@ -76,18 +80,29 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(wait.node, ast.Subscript)
         stored, fix = made_on_host(code.flow, wait.node), None
         if stored is not None:
-            message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; make it there"
+            fills = not any(isinstance(part, ast.Call) and last_name(part.func) in _OF_NUMBERS for part in ast.walk(stored))
+            cure = "make it there" if fills else "write the numbers one by one, which waits for nothing"
+            message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; {cure}"
         else:
             index = ast.unparse(wait.node.slice)[:40]
             cure = "copy it without a wait, by `device_index` of the runtime"
             if code.options.runtime and code.compiled_by is None:
                 fix = code.fix(cure, _copied(code, wait.node), unless=code.feared(SIDE_STREAM))
-            cure = cure if fix else "draw it there" if _is_drawn(code, wait.node.slice) else "make it a tensor there once"
+            cure = cure if fix else _cure(code, wait.node)
             message = f"`{index}` is copied to the device as an index in every step; {cure}"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
         missing = code.feared(SIDE_STREAM) if fix else ()
         rank = None if trains else Severity.INFO
         yield code.finding(wait.node, message, fix, missing, waits=[wait.node], severity=rank)
+
+
+def _cure(code: Code, item: ast.Subscript) -> str:
+    if _is_drawn(code, item.slice):
+        return "draw it there"
+    loop = code.flow.loop(item)
+    names = [part for part in ast.walk(item.slice) if isinstance(part, ast.Name)]
+    changes = loop is not None and any(code.flow.loop(d.node) is not None for n in names for d in code.flow.reaching.get(n, ()))
+    return "make it there, or in the loader" if changes else "make it a tensor there once"
 
 
 def _is_drawn(code: Code, index: ast.expr) -> bool:

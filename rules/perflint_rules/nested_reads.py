@@ -25,9 +25,13 @@ def nested_reads(code: Code) -> Iterator[Finding]:
             continue  # in a forward pass that nobody trains
         if stays_in(code, tensor, loop) and is_read_each_time(code, call, loop):
             seen.add((loop, path))
-            message = (
-                f"each element of `{path}` is read from the device by itself; read all of it before the loop with `tolist()`"
+            others = [key for key in keys if not isinstance(key, ast.Constant)]
+            cure = (
+                "read all of it before the loop with `tolist()`"
+                if len(others) == 1
+                else "gather those first, and read them once"
             )
+            message = f"each element of `{path}` is read from the device by itself; {cure}"
             yield code.finding(call, message, waits=[call], severity=Severity.INFO if draws(code, call) else None)
 
 

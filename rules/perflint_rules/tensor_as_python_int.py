@@ -42,6 +42,8 @@ from perflint_rules.bounds import bounds_a_number
 
 _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 """What size-not-given and legacy-type-to-host report."""
+_CHECKED = frozenset(("eigh", "eigvalsh", "solve", "svd", "svdvals"))
+"""Solvers that ask the device for their status."""
 _INVERSES = frozenset(("inv", "inverse"))
 
 
@@ -64,6 +66,8 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
         if isinstance(wait.node, ast.Call) and getattr(wait.node.func, "attr", "") in _INVERSES:
             message = f"the CPU waits to learn whether `{text}` can be inverted; `torch.linalg.inv_ex` does not ask"
+        if isinstance(wait.node, ast.Call) and getattr(wait.node.func, "attr", "") in _CHECKED:
+            message = f"the CPU waits to learn whether `{text}` has succeeded; keep it out of the steps, or do it every N steps"
         trains = code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
     for read in code.reads(formatted=False):

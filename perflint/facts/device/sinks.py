@@ -21,6 +21,7 @@ from perflint.facts.values.values import (
     Elements,
     External,
     FunctionRef,
+    Instance,
     Mapping,
     Number,
     Output,
@@ -128,6 +129,8 @@ class _Fate(Walk[Sink]):
                 yield Sink.NEEDED
             case Way.CONTAINED if not self._entered and (place := _place_in_return(self.flow, step)) is not None:
                 yield from self._returned(place)
+            case Way.METHOD if step.name == "backward":
+                yield Sink.NEEDED  # what the host computes a loss of
             case Way.ALIAS | Way.UNPACKED | Way.CONTAINED | Way.ATTRIBUTE | Way.METHOD | Way.ITEM | Way.FORMATTED | Way.CALLED:
                 yield from filter(None, [step.result])
             case Way.BOUND:
@@ -259,7 +262,10 @@ class _Fate(Walk[Sink]):
         if name in _COLLECT_CALLS:
             if isinstance(call.func, ast.Attribute) and self._is_needed_at_once(call.func.value):
                 return Sink.NEEDED
-            return Sink.CONTROL if self._is_decided_by(call) else Sink.COLLECT
+            if self._is_decided_by(call):
+                return Sink.CONTROL
+            of_project = isinstance(call.func, ast.Attribute) and self._value(call.func.value).must_be(Instance)
+            return Sink.METER if of_project else Sink.COLLECT
         if name == "write" and not self._value(node).may_be(Text):
             return Sink.NEEDED
         if name in _METER_CALLS:
