@@ -109,7 +109,7 @@ class Project(Imports):
         return self._stored[path]
 
     def is_near(self, path: str, gate: Gate) -> bool:
-        """Whether a file, one that it imports or one that imports it passes a gate."""
+        """Whether a file, one that it imports or one that imports it passes a gate; a package stands for what it imports."""
         if not gate.words:
             return True
         self.trace.note("near", path, *gate.words)
@@ -120,7 +120,9 @@ class Project(Imports):
         if self._passes(path, gate):
             return path
         importers = self._find_importers(path)
-        around = {*self._find_imports(path), *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        imported = self._find_imports(path)
+        around = {*imported, *(importers if len(importers) <= MAX_IMPORTERS else ())}
+        around.update(inner for file in imported if file.endswith("__init__.py") for inner in self._find_imports(file))
         return next((file for file in sorted(around) if self._passes(file, gate)), "")
 
     def _passes(self, path: str, gate: Gate) -> bool:

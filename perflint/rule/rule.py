@@ -94,7 +94,8 @@ def rule(
     calls: qualified names of functions and classes; the rule cannot fire in a scope that calls none of them, by whatever name.
     `code.calls_to` finds these calls.
     needs, in_file: the words without which the rule cannot fire in a scope, or in a file (see the head of this module).
-    near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it.
+    near: the words without which the rule cannot fire that stand in the file, in one that it imports or in one that imports it;
+    where that is a package, also in what the package imports.
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
     guarded: whether it has fixes, or better ones, that use the runtime.

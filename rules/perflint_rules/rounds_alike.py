@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Block, Code, Definition, External, Loop, any_layout, is_neural_module, path_of, written_rounds
+from perflint.api import Block, Code, External, Loop, any_layout, is_neural_module, path_of, written_rounds
 
 _CHANGES = frozenset(("step", "backward", "train", "eval", "load_state_dict", "copy_"))
 _DRAWS = any_layout(rb"rand|nois|bernoulli|normal_?\(|multinomial|sampl")
@@ -22,11 +22,10 @@ def loop_alike(code: Code, call: ast.Call, *, directly: bool = False) -> Loop | 
     home = flow.block[call]
     if home.loop is None or (directly and home is not home.loop.block):
         return None
-    bound = [d for part in ast.walk(call) if isinstance(part, ast.Name) for d in flow.reaching.get(part, ())]
     for around in home.loops():
         if around.statement is None or around.iterated is None:
             return None
-        if not _depends(code, bound, around):
+        if not _depends(code, call, around):
             runs = _runs_in_each_round(home, around) and (written_rounds(around) or _FEW) >= _FEW
             return around if runs else None
         if directly:
@@ -53,16 +52,16 @@ def _runs_in_each_round(block: Block, loop: Loop) -> bool:
     return False
 
 
-def _depends(code: Code, bound: list[Definition], loop: Loop) -> bool:
-    """Whether a loop binds one of some names anew: it is no variable of a loop in it that goes over the same each time."""
-    for definition in bound:
-        if not any(block is loop.block for block in definition.block.ancestry()):
-            continue
-        if definition.kind != "for" or definition.block is loop.block or definition.value is None:
-            return True
-        named = [part for part in ast.walk(definition.value) if isinstance(part, ast.Name)]
-        if _depends(code, [d for part in named for d in code.flow.reaching.get(part, ())], loop):
-            return True
+def _depends(code: Code, node: ast.AST, loop: Loop) -> bool:
+    """Whether a loop binds anew what a node names: it is no variable of a loop in it that goes over the same each time."""
+    for part in ast.walk(node):
+        for definition in code.flow.reaching.get(part, ()) if isinstance(part, ast.Name) else ():
+            if not any(block is loop.block for block in definition.block.ancestry()):
+                continue
+            if definition.kind != "for" or definition.block is loop.block or definition.value is None:
+                return True
+            if _depends(code, definition.value, loop):
+                return True
     return False
 
 

@@ -93,7 +93,7 @@ def calls_behind(flow: Flow, backward: ast.Call) -> Iterator[ast.Call]:
                 yield part
             for definition in flow.reaching.get(part, frozenset()) - seen:
                 seen.add(definition)
-                if definition.kind in ("assign", "augmented", "walrus") and definition.order < flow.order[backward]:
+                if definition.kind in ("assign", "augmented", "walrus", "with") and definition.order < flow.order[backward]:
                     pending += filter(None, [definition.value])
                     if definition.kind == "augmented":
                         pending.append(definition.node)

@@ -9,6 +9,7 @@ from functools import cache
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
+from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.dataflow.uses import Step, Walk, Way
 from perflint.facts.training.loops import Loops
 from perflint.facts.training.training_objects import is_neural_module
@@ -198,6 +199,7 @@ class _Read(Walk[bool]):
     def __init__(self, scope: Scope, node: ast.AST) -> None:
         super().__init__(scope)
         self.loop = self.flow.loop(node)
+        self.home = self.flow.block.get(node)
 
     def judge(self, step: Step) -> Iterator[bool | ast.AST | Definition]:
         if self.is_behind(step.node):
@@ -206,11 +208,18 @@ class _Read(Walk[bool]):
             case Way.BOUND:
                 yield from step.definitions
             case Way.METHOD:
-                yield from [True] if step.name in _READING else [step.node]
+                yield from self._read(step.node) if step.name in _READING else [step.node]
             case Way.ARGUMENT if isinstance(step.node, ast.Call):
-                yield from [True] if path_of(step.node.func) in _CONVERSIONS else [step.node]
+                yield from self._read(step.node) if path_of(step.node.func) in _CONVERSIONS else [step.node]
             case Way.OPERAND | Way.ALIAS | Way.ITEM | Way.ATTRIBUTE | Way.COMPARED | Way.CONTAINED if step.result is not None:
                 yield step.result
+
+    def _read(self, node: ast.AST) -> Iterator[bool]:
+        """What is read every N steps only is not read in most of them."""
+        around = self.flow.block[node].ancestry() if node in self.flow.block else ()
+        own = set(self.home.ancestry()) if self.home is not None else set()
+        if not any(block not in own and is_guard(self.flow, block) for block in around):
+            yield True
 
     def is_behind(self, node: ast.AST) -> bool:
         """Whether a node stands behind the loop: what is read there is read once."""
