@@ -662,3 +662,69 @@ def test_a_method_may_be_bound_again_in_its_class(
 def test_a_hook_may_be_registered_by_a_name_that_is_made() -> None:
     hook = "getattr(model.head, 'register_' + 'forward_hook')(lambda module, given, out: kept(out))"
     assert changes({"main.py": REBOUND.format(again="", hook=hook)})[0] == []
+
+
+ROUNDED = """
+import functools
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(9, 16), nn.Linear(16, 16)
+
+    def forward(self, x):
+        out = self.second(torch.relu(self.first(x)))
+        {inside}
+        return out
+
+
+def evaluate(model, batches):
+    model.eval()
+    total = 0.0
+    for x in batches:
+        out = model(x)
+        {step}
+        total += out.sum().item()
+    return total
+
+
+print(evaluate(Net(), [torch.randn(7, 13, 9) for _ in range(8)]))
+"""
+OTHERWISE = (
+    "out = out[0].norm('nuc')",
+    "out = out[0].norm(p='nuc')",
+    "out = torch.norm(out[0], 'nuc')",
+    "out = torch.norm(out[0], **{'p': 'nuc'})",
+    "out = torch.norm(*(out[0], 'nuc'))",
+    "out = functools.partial(torch.norm, p='nuc')(out[0])",
+    "out = list(map(torch.norm, [out[0]], ['nuc']))[0]",
+    "out = out.transpose(1, 2).matmul(out[0, :, :1].softmax(0))",
+    "out = out.mean(0)[:, 0].matmul(out)",
+    "out = out.mean(0)[:, 0].__matmul__(out)",
+)
+
+
+@pytest.mark.parametrize("place", ["inside", "step"])
+@pytest.mark.parametrize("way", OTHERWISE)
+@pytest.mark.parametrize("assume", [(), ("ordinary",)])
+def test_what_torch_computes_otherwise_without_a_graph(
+    way: str, place: str, assume: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=assume))
+    program = {"main.py": ROUNDED.format(**{"inside": "pass", "step": "pass", place: way})}
+    assert "eval-without-no-grad" not in safely_fixed(program)[1]
+
+
+@pytest.mark.parametrize("place", ["inside", "step"])
+@pytest.mark.parametrize(
+    "way", ["out = out.norm()", "out = out.norm(2, dim=-1)", "out = torch.norm(out, p='fro')", "out = torch.norm(out, 1)"]
+)
+def test_norms_that_were_measured(way: str, place: str) -> None:
+    program = {"main.py": ROUNDED.format(**{"inside": "pass", "step": "pass", place: way})}
+    assert safely_fixed(program)[1]["eval-without-no-grad"]
+    assert changes(program)[0] == []

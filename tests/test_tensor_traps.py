@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -114,3 +116,55 @@ def test_what_sets_and_inherits_other_things_stays_safe(harmless: str) -> None:
     fixed = safely_fixed({"main.py": TRAIN.format(put=harmless, made="pass")}).files["main.py"]
     assert "detach().double()" in fixed
     assert "non_blocking=True" in fixed
+
+
+ASKED = """
+import json
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def run(model, data, kind, keywords, mixed):
+    found = []
+    for x in data:
+        with torch.no_grad():
+            out = model(x.to(device))
+        classes, scores = out.argmax(1), out.max(1)[0]
+        found += [{of}(v) for v in {made}]
+    return found
+
+
+kind = getattr(torch, json.loads('"{kind}"'))
+print(run(nn.Linear(4, 3).to(device), [torch.randn(3, 4)], kind, {{"dtype": kind}}, [torch.ones(3).half()]))
+"""
+OF_ANOTHER_TYPE = (
+    ("int", "classes.to(kind)"),
+    ("int", "classes.to(**keywords)"),
+    ("int", "classes.to(device, kind)"),
+    ("int", "classes.to(device=device, dtype=kind)"),
+    ("int", "torch.as_tensor(classes, dtype=kind)"),
+    ("int", "torch.as_tensor(classes, kind)"),
+    ("int", "torch.cat([classes, mixed[0].to(device)])"),
+    ("int", "torch.stack([classes, *mixed])[0]"),
+    ("float", "scores.to(kind)"),
+    ("float", "scores.to(device, kind)"),
+    ("float", "torch.ones(3, device=device, **keywords)"),
+    ("int", "torch.tensor(1, dtype=kind).expand(3)"),
+)
+
+
+@pytest.mark.parametrize(("of", "made"), OF_ANOTHER_TYPE)
+@pytest.mark.parametrize("runtime", [False, True])
+def test_a_type_that_somebody_asks_for(of: str, made: str, runtime: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",), runtime=runtime))
+    kind = "float16" if of == "int" else "int64"
+    assert changes({"main.py": ASKED.format(of=of, made=made, kind=kind)})[0] == []
+
+
+def test_a_type_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meaning, "CONFIG", replace(meaning.CONFIG, assume=("ordinary",)))
+    program = {"main.py": ASKED.format(of="int", made="classes.to(device, non_blocking=True)", kind="float16")}
+    assert safely_fixed(program)[1]["item-in-python-loop"]

@@ -171,8 +171,10 @@ def _all() -> Iterable[Assumption]:
     yield Assumption(
         Kind.KNOWN_LAYERS,
         "layers that cannot be followed are ordinary ones",
-        "Layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing.",
-        "A layer that computes gradients itself, or that keeps what it has computed, raises or trains on something else.",
+        "Layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing, look at nothing, and "
+        "give the same bits without autograd, which recurrent and attention layers do not.",
+        "A layer that computes gradients itself, or that keeps what it has computed, raises or trains on something else. The "
+        "last bits of an evaluation by a recurrent layer or by attention differ.",
         "Layers that run and are not torch's: whether the code of their `forward` names something of autograd, and "
         "whether they hold a result with its graph when they have run.",
     )

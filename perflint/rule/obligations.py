@@ -39,7 +39,8 @@ class Kind(Enum):
     PLAIN_MODULES = "plain-modules"
     """Submodules, methods and torch's own functions are those that the source shows: no wrapping, surgery or patching."""
     KNOWN_LAYERS = "known-layers"
-    """The layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing and look at nothing."""
+    """The layers that cannot be followed are ordinary ones: they ask for no gradients, keep nothing, look at nothing, and give
+    the same bits without autograd."""
     PLAIN_OBJECTS = "plain-objects"
     """Operators, items and properties of the program's own objects do nothing but give values."""
     EVALUATION_ROUNDING = "evaluation-rounding"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from perflint.facts.autograd.differentiated import calls_behind
 from perflint.facts.autograd.graphless import differs_without_graph
 from perflint.facts.autograd.networks import ASKS, LOOKS_AT_GRAPH, Network
-from perflint.facts.autograd.without_graph import COMPUTES_NOTHING
+from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, NORMS, has_measured_order
 from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -111,6 +111,9 @@ class _Hidden:
             match alternative:
                 case Object(qualname) if qualname.startswith("torch.nn.") and qualname != "torch.nn.Module":
                     yield from network.layer(alternative, shown)
+                case External(qualname) if qualname in NORMS and isinstance(parent, ast.Call) and parent.func is node:
+                    if not has_measured_order(self.inference, scope, parent, NORMS[qualname]):
+                        yield network.rounds(shown)
                 case External(qualname) if qualname.startswith("torch.") and not COMPUTES_NOTHING.match(qualname):
                     yield from network.external(qualname, shown)
                 case ClassRef(cls) | Instance(cls) if classes.is_module(self.inference, cls):
@@ -142,6 +145,9 @@ class _Hidden:
     def call(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
         """Whether a call of something that is not known may run a network."""
         owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        if isinstance(call.func, ast.Attribute):
+            receiver = self.inference.value(scope, call.func.value)
+            yield from Network(self.facts, ast.unparse(call.func), self.seen).method(scope, call, receiver)
         may_run = may_run_module(call) or self.inference.value(scope, owner).may(is_foreign)
         if not may_run or self.is_known(self.inference.value(scope, call.func)):
             return

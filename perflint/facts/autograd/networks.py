@@ -14,15 +14,18 @@ from perflint.facts.autograd.fills import FILLING, fills
 from perflint.facts.autograd.graphless import differs_without_graph, is_parameter, may_record
 from perflint.facts.autograd.without_graph import (
     BUILTINS,
+    COMPUTES_NOTHING,
     CONTAINERS,
     LINEAR,
     MODELS,
     MODULE_METHODS,
+    NORMS,
     OTHERS,
     PACKAGES,
     PARAMETERS,
     ROUNDING,
     SAME_WITHOUT_GRAPH,
+    has_measured_order,
     is_known_function,
     is_known_method,
 )
@@ -276,6 +279,8 @@ class Network:
         """Whether a call within the network runs what is known."""
         func = call.func
         shown = ast.unparse(func)
+        if self.records:
+            yield from self.handed(scope, call)
         if isinstance(func, ast.Attribute) and classes.is_super_call(func.value):
             yield from self.above(scope, call)
             return
@@ -290,6 +295,7 @@ class Network:
                 if func.attr in _SETTING and scope.name != "__init__":
                     yield Obligation(Kind.RETENTION, f"`{scope.name}` of `{self.name}` sets a part of it by `{func.attr}`")
                 return
+            yield from self.method(scope, call, receiver)
             other = receiver.without(is_parameter)
             if is_known_method(func.attr) and not other.may_be(Instance, Object, ClassRef, FunctionRef, External):
                 return
@@ -312,6 +318,9 @@ class Network:
                     )
                     if weight is None or not self.is_parameter(scope, weight):
                         yield self.rounds(shown)
+                case External(qualname) if qualname in NORMS:
+                    if not has_measured_order(self.inference, scope, call, NORMS[qualname]):
+                        yield self.rounds(shown)
                 case ClassRef(cls) if not classes.is_module(self.inference, cls):
                     yield from self.function_of(cls, "__init__")
                 case ClassRef(cls):
@@ -322,6 +331,25 @@ class Network:
                     yield from self.function_of(cls, "__call__")
                 case _:
                     yield from self.layer(alternative, shown)
+
+    def handed(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
+        """Whether functions of torch that a call hands on give the same bits without autograd: `map(torch.mul, a, b)`."""
+        for given in (*call.args, *(k.value for k in call.keywords)):
+            if isinstance(given, (ast.Attribute, ast.Name)):
+                for alternative in self.inference.value(scope, given).alternatives:
+                    if isinstance(alternative, External) and alternative.qualname.startswith("torch."):
+                        if not COMPUTES_NOTHING.match(alternative.qualname):
+                            yield from self.external(alternative.qualname, ast.unparse(given))
+
+    def method(self, scope: Scope, call: ast.Call, receiver: Value) -> Iterator[Obligation]:
+        """Whether a method that a tensor may have gives the same bits without autograd."""
+        assert isinstance(call.func, ast.Attribute)
+        name, shown = call.func.attr, ast.unparse(call.func)
+        if receiver.open or receiver.may_be(Tensor):
+            if name.strip("_") in ROUNDING or (name == "norm" and not has_measured_order(self.inference, scope, call, 0)):
+                yield self.rounds(shown)
+            elif receiver.may_be(Tensor) and not is_known_method(name):
+                yield Obligation(Kind.UNKNOWN_CODE, f"`{shown}` was not measured without autograd")
 
     def above(self, scope: Scope, call: ast.Call) -> Iterator[Obligation]:
         """`super().__init__(...)`: what stands there is looked at with the ancestors, but not what a container gets."""
@@ -363,6 +391,9 @@ class Network:
         package, _, last = qualname.rpartition(".")
         if package == "builtins":
             known = last in BUILTINS
+        elif qualname in NORMS:
+            yield self.rounds(shown)  # the order that it is called with is not in sight
+            return
         else:
             known = (
                 is_known_function(qualname)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+import ast
+from typing import TYPE_CHECKING, Final
 
 from perflint.facts.operations import operations
+from perflint.facts.values.arguments import argument
+from perflint.facts.values.values import Alternative, Literal, Number
 from perflint.source.words import any_layout, made, words
+
+if TYPE_CHECKING:
+    from perflint.facts.values.inference import Inference
+    from perflint.source.syntax import Scope
 
 SAME_WITHOUT_GRAPH: Final = words(
     """
@@ -50,7 +57,8 @@ _METHODS = words(
     scatter_ scatter_add_ unfold cumsum rot90 frac trunc round log2 exp2 erf sinh cosh asin acos atan atan2 lerp
     nansum diff logcumsumexp nanmean is_complex is_cuda ndimension index_select gather format join split strip items
     keys values get startswith endswith append extend insert copy update pop setdefault lower upper replace index count
-    isdigit
+    isdigit addbmm addmv angle logaddexp2 renorm polygamma frexp select_scatter slice_scatter diagonal_scatter index_reduce
+    narrow_copy sum_to_size
     """
 )
 """Methods of tensors, texts and containers that give the same with and without autograd, and have no row as an operation."""
@@ -146,12 +154,29 @@ def is_known_function(qualname: str) -> bool:
     return package == "torch.nn" and last in SAME_WITHOUT_GRAPH | CONTAINERS | {"Parameter", "Module"}
 
 
+NORMS: Final = {"torch.norm": 1, "torch.functional.norm": 1}
+"""Functions whose results were measured for orders that are numbers or `"fro"`, with the place of the order: for `"nuc"`, torch
+takes a matrix apart, and how depends on whether a gradient may be asked for."""
 ROUNDING = words(
     """
     LSTM GRU RNN LSTMCell MultiheadAttention Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer
     TransformerDecoderLayer matmul scaled_dot_product_attention multi_head_attention_forward
     """
 )
+
+
+def has_measured_order(inference: Inference, scope: Scope, call: ast.Call, place: int) -> bool:
+    """Whether a call of a norm gives an order whose results were measured, or none."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return False
+    order = argument(call, place, "p")
+    return order is None or inference.value(scope, order).must(_is_measured_order)
+
+
+def _is_measured_order(order: Alternative) -> bool:
+    return isinstance(order, Number) or (
+        isinstance(order, Literal) and (order.value in (None, "fro") or isinstance(order.value, (int, float)))
+    )
 
 
 def is_known_method(name: str) -> bool:

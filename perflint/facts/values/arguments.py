@@ -9,15 +9,21 @@ from perflint.facts.values.values import (
     NOTHING,
     Alternative,
     Batch,
+    Device,
     External,
+    Literal,
+    Number,
     Output,
     Place,
     Tensor,
+    Text,
     Value,
     device_place,
     one,
     place_of,
 )
+from perflint.source.texts import last_name
+from perflint.source.words import made
 
 _FLOAT_DTYPES = frozenset(("float16", "float32", "float64", "bfloat16", "half", "double", "float"))
 _DTYPE_ALIASES = {"half": "float16", "double": "float64", "float": "float32", "long": "int64", "int": "int32"}
@@ -44,6 +50,28 @@ def dtype_of(value: Value) -> str:
         if name in _FLOAT_DTYPES or name.startswith(("int", "uint", "bool", "long")):
             return _DTYPE_ALIASES.get(name, name)
     return ""
+
+
+def asked_type(inference: Inferring, node: ast.Call, frame: Frame, position: int | None = None) -> str | None:
+    """The type of elements that a call asks for, "" if it may ask for any; None when it asks for none."""
+    given = argument(node, position, "dtype")
+    if given is None:
+        unseen = any(k.arg is None for k in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args)
+        return "" if unseen else None
+    return None if isinstance(given, ast.Constant) and given.value is None else dtype_of(inference.infer(given, frame))
+
+
+def type_of_target(inference: Inferring, node: ast.Call, frame: Frame) -> str | None:
+    """The same of `.to(...)`, which takes a type in the place of a device, too: what is not known to be none may be one."""
+    asked = asked_type(inference, node, frame)
+    for given in node.args[:2] if asked is None else ():
+        value = inference.infer(given, frame)
+        if not value.must_be(Device, Literal, Text, Number, Tensor, Batch, Output) and not _DEVICE.search(last_name(given)):
+            asked = dtype_of(value)
+    return asked
+
+
+_DEVICE = made(r"(?i)dev|cuda|gpu|cpu|rank")
 
 
 def _is_dtype(alternative: Alternative) -> bool:

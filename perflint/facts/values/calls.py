@@ -17,7 +17,7 @@ from perflint.facts.operations.api_tables import (
     PLAIN_LOADER_CLASSES,
 )
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
-from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asks_for_gradient, device_keyword, dtype_of, places
+from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asked_type, asks_for_gradient, device_keyword, places
 from perflint.facts.values.array_methods import array_function, frame_from
 from perflint.facts.values.derived_values import combined, number_kind
 from perflint.facts.values.frames import Frame, Inferring
@@ -339,6 +339,8 @@ def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame
         parts = inference.element(inference.known(node.args[0], frame), frame.depth)
         held = [a for a in parts.alternatives if isinstance(a, (Tensor, Batch, Output))]
         dtypes = {a.dtype for a in held if isinstance(a, Tensor)}
+        if not parts.must_be(Tensor):  # the others may give it a wider type
+            dtypes = {"float" if any("float" in dtype for dtype in dtypes) else ""}
         place = meeting_place(place_of(a) for a in held) if not parts.open else Place.UNKNOWN
         if parts.open and any(place_of(a).may_be_device for a in held):
             place = meeting_place(place_of(a) for a in held)
@@ -380,9 +382,8 @@ def _as_tensor(alternative: Alternative) -> Tensor:
 def _factory(inference: Inferring, row: Operation, node: ast.Call, frame: Frame) -> Tensor:
     last = row.name
     place = device_keyword(inference, node, frame) or default_place(inference, frame)
-    given = argument(node, None, "dtype")
-    dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
-    if not dtype and given is None:
+    dtype = asked_type(inference, node, frame)
+    if dtype is None:
         dtype = "float" if last in ("zeros", "ones", "empty", "rand", "randn", "eye", "linspace") else ""
         dtype = "int64" if last in ("randint", "randperm") else dtype
     ndim = 0 if last == "full" and node.args and isinstance(node.args[0], ast.Tuple) and not node.args[0].elts else None
@@ -404,15 +405,15 @@ def default_place(inference: Inferring, frame: Frame) -> Place:
 
 def _tensor_from_data(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
     place = device_keyword(inference, node, frame) or default_place(inference, frame)
-    given = argument(node, None, "dtype")
-    dtype = dtype_of(inference.infer(given, frame)) if given is not None else ""
-    ndim = None
+    asked = asked_type(inference, node, frame)
+    dtype, ndim = asked or "", None
     if node.args:
         data = inference.infer(node.args[0], frame)
         if data.must_be(Number, Literal) and not data.may(lambda a: isinstance(a, Literal) and isinstance(a.value, str)):
             ndim = 0
             kind = {number_kind(a) for a in data.alternatives}
-            dtype = dtype or ("float" if kind == {"float"} else "int64" if kind == {"int"} else "")
+            if asked is None:
+                dtype = "float" if kind == {"float"} else "int64" if kind == {"int"} else ""
     return one(Tensor(place, ndim, dtype, fresh=True, grad=False))
 
 
@@ -435,7 +436,10 @@ def _from_numpy(inference: Inferring, node: ast.Call, frame: Frame) -> Value:
         data = inference.infer(node.args[0], frame)
         tensors = [a for a in data.alternatives if isinstance(a, Tensor)]
         if tensors:
-            return one(replace(tensors[0], fresh=False))
+            asked = asked_type(inference, node, frame, 1)
+            dtype = tensors[0].dtype if asked is None and data.single is not None else asked or ""
+            place = device_keyword(inference, node, frame) or tensors[0].place
+            return one(replace(tensors[0], place=place, dtype=dtype, fresh=False))
     return one(Tensor(device_keyword(inference, node, frame) or Place.HOST, fresh=False, from_numpy=True))
 
 

@@ -17,6 +17,7 @@ from perflint.facts.values.arguments import (
     is_dtype_expression,
     places,
     transfer_target,
+    type_of_target,
     works_in_place,
 )
 from perflint.facts.values.array_methods import NDARRAY
@@ -263,10 +264,8 @@ def _number_kind(dtype: str) -> str:
 def _to(inference: Inferring, receiver: Tensor, node: ast.Call, frame: Frame) -> Value:
     target = transfer_target(inference, node, frame)
     result = replace(receiver, fresh=False, parameter=False)
-    for given in (*node.args[:2], *(k.value for k in node.keywords if k.arg == "dtype")):
-        name = dtype_of(inference.infer(given, frame))
-        if name or is_dtype_expression(given):
-            result = replace(result, dtype=name)
+    if (asked := type_of_target(inference, node, frame)) is not None:
+        result = replace(result, dtype=asked)
     if target == NOTHING:
         return one(result)
     others = [a for a in target.alternatives if isinstance(a, (Tensor, Batch, Output))]
