@@ -161,7 +161,8 @@ def _searched_again(code: Code, selections: Selections, open_: list[Obligation])
     message = f"the CPU waits {often} to learn how many `{mask}` selects; {cure}"
     distinct, first = [*dict.fromkeys(selections.nodes)], selections.nodes[0]
     waits, still_open = distinct[1:] or distinct, open_ if fix is not None else ()
-    return code.finding(first, message, fix, still_open, waits=waits, severity=_worth(code, first))
+    worth = _worth(code, first) if fix is not None or times > 2 else Severity.INFO  # what is left waits for little
+    return code.finding(first, message, fix, still_open, waits=waits, severity=worth)
 
 
 def _cure(node: ast.expr) -> str:

@@ -7,6 +7,7 @@ from perflint.api import (
     Alternative,
     Code,
     External,
+    Literal,
     Number,
     Object,
     Output,
@@ -68,14 +69,25 @@ def follows_needed_read(code: Code, copy: ast.expr) -> bool:
 
 
 def adds_up_reads(code: Code, node: ast.expr) -> bool:
-    """Whether a name, such as `train_loss`, is a total of numbers that were read: `train_loss += loss.item() / steps`."""
-    made = [definition.value for definition in code.flow.reaching.get(node, ())]
-    return bool(made) and all(isinstance(value, ast.Constant) or _begins_with_read(value) for value in made)
+    """Whether a name, such as `train_loss`, is computed of numbers that were read: `train_loss += loss.item() / steps`."""
+    return isinstance(node, ast.Name) and _is_of_reads(code, node, set())
 
 
-def _begins_with_read(node: ast.expr | None) -> bool:
-    while isinstance(node, ast.BinOp):
-        node = node.left
+def _is_of_reads(code: Code, node: ast.expr | None, seen: set[ast.expr]) -> bool:
+    """Whether an expression is a number that was read, or arithmetic with one, and no name in it stands for anything else."""
+    if node in seen:
+        return True  # the total itself
+    match node:
+        case ast.Constant() | ast.Name() if code.value(node).must_be(Number, Literal):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return all(_is_of_reads(code, side, seen) for side in (left, right))
+        case ast.Name():
+            seen.add(node)
+            made = code.flow.reaching.get(node, frozenset())
+            if all(d.kind == "parameter" for d in made):
+                return not code.may_be_on_device(node)  # a factor
+            return bool(made) and all(d.kind in ("assign", "augmented") and _is_of_reads(code, d.value, seen) for d in made)
     return node is not None and _is_read(node)
 
 

@@ -57,7 +57,9 @@ _INVERSES = frozenset(("inv", "inverse"))
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""
-    waits = code.waits(Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not _gives_size(node) and not bounds_a_number(node))
+    waits = code.waits(
+        Road.NUMBER, Road.TRUTH, Road.COPY, at=lambda node: not (_gives_size(node) or bounds_a_number(node) or _asks_list(node))
+    )
     known = {read.node for read in (*code.reads(), *code.truths())} if waits else set()
     for wait in waits:
         if wait.node in known:
@@ -84,6 +86,14 @@ def _is_position(code: Code, read: HostRead) -> bool:
         return False
     begins = code.value(tensor).must(lambda a: isinstance(a, Tensor) and a.zeros and a.dtype == "int64")
     return begins and statement.value is read.node
+
+
+def _asks_list(node: ast.expr) -> bool:
+    """`int(names.index(name))`: tensors have no such method."""
+    match node:
+        case ast.Call(args=[ast.Call(func=ast.Attribute(attr="index" | "find" | "rfind"))]):
+            return True
+    return False
 
 
 def _gives_size(node: ast.expr) -> bool:

@@ -67,3 +67,7 @@ def test_files_that_are_kept_are_unused(name: str) -> None:
 @pytest.mark.parametrize("name", ["copy_task.py", "threshold.py", "older.py", "archiver.py"])
 def test_names_that_only_look_like_it(name: str) -> None:
     assert unused(NAMED, name) == set()
+
+
+def test_a_longer_name_is_another() -> None:
+    assert unused("from losses import Used, helper\nleft_over = Used(), helper(1)\n") == {"Left.forward", "left"}

@@ -51,7 +51,8 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return False
     taken = _taken_by_name(os.path.basename(path).removesuffix(".py"))
     texts = [project.read(file) or b"" for file in importers]
-    return not any(name.encode() in text or taken.search(text) for text in texts)
+    named = any_layout(rb"\b%b\b" % name.encode())
+    return not any(named.search(text) or taken.search(text) for text in texts)
 
 
 @cache
