@@ -44,7 +44,7 @@ EXPECTED = {
     },
     "gan/data.py": {"dataloader-no-pin-memory"},
     "gan/networks.py": {"python-ema-loop"},
-    "gan/walker.py": {"blocking-h2d-in-loop", "distribution-checks-arguments", "item-every-step"},
+    "gan/walker.py": {"distribution-checks-arguments", "item-every-step"},
     "image/data.py": {"dataloader-no-pin-memory"},
     "image/model.py": {"factory-then-transfer"},
     "image/trainer.py": {
@@ -54,7 +54,7 @@ EXPECTED = {
         "tensor-const-to-device",
     },
     "lstm/model.py": {"rnn-zero-state-on-cpu"},
-    "lstm/predict.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "factory-then-transfer", "item-every-step"},
+    "lstm/predict.py": {"eval-without-no-grad", "factory-then-transfer"},
     "lstm/training.py": {
         "blocking-h2d-in-loop",
         "duplicate-item-read",

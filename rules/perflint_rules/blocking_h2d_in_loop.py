@@ -27,8 +27,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host, for batches that nothing pins (dataloader-no-pin-memory is first) and other
-memory that the driver may have to wait for, and where the device has nothing to do (the host has just read what it needs, or
+run once, draw, read or collect on the host, for batches of workers that do not pin (dataloader-no-pin-memory is first) and
+other memory that the driver may wait for, and where the device has nothing to do (the host has just read what it needs, or
 decoded a file), select it to see it.
 
 ## Fix safety
@@ -86,7 +86,7 @@ from perflint_rules.copies_into_place import COPIES, copies_into_place
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import UNPINNED, UNPINNED_BATCHES, hint_at_memory, is_ordinary
+from perflint_rules.pageable import UNPINNED, hint_at_memory, is_ordinary, is_to_be_pinned
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -129,6 +129,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not comes_from_host(inference, code.facts.loops, code.scope, call.func.value):
             continue
+        pinned = [a.pinned for a in receiver.alternatives if isinstance(a, Batch)]
         spread = any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
@@ -154,7 +155,8 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = hint == UNPINNED_BATCHES or (hint == UNPINNED and not pins) or hardly_counts(code, call)
+        little = ({*pinned} == {False} and is_to_be_pinned(code, call)) or (hint == UNPINNED and not pins)
+        little = little or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

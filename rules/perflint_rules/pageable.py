@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Batch, Code, External, Tensor, comes_from_host, last_name, words
+from perflint.api import Batch, Code, External, Loader, LoaderCall, Scope, Tensor, comes_from_host, last_name, words
 
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 _OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
@@ -12,7 +12,7 @@ _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
-UNPINNED_BATCHES = " (batches are not pinned, so little is gained before they are)"
+_UNPINNED_BATCHES = " (batches are not pinned, so little is gained before they are)"
 UNPINNED = " (it is not pinned, so the driver may still wait)"
 
 
@@ -49,6 +49,25 @@ def is_joined(code: Code, made: ast.expr | None) -> bool:
     return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
 
 
+def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:
+    """Whether a batch that is not pinned is of an evaluation, or of loaders with workers: another rule says so first."""
+    if not code.facts.loops.is_of_training(code.scope, copy):
+        return True
+    loop = code.flow.loop(copy)
+    found = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
+    return bool(found) and all(LoaderCall(code.facts, *site).may_have_workers for site in found)
+
+
+def _loaders(code: Code, iterated: ast.expr | None) -> list[tuple[Scope, ast.Call]]:
+    """The calls that make what a loop goes over, also through `enumerate`, `tqdm` and the like."""
+    while iterated is not None:
+        found = [a.site for a in code.value(iterated).alternatives if isinstance(a, Loader)]
+        if found or not isinstance(iterated, ast.Call) or not iterated.args:
+            return [site for site in found if isinstance(site, tuple)]
+        iterated = iterated.args[0]
+    return []
+
+
 def is_ordinary(code: Code, copied: ast.expr) -> bool:
     """Whether what is copied lies in memory that nothing pins: the step makes it, or it is an array's."""
     made = made_in_step(code, copied)
@@ -69,7 +88,7 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
     if not is_ordinary(code, copied):
         batches = [a for a in code.value(copied).alternatives if isinstance(a, Batch)]
         unpinned = bool(batches) and all(a.pinned is False for a in batches)
-        return UNPINNED_BATCHES if unpinned else ""
+        return _UNPINNED_BATCHES if unpinned else ""
     if is_pageable(code, made, copied):
         if is_joined(code, made):
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"
