@@ -64,7 +64,7 @@ def test_the_same_flaw_in_several_places_is_one_line_with_all_their_rows_and_nam
     assert "`a`, `b`, `c`" in read_twice[0]
     assert "15-17  duplicate-item-read" in read_twice[0]
     (collected,) = [line for line in lines if line.startswith("  no fix     14  item-every-step")]
-    assert "`a`, `b` and `c`" in collected, "the text with three reads is one row"
+    assert "`a`, `b`, `c`" in collected, "the text with three reads is one row"
     assert len(project.findings("--select", "duplicate-item-read,item-every-step")) == 6
 
 

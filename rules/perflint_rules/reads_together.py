@@ -32,7 +32,6 @@ from perflint_rules.bound_at_once import bound_at_once, bound_first, wanted_name
 from perflint_rules.early_reads import made_earlier
 from perflint_rules.quiet_code import writes_scalar
 from perflint_rules.read_once import is_read_with_others
-from perflint_rules.reads_of_line import by_line, named
 from perflint_rules.side_by_side import in_place, open_about_place, side_by_side
 
 _HELPERS = {ReadKind.ITEM: "items_together", ReadKind.LOGGER: "copies_together"}
@@ -51,7 +50,8 @@ class Together:
     @property
     def message(self) -> str:
         """What happens, and the cure."""
-        return f"the CPU waits for {named(self.reads)} one after the other in every step; {self.fix.message}"
+        *names, last = dict.fromkeys(f"`{ast.unparse(read.tensor)}`" for read in self.reads)
+        return f"the CPU waits for {', '.join(names)} and {last} one after the other in every step; {self.fix.message}"
 
 
 def together(code: Code, reads: Sequence[HostRead]) -> Iterator[Together]:
@@ -182,4 +182,4 @@ def joined(code: Code, found: Sequence[tuple[HostRead, Finding, bool]]) -> Itera
     done |= {
         read.node for read, finding, _ in found if finding.fix is None and is_read_with_others(code, read.node, by_fix=False)
     }
-    yield from by_line(code, [(read, finding) for read, finding, _ in found if read.node not in done])
+    yield from (finding for read, finding, _ in found if read.node not in done)

@@ -64,14 +64,6 @@ def test_a_wait_in_an_evaluation_is_told_on_request_but_not_one_of_what_it_train
     assert found == {10: "warning", 14: "info", 21: "warning"}
 
 
-def test_reads_on_one_line_are_one_finding(project: Project) -> None:
-    project.write({"train.py": EVALUATION})
-    finding = next(f for f in project.findings("--select", "item-every-step") if f["location"]["row"] == 10)
-    assert finding["message"].startswith(
-        "the CPU waits for `loss` and `loss * 2` in every step, and the values are only printed"
-    )
-
-
 ELEMENTS = """
 import torch
 
