@@ -99,18 +99,14 @@ def check(code: Code) -> Iterator[Finding]:
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        worth = _worth(code, node) if _can_stay_fixed(code, node) else Severity.INFO
+        can_stay_fixed = _has_weights(node) or _is_summed_up(code, node)  # else the program asks for the places
+        worth = _worth(code, node) if can_stay_fixed else Severity.INFO
         yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=worth)
 
 
 def _worth(code: Code, node: ast.expr) -> Severity | None:
     """What a network found, of which the program wants to know how much, is worth little."""
     return Severity.INFO if is_of_one_pass(code, node) or _decides(code, node) else None
-
-
-def _can_stay_fixed(code: Code, node: ast.expr) -> bool:
-    """Whether what is selected is summed up, or written back: of anything else the program asks for the places."""
-    return _has_weights(node) or _is_summed_up(code, node)
 
 
 def _has_weights(node: ast.expr) -> bool:

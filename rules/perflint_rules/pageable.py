@@ -12,7 +12,6 @@ _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
-_UNPINNED_BATCHES = " (batches are not pinned, so little is gained before they are)"
 UNPINNED = " (it is not pinned, so the driver may still wait)"
 
 
@@ -88,7 +87,7 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
     if not is_ordinary(code, copied):
         batches = [a for a in code.value(copied).alternatives if isinstance(a, Batch)]
         unpinned = bool(batches) and all(a.pinned is False for a in batches)
-        return _UNPINNED_BATCHES if unpinned else ""
+        return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
     if is_pageable(code, made, copied):
         if is_joined(code, made):
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"

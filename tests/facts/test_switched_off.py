@@ -19,6 +19,7 @@ parser.add_argument("--every", type=int, default=10)
 parser.add_argument("--model", default="gcn")
 parser.add_argument("--seed", type=int)
 parser.add_argument("--told", type=int, required=True)
+parser.add_argument("--broken", default={[]: 1})
 parser.add_argument("--computed", type=int, default=len(str(parser)))
 args = parser.parse_args()
 """
@@ -46,6 +47,7 @@ ON = {
     "where a training runs": "if args.cuda:\n    look() #?",
     "a choice": 'if args.model == "gat":\n    look() #?',
     "what must be given": "if args.told > 3:\n    look() #?",
+    "what cannot be": "if args.broken:\n    look() #?",
     "what is computed": "if args.computed > 1000:\n    look() #?",
     "an operand that does not decide": "if step() or args.verbose:\n    look() #?",
     "what no option decides": "if step():\n    look() #?",

@@ -48,6 +48,7 @@ def test_what_nobody_names_is_unused() -> None:
         "import losses, sys\nprint(getattr(losses, sys.argv[1]))",
         "import losses\nprint(losses.__dict__[input()])",
         "from losses import *\nprint(eval(input()))",
+        "import losses as zoo, sys\nprint(zoo.__dict__[sys.argv[1]])",
         "print('nobody imports it')",
     ],
 )
@@ -57,6 +58,19 @@ def test_what_may_be_found_by_a_name_that_is_not_written_may_be_used(main: str) 
 
 def test_a_class_may_be_imported_by_its_name() -> None:
     assert unused(f"import importlib\n{NAMED}\nimportlib.import_module(input())") == {"left"}
+
+
+def test_what_a_package_hands_on_may_be_found_by_its_name() -> None:
+    files = {"models/__init__.py": "from .losses import *\n", "models/losses.py": LOSSES}
+    program = Program("import sys, models\nprint(models.__dict__[sys.argv[1]]())", files)
+    assert not any(is_unused(program.facts, scope) for scope in program.module("models/losses.py").functions())
+
+
+def test_a_lambda_of_a_module_is_no_function_that_has_a_name() -> None:
+    program = Program("import losses\nlosses.read(1)", {"losses.py": "read = lambda x: [y.item() for y in x]"})
+    scopes = [scope for scope in program.scopes() if scope.module is program.module("losses.py")]
+    assert len(scopes) > 1
+    assert not any(is_unused(program.facts, scope) for scope in scopes)
 
 
 @pytest.mark.parametrize("name", ["losses_old.py", "backup/losses.py", "losses copy.py", "deprecated/losses.py"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ask import said
+from ask import Program, said
 
 from perflint.facts.values.values import (
     MAX_ALTERNATIVES,
@@ -108,3 +108,9 @@ def test_where_a_result_is(places: list[Place], place: Place) -> None:
 def test_only_what_has_a_place_moves() -> None:
     assert said(moved(Batch(), Place.CUDA)) == "batch on cuda"
     assert said(moved(Number("int"), Place.CUDA)) == "int"
+
+
+@pytest.mark.parametrize(("target", "dtype"), [("torch.device(x)", "int64"), ('"cuda"', "int64"), ("x", ""), ("x.dtype", "")])
+def test_what_is_not_known_to_be_a_device_may_be_a_type(target: str, dtype: str) -> None:
+    program = Program(f"import torch\ndef f(x):\n    torch.randint(3, (4,)).to({target}) #?\n")
+    assert {alternative.dtype for alternative in program.value().alternatives if isinstance(alternative, Tensor)} == {dtype}

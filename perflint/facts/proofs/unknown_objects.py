@@ -21,6 +21,7 @@ from perflint.facts.values.values import (
     FunctionRef,
     Instance,
     Literal,
+    Mapping,
     Number,
     Text,
     Value,
@@ -173,7 +174,9 @@ def _may_hold_network(facts: Facts, value: Value, depth: int) -> bool:
     for alternative in value.alternatives:
         if is_neural_module(facts.inference, alternative):
             return True
-        held = (part for part in held_by(alternative) if part != NOTHING)
+        held = held_by(alternative)
+        if isinstance(alternative, Mapping) and alternative.rest == NOTHING:
+            held = held[:-1]  # there are no other keys
         if depth and any(_may_hold_network(facts, part, depth - 1) for part in held):
             return True
     return False

@@ -160,7 +160,7 @@ def _declared_default(option: ast.Call) -> object:
         return kind == "store_false" if kind in ("store_true", "store_false") else None
     try:
         value = ast.literal_eval(default)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise _UnknownError from error
     if not isinstance(value, (bool, int, float, type(None))):
         raise _UnknownError

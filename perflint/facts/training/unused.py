@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import re
-from functools import cache
 
 from perflint.facts.facts import Facts
 from perflint.project.project import MAX_IMPORTERS
+from perflint.source.identifiers import stands_in
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, made
 
@@ -17,6 +17,11 @@ _KEPT_FILE = made(
 )
 _IMPORTED_BY_NAME = any_layout(rb"\bimport_module \(|\b__import__ \(")
 """What may find a class of any module by a name that no text holds."""
+_FOUND_BY_NAME = any_layout(
+    rb"__dict__ \[|\bvars \(|\bgetattr \( [\w.]+ , (?!['\"])"
+    rb"|\bimport \*(?s:.*)(?:\bglobals|\beval(?<!\.eval)|\bexec|\bgetattr) \("
+)
+"""What may find a class or a function among what a file imports: `models.__dict__[args.arch]`."""
 
 
 def is_unused(facts: Facts, scope: Scope) -> bool:
@@ -36,11 +41,10 @@ def _find(facts: Facts, scope: Scope) -> bool:
         scope = scope.parent
     cls = scope.owner
     decorated = cls.node.decorator_list if cls is not None else scope.decorators
-    if scope.is_module or decorated or project.is_offered(path):
+    own = cls.node if cls is not None else scope.node
+    if not isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or decorated or project.is_offered(path):
         return False
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
-    own = cls.node if cls is not None else scope.node
-    assert isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
     lines = range(own.lineno, (own.end_lineno or own.lineno) + 1)
     if any(scope.module.source.row_at(at) not in lines for at in scope.module.occurrences(name)):
         return False
@@ -49,15 +53,6 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return False
     if cls is not None and project.program_may_hold(path, _IMPORTED_BY_NAME):
         return False
-    taken = _taken_by_name(os.path.basename(path).removesuffix(".py"))
+    word = name.encode()
     texts = [project.read(file) or b"" for file in importers]
-    named = any_layout(rb"\b%b\b" % name.encode())
-    return not any(named.search(text) or taken.search(text) for text in texts)
-
-
-@cache
-def _taken_by_name(stem: str) -> re.Pattern[bytes]:
-    """`getattr(models, name)`, `models.__dict__[name]`, `vars(models)`; `eval(name)` behind `from models import *`."""
-    module = re.escape(stem.encode())
-    stars = rb"\bfrom [\w.\x20]*\b%b import \*(?s:.*)(?:\bglobals|\beval|\bexec|\bgetattr \( sys)\b" % module
-    return any_layout(rb"(?:getattr|vars) \( (?:\w+ \. )*%b\b|\b%b \. __dict__|%b" % (module, module, stars))
+    return not any(stands_in(word, text) or _FOUND_BY_NAME.search(text) for text in texts)

@@ -22,8 +22,6 @@ from perflint.facts.values.values import (
     one,
     place_of,
 )
-from perflint.source.texts import last_name
-from perflint.source.words import made
 
 _FLOAT_DTYPES = frozenset(("float16", "float32", "float64", "bfloat16", "half", "double", "float"))
 _DTYPE_ALIASES = {"half": "float16", "double": "float64", "float": "float32", "long": "int64", "int": "int32"}
@@ -66,12 +64,9 @@ def type_of_target(inference: Inferring, node: ast.Call, frame: Frame) -> str | 
     asked = asked_type(inference, node, frame)
     for given in node.args[:2] if asked is None else ():
         value = inference.infer(given, frame)
-        if not value.must_be(Device, Literal, Text, Number, Tensor, Batch, Output) and not _DEVICE.search(last_name(given)):
+        if not value.must_be(Device, Literal, Text, Number, Tensor, Batch, Output):
             asked = dtype_of(value)
     return asked
-
-
-_DEVICE = made(r"(?i)dev|cuda|gpu|cpu|rank")
 
 
 def _is_dtype(alternative: Alternative) -> bool:
