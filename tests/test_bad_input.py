@@ -275,5 +275,15 @@ def test_files_of_python_2_are_one_finding(here: Project) -> None:
 
 
 def test_a_file_may_have_a_name_that_nobody_can_import(here: Project) -> None:
-    here.write({" net (1).py": "class Net: pass\n", "main.py": "from pkg import Net\nrun = (Net,)\n"})
-    assert {f["filename"] for f in here.findings("--select", "all")} == {"good.py"}
+    network = "from base import Base\ndef block(x): return x * 2\nclass Net(Base):\n    def forward(self, x): return block(x)\n"
+    evaluation = """
+import torch, models
+def main(name, loader):
+    model = getattr(models, name)()
+    model.eval()
+    for x in loader:
+        print(model(x.cuda()).argmax().cpu())
+"""
+    base = "from torch import nn\nclass Base(nn.Module): pass\n"
+    here.write({"models/ net (1).py": network, "models/__init__.py": "", "base.py": base, "main.py": evaluation})
+    assert "main.py" in {f["filename"] for f in here.findings("--select", "all")}

@@ -180,10 +180,8 @@ class _Fate(Walk[Sink]):
             yield from filter(None, [step.result])
         elif self._value(step.value).must_be(Elements, Sequence):
             yield Sink.NEEDED if self._is_needed_at_once(target) else Sink.COLLECT
-        elif isinstance(step.value, ast.JoinedStr):
-            yield Sink.LOG
         else:
-            yield Sink.ACCUMULATE
+            yield Sink.LOG if isinstance(step.value, ast.JoinedStr) else Sink.ACCUMULATE
             if isinstance(target, ast.Name):
                 yield from self._decides(target)
 
