@@ -275,9 +275,21 @@ def test_files_of_python_2_are_one_finding(here: Project) -> None:
 
 
 def test_a_file_may_have_a_name_that_nobody_can_import(here: Project) -> None:
-    network = "from base import Base\ndef block(x): return x * 2\nclass Net(Base):\n    def forward(self, x): return block(x)\n"
+    network = """
+from base import Base
+def block(x):
+    return x * 2
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.block = block
+    def forward(self, x):
+        return block(x)
+"""
     evaluation = """
-import torch, models
+import torch
+import models
+from base import Base
 def main(name, loader):
     model = getattr(models, name)()
     model.eval()
@@ -285,5 +297,5 @@ def main(name, loader):
         print(model(x.cuda()).argmax().cpu())
 """
     base = "from torch import nn\nclass Base(nn.Module): pass\n"
-    here.write({"models/ net (1).py": network, "models/__init__.py": "", "base.py": base, "main.py": evaluation})
+    here.write({"models/ net.py": network, "models/__init__.py": "", "base.py": base, "main.py": evaluation})
     assert "main.py" in {f["filename"] for f in here.findings("--select", "all")}
