@@ -116,7 +116,8 @@ from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
 from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
-from perflint.facts.training.loops import Heat, LoopKind, written_rounds
+from perflint.facts.training.loop_looks import written_rounds
+from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.rates import goes_over_parameters, rate_of
 from perflint.facts.training.recurrent import (
     RECURRENT_CALL,
@@ -188,7 +189,7 @@ from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.rule.option import Option
 from perflint.rule.rule import Rule, rule
 from perflint.source.syntax import Scope
-from perflint.source.texts import last_name
+from perflint.source.texts import brief, last_name
 from perflint.source.words import any_layout, call_pattern, keyword, words
 
 __all__ = [
@@ -293,6 +294,7 @@ __all__ = [
     "asks_for_gradient",
     "backward_below",
     "backward_in",
+    "brief",
     "built_for",
     "call_pattern",
     "called_from",

@@ -134,6 +134,16 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
         return []
 
 
+def brief(node: ast.AST, limit: int = 60) -> str:
+    """An expression as a message shows it: a call that is long without its arguments, others cut at `limit` characters."""
+    text = ast.unparse(node)
+    if len(text) <= limit:
+        return text
+    if isinstance(node, ast.Call):
+        return f"{brief(node.func, limit)}(...)"
+    return f"{text[: limit - 3].rstrip()}..."
+
+
 def last_name(node: ast.expr) -> str:
     """What stands last in a name or an attribute, empty for other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

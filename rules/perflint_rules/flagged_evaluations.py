@@ -1,9 +1,8 @@
 """Evaluations that a function makes when a flag says so: no rule by itself."""
 
-import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Finding, evaluated_by_flag
+from perflint.api import Code, Finding, brief, evaluated_by_flag
 
 
 def flagged(code: Code) -> Iterator[Finding]:
@@ -11,5 +10,5 @@ def flagged(code: Code) -> Iterator[Finding]:
     found = evaluated_by_flag(code.facts, code.scope)
     if found is not None:
         forward, site = found
-        there = f"line {site.node.lineno} evaluates by `{ast.unparse(site.node)[:50]}`"
+        there = f"line {site.node.lineno} evaluates by `{brief(site.node)}`"
         yield code.finding(forward, f"{there}, and this records a graph that nobody uses; make that call under `no_grad`")

@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Code, External, FunctionRef, Literal, Number, Place, Tensor, any_layout
+from perflint.api import Code, External, FunctionRef, Literal, Number, Place, Tensor, any_layout, brief
 
 HOST_TYPES = frozenset(f"torch.{name}Tensor" for name in ("", "Float", "Double", "Half", "Long", "Int", "Byte", "Bool"))
 """Types of the host."""
@@ -41,7 +41,7 @@ def made_by_helper(code: Code, moved: ast.expr, computed: bool) -> str | None:
     """
     if not isinstance(moved, ast.Call) or not code.value(moved.func).must(lambda a: isinstance(a, FunctionRef)):
         return None
-    text = f"`{ast.unparse(moved)[:40]}`"
+    text = f"`{brief(moved)}`"
     if code.value(moved).must(lambda a: isinstance(a, Tensor) and a.random and a.place is Place.HOST):
         return f"{text} draws on the host, and its numbers are copied to the device in every step; let it draw them there"
     if computed and _is_of_numbers(code, moved):

@@ -52,6 +52,7 @@ from perflint.api import (
     Sequence,
     Severity,
     Tensor,
+    brief,
     last_name,
     made_on_host,
     path_of,
@@ -82,9 +83,9 @@ def check(code: Code) -> Iterator[Finding]:
         if stored is not None:
             fills = not any(isinstance(part, ast.Call) and last_name(part.func) in _OF_NUMBERS for part in ast.walk(stored))
             cure = "make it there" if fills else "write the numbers one by one, which waits for nothing"
-            message = f"`{ast.unparse(stored)[:40]}` is copied into a tensor on the device in every step; {cure}"
+            message = f"`{brief(stored)}` is copied into a tensor on the device in every step; {cure}"
         else:
-            index = ast.unparse(wait.node.slice)[:40]
+            index = brief(wait.node.slice)
             cure = "copy it without a wait, by `device_index` of the runtime"
             if code.options.runtime and code.compiled_by is None:
                 fix = code.fix(cure, _copied(code, wait.node), unless=code.feared(SIDE_STREAM))

@@ -34,7 +34,7 @@ There is no fix: the step may change what was made.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Loader, Loop, Severity, call_pattern, path_of, rule, words
+from perflint.api import Code, Cost, Finding, Loader, Loop, Severity, brief, call_pattern, path_of, rule, words
 
 _MADE_OF = words("set frozenset list sorted")
 _SAFE_READS = words("tolist shape size dtype device numel ndim")
@@ -58,7 +58,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if code.value(made_of).may_be(Loader) or not _stays(code, loop, name, call):
             continue
-        yield code.finding(call, f"`{ast.unparse(call)[:60]}` is the same in each step; make it before the loop")
+        yield code.finding(call, f"`{brief(call)}` is the same in each step; make it before the loop")
 
 
 def _made_of(code: Code, call: ast.Call) -> ast.expr | None:

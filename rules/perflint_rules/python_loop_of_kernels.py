@@ -49,6 +49,7 @@ from perflint.api import (
     Output,
     Severity,
     Tensor,
+    brief,
     path_of,
     rule,
     written_rounds,
@@ -81,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
         if not {read.node for read in (*code.reads(), *code.truths())}.isdisjoint(nodes):
             continue
         yield code.finding(
-            loop.iterated, f"each round launches kernels for `{ast.unparse(element)[:40]}` alone; compute all elements at once"
+            loop.iterated, f"each round launches kernels for `{brief(element)}` alone; compute all elements at once"
         )
 
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from perflint.api import IDLE_SINKS, Code, External, Finding, Heat, Loop, ReadKind, Severity, Sink, Tensor, path_of
+from perflint.api import IDLE_SINKS, Code, External, Finding, Heat, Loop, ReadKind, Severity, Sink, Tensor, brief, path_of
 from perflint_rules.indexed_reads import is_read_each_time, loop_over
 
 
@@ -24,7 +24,7 @@ def reads_of_rows(code: Code) -> Iterator[Finding]:
         if sinks <= IDLE_SINKS | {Sink.RETURN} or Sink.CONTROL in sinks or not code.is_hot(read.node):
             continue  # item-every-step and sync-branch-on-tensor say what to do
         found.add(loop)
-        text = ast.unparse(read.tensor)[:60]
+        text = brief(read.tensor)
         cure = (
             "read all rows before the loop" if whole else "compute it for all rows before the loop, and read it with `tolist()`"
         )

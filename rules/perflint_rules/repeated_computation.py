@@ -50,6 +50,7 @@ from perflint.api import (
     Output,
     Severity,
     Tensor,
+    brief,
     last_name,
     path_of,
     rule,
@@ -96,14 +97,14 @@ def check(code: Code) -> Iterator[Finding]:
         same = earlier.setdefault(written[call], []) if call in written else []
         first = next((other for other in same if _is_repeated(code, other, call)), None)
         same.append(call)
-        text = ast.unparse(call)[:60]
+        text = brief(call)
         if first is not None:
             if code.is_hot(call):
                 yield code.finding(call, f"`{text}` has been computed in line {first.lineno}; keep what it gave")
         elif alike is not None and computes_same(code, call, alike) and _is_repeatable(code, call):
             yield code.finding(call, _again(text, alike, flow.loop(call)))
     for call, loop in networks_run_again(code):
-        yield code.finding(call, _again(ast.unparse(call)[:60], loop, flow.loop(call)))
+        yield code.finding(call, _again(brief(call), loop, flow.loop(call)))
 
 
 def _again(text: str, loop: Loop, innermost: Loop | None) -> str:

@@ -58,6 +58,7 @@ from perflint.api import (
     Severity,
     Sink,
     any_layout,
+    brief,
     keyword,
     may_read_truth,
     path_of,
@@ -101,9 +102,7 @@ def check(code: Code) -> Iterator[Finding]:
     for wait in code.waits(Road.TRUTH, at=bounds_a_number):
         assert isinstance(wait.node, ast.Call)
         bound = "clamp(min=...)" if path_of(wait.node.func) == "max" else "clamp(max=...)"
-        message = (
-            f"the CPU waits in every step to learn what `{ast.unparse(wait.node)[:50]}` gives; `{bound}` stays on the device"
-        )
+        message = f"the CPU waits in every step to learn what `{brief(wait.node)}` gives; `{bound}` stays on the device"
         trains = code.facts.loops.is_of_training(code.scope, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
 

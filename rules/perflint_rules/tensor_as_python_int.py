@@ -37,7 +37,7 @@ There is no fix: where the number comes from decides what to do.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, HostRead, ReadKind, Road, Severity, Tensor, rule
+from perflint.api import Code, Cost, Finding, HostRead, ReadKind, Road, Severity, Tensor, brief, last_name, rule
 from perflint_rules.bounds import bounds_a_number
 
 _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
@@ -45,6 +45,8 @@ _OTHERS = frozenset(("one_hot", "repeat_interleave", "type", "type_as"))
 _CHECKED = frozenset(("eigh", "eigvalsh", "solve", "svd", "svdvals"))
 """Solvers that ask the device for their status."""
 _INVERSES = frozenset(("inv", "inverse"))
+_CLIPS = frozenset(("clip_grad_norm_", "get_total_norm"))
+"""With `error_if_nonfinite=True` they ask."""
 
 
 @rule(
@@ -64,19 +66,27 @@ def check(code: Code) -> Iterator[Finding]:
     for wait in waits:
         if wait.node in known:
             continue
-        text = ast.unparse(wait.node)[:50]
-        message = f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
-        if isinstance(wait.node, ast.Call) and getattr(wait.node.func, "attr", "") in _INVERSES:
-            message = f"the CPU waits to learn whether `{text}` can be inverted; `torch.linalg.inv_ex` does not ask"
-        if isinstance(wait.node, ast.Call) and getattr(wait.node.func, "attr", "") in _CHECKED:
-            message = f"the CPU waits to learn whether `{text}` has succeeded; keep it out of the steps, or do it every N steps"
         trains = code.facts.loops.is_of_training(code.scope, wait.node)
-        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+        wanted = isinstance(wait.node, ast.Call) and last_name(wait.node.func) in _CLIPS  # the program says so: it shall raise
+        severity = None if trains and not wanted else Severity.INFO
+        yield code.finding(wait.node, _message(wait.node), waits=[wait.node], severity=severity)
     for read in code.reads(formatted=False):
         if code.is_hot(read.node) and _is_position(code, read):
             text = ast.unparse(read.tensor)
             message = f"the CPU waits to learn `{text}`, a position that it counts itself; keep it as a Python number, too"
             yield code.finding(read.node, message, waits=[read.node])
+
+
+def _message(node: ast.expr) -> str:
+    text = brief(node)
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    if name in _CLIPS:
+        return f"the CPU waits to learn whether `{text}` is finite; leave `error_if_nonfinite` to runs that look for it"
+    if name in _INVERSES:
+        return f"the CPU waits to learn whether `{text}` can be inverted; `torch.linalg.inv_ex` does not ask"
+    if name in _CHECKED:
+        return f"the CPU waits to learn whether `{text}` has succeeded; keep it out of the steps, or do it every N steps"
+    return f"Python asks the device for a number in `{text}`, and the CPU waits; ask on the host, or stay on the device"
 
 
 def _is_position(code: Code, read: HostRead) -> bool:

@@ -35,7 +35,7 @@ There is no fix: perhaps the result should be used.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, External, Finding, FunctionRef, Severity, Tensor, inspects_itself, operations, rule
+from perflint.api import Code, Cost, External, Finding, FunctionRef, Severity, Tensor, brief, inspects_itself, operations, rule
 
 _READS = frozenset(("cpu", "numpy", "item", "tolist"))
 _CALLED = ("torch.", *(f".{name}(" for name in sorted(_READS)), ".argsort(", ".argmax(", ".softmax(")
@@ -53,7 +53,7 @@ def check(code: Code) -> Iterator[Finding]:
         if any(block.kind in ("try", "handler") for block in code.flow.block[call].ancestry()):
             continue
         what = "the CPU waits for it, and " if _waits(code, call) else ""
-        name = ast.unparse(call)[:50]
+        name = brief(call)
         yield code.finding(call, f"`{name}` is computed in every step, {what}nobody uses it; use it, or leave it out")
 
 

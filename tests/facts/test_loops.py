@@ -31,6 +31,11 @@ KINDS = {
         "def run():\n    for x in loader: model(x)\nfor e in range(3):\n    optimizer.zero_grad()\n    run()",
         [None],
     ),
+    "one round": ("for e in range(1):\n    model(e).sum().backward()", [None]),
+    "one round within a step": (
+        "for x in y:\n    for i in range(1):\n        model(x).sum().backward()\n        optimizer.step()",
+        ["training", None],
+    ),
     "chunks": ("for i in range(0, len(x), n): f(x[i:i + n])", ["evaluation"]),
     "chunks of nothing": ("for i in range(0, len(x), n): f(i)", [None]),
     "every second": ("for i in range(0, len(x), 2): f(x[i:i + 2])", [None]),
@@ -78,6 +83,11 @@ def test_kinds(name: str) -> None:
     kinds = program.facts.loops.kinds(program.scope(""))
     loops = sorted(program.flow().loops, key=lambda loop: loop.statement.lineno if loop.statement else 0)
     assert [kinds[loop].value if loop in kinds else None for loop in loops] == expected
+
+
+def test_gradients_that_are_cleared_without_autograd_train_nothing() -> None:
+    program = Program(HEAD + "@torch.no_grad()\ndef f():\n    for x in y:\n        optimizer.zero_grad()\n        model(x)\n")
+    assert list(program.facts.loops.kinds(program.scope("f")).values()) == [LoopKind.EVALUATE]
 
 
 STEP = "for i, x in enumerate(loader):\n    model(x).sum().backward()\n"

@@ -17,6 +17,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.values.values import External, Literal, Number, Tensor
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
+from perflint.source.texts import brief
 from perflint.source.words import made, words
 
 _READ = words("item tolist detach")
@@ -113,7 +114,7 @@ class _Kept(Walk[Obligation]):
             yield self._noticed(step)
 
     def _noticed(self, step: Step) -> Obligation:
-        return Obligation(Kind.GRADIENT, f"`{ast.unparse(step.node)[:60]}` may notice that the graph is gone")
+        return Obligation(Kind.GRADIENT, f"`{brief(step.node)}` may notice that the graph is gone")
 
     def _is_dropped(self, call: ast.AST) -> bool:
         return isinstance(self.flow.parent.get(call), ast.Expr)

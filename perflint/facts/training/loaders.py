@@ -17,6 +17,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
+from perflint.facts.values.derived_values import item_at
 from perflint.facts.values.values import (
     NOTHING,
     UNKNOWN,
@@ -144,7 +145,7 @@ class LoaderCall:
         if node is not None:
             return [inference.value(self.scope, node)]
         options = (inference.value(self.scope, k.value) for k in self.call.keywords if k.arg is None)
-        return [inference.item(value.without(lambda a: _lacks(a, name)), name) for value in options]
+        return [item_at(value.without(lambda a: _lacks(a, name)), name) for value in options]
 
     @property
     def workers(self) -> int | None:

@@ -26,9 +26,12 @@ def is_named_like_loss(name: str) -> bool:
 
 
 def statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
-    """The innermost `for` or `while` statement around a place: comprehensions are no loops over batches."""
+    """The innermost `for` or `while` statement around a place that may repeat.
+
+    Comprehensions are no loops over batches, and `for _ in range(1)` is a block that runs once.
+    """
     loop = flow.loop(node)
-    while loop is not None and loop.statement is None:
+    while loop is not None and (loop.statement is None or written_rounds(loop) in (0, 1)):
         loop = loop.parent
     return loop
 
@@ -46,6 +49,16 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
 def counts_rounds(loop: Loop) -> bool:
     """`for t in range(steps)`."""
     return isinstance(loop.iterated, ast.Call) and last_name(loop.iterated.func) in ("range", "trange")
+
+
+def written_rounds(loop: Loop) -> int | None:
+    """How many rounds a loop over `range` takes, if that is written out."""
+    match loop.iterated:
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[ast.Constant(value=int(rounds))]):
+            return rounds
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(first)), ast.Constant(value=int(last))]):
+            return max(last - first, 0)
+    return None
 
 
 def runs_one_of(flow: Flow, loop: Loop, call: ast.Call) -> bool:
@@ -86,7 +99,7 @@ def goes_over_chunks(flow: Flow, loop: Loop) -> bool:
 
 def _outer_statement(loop: Loop) -> Loop | None:
     outer = loop.parent
-    while outer is not None and outer.statement is None:
+    while outer is not None and (outer.statement is None or written_rounds(outer) in (0, 1)):
         outer = outer.parent
     return outer
 

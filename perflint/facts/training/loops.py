@@ -41,6 +41,7 @@ from perflint.facts.training.training_objects import (
 from perflint.facts.values import classes
 from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.callers import is_self
+from perflint.facts.values.decorators import switches_gradients_off
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.solver import Solver
 from perflint.facts.values.values import UNKNOWN, FunctionRef, Instance, Value
@@ -126,7 +127,7 @@ class Loops:
                 innermost = outside_displays(loop_of_act(flow, call), kinds)
                 if innermost is not None and innermost not in kinds and self._trains(scope, call, HOT_DEPTH):
                     kinds[innermost] = LoopKind.TRAIN
-        for call in flow.calls_named["zero_grad"]:
+        for call in flow.calls_named["zero_grad"] if not switches_gradients_off(scope) else ():
             innermost = loop_of_act(flow, call)
             if innermost is not None and not any(innermost in loop.ancestry() for loop in kinds):
                 if not self._holds_step_loop(scope, innermost.block):
@@ -487,13 +488,3 @@ def is_step_hook(scope: Scope) -> bool:
 def never_runs_each_step(scope: Scope) -> bool:
     """Whether nothing in a scope runs once per batch, by its text: a file's own code without a loop."""
     return scope.is_module and _LOOP_NEEDLE.search(scope.text) is None
-
-
-def written_rounds(loop: Loop) -> int | None:
-    """How many rounds a loop over `range` takes, if that is written out."""
-    match loop.iterated:
-        case ast.Call(func=ast.Name(id="range" | "trange"), args=[ast.Constant(value=int(rounds))]):
-            return rounds
-        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(first)), ast.Constant(value=int(last))]):
-            return max(last - first, 0)
-    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint.facts.values.derived_values import item_at
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import (
     NOTHING,
@@ -85,7 +86,7 @@ def transfer_target(inference: Inferring, node: ast.Call, frame: Frame) -> Value
         other = argument(node, 0, "other")
         if other is not None:
             return inference.infer(other, frame)
-        held = (inference.item(inference.infer(k.value, frame), "device") for k in node.keywords if k.arg is None)
+        held = (item_at(inference.infer(k.value, frame), "device") for k in node.keywords if k.arg is None)
         return next((found for found in held if found.alternatives), NOTHING)
     value = inference.infer(device, frame)
     if value.must(_is_dtype) or is_dtype_expression(device):

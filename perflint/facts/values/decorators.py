@@ -54,6 +54,11 @@ def decorator_name(node: ast.expr) -> str:
     return (path_of(inner) or "").rpartition(".")[2]
 
 
+def switches_gradients_off(scope: Scope) -> bool:
+    """Whether a function is decorated with `torch.no_grad()` or `inference_mode()`, by their names."""
+    return any(decorator_name(d) in ("no_grad", "inference_mode") for d in scope.decorators)
+
+
 def decorator_qualname(module_name: ModuleName, scope: Scope, decorator: ast.expr) -> str:
     """What a decorator of a function is, by its qualified name; "" for one of the project or one that is not known."""
     path = path_of(decorator.func if isinstance(decorator, ast.Call) else decorator)

@@ -188,6 +188,15 @@ def lacks(alternative: Alternative, key: object) -> bool:
     return not -len(alternative.items) <= key < len(alternative.items)
 
 
+def item_at(value: Value, key: object) -> Value:
+    """`value[key]` for a constant key; `...` or None for one that is not known.
+
+    A function may return more in one branch than in another: what takes the longer tuple apart raises for the shorter.
+    """
+    fitting = value.without(lambda alternative: lacks(alternative, key))
+    return (fitting if fitting.alternatives else value).map(lambda alternative: item_of(alternative, key))
+
+
 def settled(alternative: Alternative, place: Place) -> Alternative:
     """A tensor whose place was not known, at a place."""
     if isinstance(alternative, (Tensor, Output)) and alternative.place is Place.UNKNOWN:
@@ -195,11 +204,16 @@ def settled(alternative: Alternative, place: Place) -> Alternative:
     return alternative
 
 
+def is_guess(alternative: Alternative) -> bool:
+    """Whether nothing but the name of a method says that a value is a tensor."""
+    return isinstance(alternative, Tensor) and alternative.guessed
+
+
 def with_hint(value: Value, name: str) -> Value:
     """What the name suggests, where nothing better is known."""
     if not value.open:
         return value
-    guesses = [a for a in value.alternatives if isinstance(a, Tensor) and a.guessed]
+    guesses = [a for a in value.alternatives if isinstance(a, Tensor) and is_guess(a)]
     if len(guesses) < len(value.alternatives):
         return value
     suggested = hinted(name)

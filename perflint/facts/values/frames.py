@@ -53,9 +53,6 @@ class Inferring(Protocol):
     def solve(self, key: object, compute: Callable[[], Value]) -> Value:
         """`compute()`, remembered under `key`; `NOTHING` when it asks for itself."""
 
-    def item(self, value: Value, key: object) -> Value:
-        """`value[key]` for a constant key."""
-
     def infer(self, node: ast.expr, frame: Frame) -> Value:
         """What `node` may evaluate to in `frame`."""
 

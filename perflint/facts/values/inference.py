@@ -25,9 +25,10 @@ from perflint.facts.values.derived_values import (
     combined,
     compared,
     entered,
+    is_guess,
     is_one_index,
+    item_at,
     item_of,
-    lacks,
     negated,
     part,
     quotient,
@@ -258,7 +259,7 @@ class Inference:
             case _:
                 return UNKNOWN
         for index in definition.index:
-            value = self.item(value, index)
+            value = item_at(value.without(is_guess), index)  # what is taken apart is seldom a tensor
         return value
 
     def parameter(self, frame: Frame, name: str) -> Value:
@@ -325,18 +326,10 @@ class Inference:
         if path := path_of(node.value):
             stored = [d for d in flow.definitions if d.name == f"{path}[{key!r}]"]
             if stored and base.must_be(Mapping):
-                return join((self.item(base, key), *(self.definition(d, frame, flow) for d in stored)))
+                return join((item_at(base, key), *(self.definition(d, frame, flow) for d in stored)))
         if not is_one_index(index):  # a mask, a new dimension, or as many indices as there are
             base = base.map(lambda a: one(replace(a, ndim=None)) if isinstance(a, Tensor) else one(a))
         return base.map(lambda a: classes.item(self, a, frame.depth) if isinstance(a, Instance) else item_of(a, key))
-
-    def item(self, value: Value, key: object) -> Value:
-        """`value[key]` for a constant key; `...` or None for one that is not known.
-
-        A function may return more in one branch than in another: what takes the longer tuple apart raises for the shorter.
-        """
-        fitting = value.without(lambda alternative: lacks(alternative, key))
-        return (fitting if fitting.alternatives else value).map(lambda alternative: item_of(alternative, key))
 
     def element(self, value: Value, depth: int = MAX_DEPTH) -> Value:
         """What iterating over a value gives: where it is None, that raises, and nobody gets an element."""
