@@ -9,7 +9,7 @@ from functools import cache
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, adapts, backward_below, backward_in, graph_ends
 from perflint.facts.dataflow.definitions import path_of
-from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.generation import writes_tokens
 from perflint.facts.training.loops import LoopKind
@@ -36,6 +36,7 @@ _TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
 _LOSS = made(r"crit(?!ic)|loss", re.I)
 _FREEZES = any_layout(rb"\. requires_grad = False")
+_FREEZING = any_layout(rb"\. requires_grad\b|requires_grad_ \(")
 
 
 def measures(scope: Scope) -> bool:
@@ -318,16 +319,26 @@ def _last(layer: Object) -> str:
 
 def _is_frozen(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether the parameters of the network that a call runs are switched off, so that no graph is recorded."""
-    flow = flow_of(scope)
     name = path_of(call.func) or ""
-    owner = name.partition(".")[0] if not name.startswith("self.") else name
-    for switch in (*flow.calls_named["requires_grad_"], *flow.calls_named["requires_grad"]):
-        if any(isinstance(a, ast.Constant) and a.value is False for a in switch.args) and owner in ast.unparse(switch):
-            return True
+    of_object = name.startswith("self.")
+    owner = name if of_object else name.partition(".")[0]
+    methods = scope.owner.methods.values() if of_object and scope.owner is not None else ()
+    homes = [scope, *(method for method in methods if _FREEZING.search(method.text))]
+    if any(_freezes(flow_of(home), owner) for home in homes):
+        return True
     for alternative in facts.inference.value(scope, call.func).alternatives:
         if isinstance(alternative, Instance):
             init = alternative.cls.methods.get("__init__")
             if init is not None and _FREEZES.search(init.text):
+                return True
+    return False
+
+
+def _freezes(flow: Flow, owner: str) -> bool:
+    """Whether a function switches the parameters of a network off, by its name: all at once, or one after the other."""
+    for switch in (*flow.calls_named["requires_grad_"], *flow.calls_named["requires_grad"]):
+        if any(isinstance(a, ast.Constant) and a.value is False for a in switch.args):
+            if owner in ast.unparse(flow.statement(switch)):
                 return True
     return any(
         isinstance(store, ast.Attribute)
