@@ -165,9 +165,8 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
             if not code.facts.inference.callers.sites(scope).complete:
                 missing += code.feared(LOOKS_AT_FUNCTIONS)
-            fix = None
-            if len(reported) == 1:
-                fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
+            edits = _decorated(code) if len(reported) == 1 else ()
+            fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing)
         elif not ends and code.flow.statement(call) not in said:
@@ -176,7 +175,8 @@ def check(code: Code) -> Iterator[Finding]:
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             seldom = is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
-            yield code.finding(call, message, fix, missing, severity=Severity.INFO if seldom else None)
+            little = seldom or (bool(missing) and code.heat is None and code.flow.loop(call) is None)
+            yield code.finding(call, message, fix, missing, severity=Severity.INFO if little else None)
 
 
 def _is_part_of_network(code: Code) -> bool:

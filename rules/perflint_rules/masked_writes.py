@@ -1,9 +1,14 @@
-"""Branches that only ask whether a mask selects anything, before they write by it: no rule by itself."""
+"""Branches that only ask whether a mask selects anything, before they write by it, or only warn: no rule by itself."""
 
 import ast
+import re
 from typing import TypeGuard
 
 from perflint.api import Code, HostRead, ReadKind, Tensor, path_of
+
+_SAYS = re.compile(
+    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
+)
 
 
 def guards_writes(code: Code, read: HostRead) -> bool:
@@ -49,3 +54,18 @@ def _asked_for_any(test: ast.expr) -> str | None:
 
 def _is_mask(code: Code, node: ast.AST) -> bool:
     return isinstance(node, ast.expr) and code.value(node).may(lambda a: isinstance(a, Tensor) and a.dtype == "bool")
+
+
+def only_warns(statement: ast.AST) -> bool:
+    """Whether a condition decides about nothing but an error or a message."""
+    match statement:
+        case ast.Assert():
+            return True
+        case ast.If(body=[*says, last], orelse=[]):
+            return isinstance(last, ast.Raise) or all(map(_is_message, (*says, last)))
+    return False
+
+
+def _is_message(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None

@@ -87,7 +87,7 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
     if not is_ordinary(code, copied):
         batches = [a for a in code.value(copied).alternatives if isinstance(a, Batch)]
         unpinned = bool(batches) and all(a.pinned is False for a in batches)
-        return " (batches are not pinned, so little is gained before they are)" if unpinned else ""
+        return ", and `pin_memory=True` to the loader: then it is made beside the computation" if unpinned else ""
     if is_pageable(code, made, copied):
         if is_joined(code, made):
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"

@@ -34,7 +34,7 @@ around an empty selection does.
 On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and
 its helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects
 anything to write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()`
-gave, is reported only if the rule is selected.
+gave, or ends an inner loop, is reported only if the rule is selected.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -67,12 +67,9 @@ from perflint.api import (
     words,
 )
 from perflint_rules.bounds import bounds_a_number
-from perflint_rules.masked_writes import guards_writes, only_writes
+from perflint_rules.masked_writes import guards_writes, only_warns, only_writes
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
-_SAYS = re.compile(
-    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
-)
 _NUMBERS = (ReadKind.ITEM, ReadKind.CONVERSION)
 _REDUCTIONS = tuple(
     f"{owner}{name}("
@@ -111,7 +108,7 @@ def _branches(code: Code) -> Iterator[Finding]:
     flow = code.flow
     tests = [node.test for node in flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
     checks = [
-        node.test for node in flow.order if isinstance(node, (ast.If, ast.Assert)) and (_only_warns(node) or only_writes(node))
+        node.test for node in flow.order if isinstance(node, (ast.If, ast.Assert)) and (only_warns(node) or only_writes(node))
     ]
     in_helper = any(_looks_reduced(flow, test) for test in tests) and code.heat is not None
     if not (checks or in_helper or code.shows_info):
@@ -131,7 +128,7 @@ def _branches(code: Code) -> Iterator[Finding]:
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
             writes = guards_writes(code, read)
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
-            avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH)
+            avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH and not _ends_loop(code, read))
             avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
             yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
 
@@ -156,9 +153,9 @@ def _is_check(code: Code, read: HostRead) -> bool:
     """Whether a number decides about nothing but an error or a message: the step could go on without knowing it."""
     flow, statement = code.flow, code.flow.statement(read.node)
     if not isinstance(statement, ast.Assign):
-        return _only_warns(statement)
+        return only_warns(statement)
     uses = [use for definition in flow.definitions_from(read.node) for use in flow.uses[definition]]
-    warns = [any(map(_only_warns, (flow.statement(use), *flow.ancestors(use)))) for use in uses]
+    warns = [any(map(only_warns, (flow.statement(use), *flow.ancestors(use)))) for use in uses]
     return any(warns) and (
         all(warns) or _is_else_idle(code, read, [use for use, in_warning in zip(uses, warns, strict=True) if not in_warning])
     )
@@ -170,25 +167,19 @@ def _is_else_idle(code: Code, read: HostRead, uses: list[ast.expr]) -> bool:
     return not decides and code.sinks(read.node) <= IDLE_SINKS | {Sink.CONTROL}
 
 
-def _only_warns(statement: ast.AST) -> bool:
-    match statement:
-        case ast.Assert():
-            return True
-        case ast.If(body=[*says, last], orelse=[]):
-            return isinstance(last, ast.Raise) or all(map(_is_message, (*says, last)))
-    return False
-
-
-def _is_message(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None
+def _ends_loop(code: Code, read: HostRead) -> bool:
+    """Whether a number decides when a loop has gone far enough, such as that of a solver."""
+    statement = code.flow.statement(read.node)
+    return isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Break)
 
 
 def _cure(code: Code, read: HostRead) -> str:
     statement = code.flow.statement(read.node)
     if isinstance(statement, ast.Assert):
         return "check it on the host, where the batch is made, or every N steps"
-    if code.heat is Heat.FORWARD:
+    if _ends_loop(code, read):
+        return "take a fixed number of rounds, or look every few rounds"
+    if code.heat is Heat.FORWARD or any(isinstance(around, ast.IfExp) for around in code.flow.ancestors(read.node)):
         return "compute both ways and choose with `where` or weights, or decide on the host"
     asked = statement.test if isinstance(statement, ast.If) else read.tensor
     if _LOOKS_FOR_BAD_NUMBERS.search(ast.unparse(asked)):

@@ -104,6 +104,16 @@ def _outer_statement(loop: Loop) -> Loop | None:
     return outer
 
 
+def goes_over_few(node: ast.expr | None) -> bool:
+    """Whether what a loop iterates over are a handful of things: those written out, a dict's, the columns of `zip(*rows)`."""
+    match node:
+        case ast.Call(func=ast.Name(id="zip"), args=[ast.Starred()]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="items" | "values" | "keys"), args=[]):
+            return True
+    return _is_display(node)
+
+
 def _is_display(node: ast.expr | None) -> bool:
     """Whether an expression is a literal tuple, list, set or dict, or an `enumerate` or `zip` of one."""
     match node:

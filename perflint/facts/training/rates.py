@@ -9,7 +9,7 @@ from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.facts import Facts
-from perflint.facts.training.loop_looks import counts_rounds
+from perflint.facts.training.loop_looks import counts_rounds, goes_over_few
 from perflint.facts.training.loops import LoopKind, is_step_hook
 from perflint.rule.finding import Rate
 from perflint.source.nodes import walk
@@ -76,10 +76,10 @@ def _inside(flow: Flow, node: ast.AST, step: Loop | None) -> list[Loop]:
 
 
 def _within_step(loops: list[Loop]) -> Rate | None:
-    """What a loop within a step goes over."""
+    """What a loop within a step goes over; the few parts of a batch, such as the values of a dict, are one step's."""
     if any(map(goes_over_parameters, loops)):
         return Rate.PER_PARAMETER
-    return Rate.PER_SAMPLE if loops else None
+    return None if all(goes_over_few(loop.iterated) for loop in loops) else Rate.PER_SAMPLE
 
 
 def goes_over_parameters(loop: Loop) -> bool:
