@@ -25,8 +25,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 When `pin_memory` is given in any way but as `False` (also through `**kwargs`), in programs that never name a device,
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
 tensors, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, and where all
-that is seen takes one batch, has a language model write text, or evaluates, and where the loader has no workers (to pin a batch
-takes as long as to copy it), it is reported only if the rule is selected.
+that is seen takes one batch, has a language model write text, or evaluates beside a training, and where the loader has no
+workers (to pin a batch takes as long as to copy it), it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -67,7 +67,8 @@ from perflint.api import (
     replace,
     rule,
 )
-from perflint_rules.loader_use import evaluates_alone, worth
+from perflint_rules.loader_use import worth
+from perflint_rules.loaders_of_evaluations import is_for_evaluation
 
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
@@ -101,7 +102,8 @@ def check(code: Code) -> Iterator[Finding]:
         pinned = _pinned(code, call, refused)
         fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
         fix = None if told else fix  # where the dict is written is another place
-        little = Severity.INFO if refused is not None or told or alone or evaluates_alone(code, loader) else None
+        beside = is_for_evaluation(code, loader) and code.facts.project.near_training(code.source.path)
+        little = Severity.INFO if refused is not None or told or alone or beside else None
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"

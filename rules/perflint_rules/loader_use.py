@@ -18,12 +18,10 @@ from perflint.api import (
     is_seldom,
     last_name,
     loop_writes_text,
-    path_of,
     runs_once,
 )
 from perflint_rules.idle_device import NOW, finds_idle_device, is_paid_for
 
-_EVALUATION = re.compile(r"(?:^|_)(?:val|valid|validation|test|eval|infer)\w*", re.I)
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 
 _SPARES_MEMORY = re.compile(r"(?:^|[._])(?:cpu|offload|low_?mem|save_?mem)", re.I)
@@ -179,22 +177,3 @@ def _draws_seldom(code: Code, batches: ast.AST) -> bool:
 def _is_left_at_once(loop: ast.For) -> bool:
     """Whether a loop ends in its first round."""
     return isinstance(loop.body[-1], (ast.Break, ast.Return))
-
-
-def evaluates_alone(code: Code, loader: LoaderCall) -> bool:
-    """Whether a loader without workers gives the samples of an evaluation, in their order: to pin a batch is to copy it."""
-    if loader.workers != 0 or any(loader.gives(name) is not False for name in ("sampler", "batch_sampler")):
-        return False
-    if loader.literal("shuffle", False) is not False or any(dataset.is_iterable for dataset in loader.datasets):
-        return False
-    bound = code.flow.statement(loader.call)
-    if isinstance(bound, ast.Assign) and any(_EVALUATION.search(path_of(t) or "") for t in bound.targets):
-        return True
-    takers = loader.takers()
-    return bool(takers) and not any(_trains(code.at(scope), taker) for scope, taker in takers)
-
-
-def _trains(code: Code, taker: ast.AST) -> bool:
-    """Whether a loop trains, or a function that draws a batch."""
-    kinds = code.facts.loops.kinds(code.scope)
-    return any(kind is LoopKind.TRAIN and taker in (loop.node, code.scope.node) for loop, kind in kinds.items())
