@@ -2,7 +2,7 @@
 
 import ast
 
-from perflint.api import Batch, Code, External, Loader, LoaderCall, Scope, Tensor, comes_from_host, last_name, words
+from perflint.api import Batch, Code, External, Loader, LoaderCall, Number, Scope, Tensor, comes_from_host, last_name, words
 
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 _OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
@@ -92,7 +92,7 @@ def hint_at_memory(code: Code, copied: ast.expr) -> str:
         if is_joined(code, made):
             return " (what is joined on the host is not pinned, so the driver may still wait: copy the parts, join them there)"
         if not _is_of_data(code, made):
-            return " (it is not pinned, so the driver may still wait: make it there)"
+            return " (it is not pinned, so the driver may still wait: better make it on the device)"
     return UNPINNED
 
 
@@ -105,8 +105,12 @@ def _is_converted(code: Code, copied: ast.expr) -> bool:
 
 
 def _is_of_data(code: Code, made: ast.expr | None) -> bool:
-    """`torch.from_numpy(x)`, `torch.Tensor([1, 2])`, but not `torch.Tensor(3, 4)`."""
+    """`torch.from_numpy(x)`, `torch.Tensor([1, 2])`, `torch.FloatTensor(rows)`, but not `torch.Tensor(3, 4)`."""
     if not isinstance(made, ast.Call):
         return False
-    written = bool(made.args) and isinstance(made.args[0], (ast.List, ast.Tuple))
-    return written or code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _OF_DATA)
+    match made.args:
+        case [ast.List() | ast.Tuple(), *_]:
+            return True
+        case [given] if code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname.endswith("Tensor")):
+            return not code.value(given).may_be(Number, Tensor, Batch)
+    return code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _OF_DATA)
