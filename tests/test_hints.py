@@ -30,7 +30,8 @@ def train(dataset, model: nn.Module, optimizer):
         ("x = x", ""),
         ("x = torch.cat(views)", "copy the parts, join them there"),
         ("x = x - 1", "copy first, and compute there"),
-        ("x = torch.LongTensor(range(8))", "make it there"),
+        ("x = torch.zeros(8)\n        if views:\n            np.fill(x)", "better make it on the device"),
+        ("x = torch.LongTensor(range(8))", "the driver may still wait"),
         ("x = torch.from_numpy(np.random.rand(8))", "it is not pinned"),
     ],
 )

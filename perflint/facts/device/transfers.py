@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.device.uploads import holds_nothing
 from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
@@ -17,7 +18,12 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
     """The device argument (`call` itself for `.cuda()`); None when the call does not move its receiver, or does more."""
     assert isinstance(call.func, ast.Attribute)
     extra = any(k.arg not in ("device", "non_blocking") for k in call.keywords)
-    if extra or len(call.args) > 1 or any(isinstance(a, ast.Starred) for a in call.args):
+    if (
+        extra
+        or len(call.args) > 1
+        or any(isinstance(a, ast.Starred) for a in call.args)
+        or holds_nothing(scope, call.func.value)
+    ):
         return None
     device = argument(call, 0, "device")
     if call.func.attr == "cuda":

@@ -25,6 +25,8 @@ from perflint.source.words import any_layout, made, words
 def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
     """Where `x.to(...)`, `x.cuda()` or `x.type(...)` puts its receiver; None when it moves nothing."""
     assert isinstance(call.func, ast.Attribute)
+    if holds_nothing(scope, call.func.value):
+        return None
     match call.func.attr:
         case "to":
             target = transfer_target(inference, call, inference.frame(scope))
@@ -82,6 +84,45 @@ def is_built_constant(inference: Inference, scope: Scope, node: ast.expr) -> boo
 def _is_number(node: ast.expr) -> bool:
     inner = node.operand if isinstance(node, ast.UnaryOp) else node
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
+
+
+def holds_nothing(scope: Scope, node: ast.expr) -> bool:
+    """Whether a tensor is made without an element, as by `torch.zeros(0, 4)`: to copy it is no work, and waits for nothing."""
+    flow = flow_of(scope)
+    for _ in range(4):
+        while (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and _makes_none(node) is None
+        ):
+            node = node.func.value  # `.int()`
+        bound = flow.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
+        only = next(iter(bound)) if len(bound) == 1 else None
+        if only is None or only.kind != "assign" or only.index or only.value is None:
+            break
+        node = only.value
+    return isinstance(node, ast.Call) and _makes_none(node) is True
+
+
+def _makes_none(call: ast.Call) -> bool | None:
+    """Whether a call makes a tensor without elements; None for one that makes no tensor of torch's."""
+    name = last_name(call.func)
+    if not _TENSOR_MAKERS.fullmatch(name):
+        return None
+    match call.args:
+        case [] if name.endswith("Tensor"):
+            return not call.keywords
+        case [ast.List(elts=[]) | ast.Tuple(elts=[])]:
+            return name.endswith("ensor")
+        case [ast.List(elts=sizes) | ast.Tuple(elts=sizes), *_] if not name.endswith("ensor"):
+            return any(map(_is_no_size, sizes))
+        case sizes:
+            return not name.endswith("tensor") and any(map(_is_no_size, sizes))
+
+
+def _is_no_size(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
+
+
+_TENSOR_MAKERS = made(r"zeros|ones|empty|rand|randn|tensor|(?:Float|Double|Half|Long|Int|Short|Byte|Bool)?Tensor")
 
 
 def is_of_constants(node: ast.expr) -> bool:
@@ -243,6 +284,12 @@ class _Counted(_Read):
 _JOINS = words("stack cat concat hstack vstack")
 _READING = words("item cpu numpy tolist")
 _CONVERSIONS = words("int float bool")
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
+
+
 _MAKES_TENSOR = made(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Long|Int|Byte)?Tensor)$")
 
 
