@@ -85,28 +85,3 @@ def test_names_that_only_look_like_it(name: str) -> None:
 
 def test_a_longer_name_is_another() -> None:
     assert unused("from losses import Used, helper\nleft_over = Used(), helper(1)\n") == {"Left.forward", "left"}
-
-
-@pytest.mark.parametrize(
-    ("text", "unused"),
-    [
-        ("def f(x):\n    return left(x)", True),
-        ("def f(x):\n    for y in x:\n        left(y)", True),
-        ("def f(x):\n    if x:\n        return left(x)", False),
-        ("def f(x):\n    return x or left", False),
-        ("def f(x):\n    try:\n        return left\n    except NameError:\n        return x", False),
-        ("def f(x):\n    return left(x)\nfrom others import left", False),
-        ("from others import *\ndef f(x):\n    return left(x)", False),
-        ("def f(x):\n    return left(x)\nglobals()['left'] = print", False),
-        ("def f(x):\n    left = x\n    return left", False),
-        ("def f(x):\n    left = x\n    def g():\n        return left\n    return g", False),
-        ("def f(x):\n    return [left for left in x]", False),
-        ("def f(x):\n    return len(x), __file__, xrange", False),
-        ("class C:\n    def f(self, x):\n        return __class__", False),
-        ("def f(x):\n    return lambda: left", True),
-    ],
-)
-def test_what_always_raises_as_a_name_is_bound_nowhere_is_unused(text: str, unused: bool) -> None:
-    program = Program(f"{text}\n")
-    innermost = [scope for scope in program.scopes() if not scope.is_module][-1]
-    assert is_unused(program.facts, innermost) is unused
