@@ -32,7 +32,8 @@ for x, y in loader:
 ## When it stays silent
 For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Where all
-reads stand under a guard (`step % 100 == 0`), they are reported only if the rule is selected.
+reads stand under a guard (`step % 100 == 0`), and where the device gets nothing to do between them (a second read then costs
+a few microseconds) and there is no safe fix, they are reported only if the rule is selected.
 
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
@@ -64,6 +65,7 @@ from perflint.api import (
     replace,
     rule,
 )
+from perflint_rules.idle_device import stays_idle
 from perflint_rules.read_once import open_about, wanted
 from perflint_rules.repeated_reads import common_place, groups
 
@@ -84,9 +86,10 @@ def check(code: Code) -> Iterator[Finding]:
         missing = list(open_about(code, reads))
         fix = code.fix("read the value once", _merged(code, reads), unless=missing)
         message = f"`{ast.unparse(first.tensor)}` {_times(reads)}; read it once and keep the number"
-        seldom = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
+        little = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
+        little = little or (any(missing) and stays_idle(code, first.node, later[-1].node))
         place, waits = later[-1].node if len(later) == 1 else later[0].node, [read.node for read in later]
-        yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if seldom else None)
+        yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if little else None)
 
 
 def _times(reads: list[HostRead]) -> str:

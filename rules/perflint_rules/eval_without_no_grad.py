@@ -175,7 +175,7 @@ def check(code: Code) -> Iterator[Finding]:
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
             seldom = is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
-            little = seldom or (bool(missing) and code.heat is None and code.flow.loop(call) is None)
+            little = seldom or (any(missing) and code.heat is None and code.flow.loop(call) is None)
             yield code.finding(call, message, fix, missing, severity=Severity.INFO if little else None)
 
 

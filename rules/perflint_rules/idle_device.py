@@ -57,6 +57,13 @@ def is_paid_for(code: Code, node: ast.expr) -> bool:
     return False
 
 
+def stays_idle(code: Code, first: ast.expr, last: ast.expr) -> bool:
+    """Whether the device gets nothing to do between a wait and a second place, which therefore waits for nothing."""
+    flow = code.flow
+    near = flow.block[first] is flow.block[last] and flow.dominates(first, last)
+    return near and _launch_nothing(code, flow.calls_between(first, last))
+
+
 def follows_needed_read(code: Code, copy: ast.expr) -> bool:
     """Whether the host has read something that it needs, and has given the device nothing to do since."""
     flow, own = code.flow, set(ast.walk(copy))

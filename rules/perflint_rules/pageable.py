@@ -34,13 +34,20 @@ def made_in_step(code: Code, node: ast.expr, depth: int = 3) -> ast.expr | None:
 
 
 def is_pageable(code: Code, made: ast.expr | None, copied: ast.expr) -> bool:
-    """Whether an expression makes a tensor in ordinary memory: of arrays and numbers, or of tensors of the host."""
+    """Whether an expression makes a tensor in ordinary memory: of arrays and numbers, of host tensors, or of their rows."""
+    if isinstance(made, ast.Subscript):
+        return _picks_rows(code, made)
     if not isinstance(made, ast.Call):
         return False
     if is_joined(code, made):
         return comes_from_host(code.facts.inference, code.facts.loops, code.scope, copied)
     unplaced = _PLACES.isdisjoint(keyword.arg for keyword in made.keywords)
     return unplaced and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _MADE)
+
+
+def _picks_rows(code: Code, made: ast.Subscript) -> bool:
+    """`features[nodes]`: what a tensor picks is a copy."""
+    return code.value(made.slice).may_be(Tensor, Batch) and code.value(made.value).may_be(Tensor)
 
 
 def is_joined(code: Code, made: ast.expr | None) -> bool:
@@ -105,9 +112,9 @@ def _is_converted(code: Code, copied: ast.expr) -> bool:
 
 
 def _is_of_data(code: Code, made: ast.expr | None) -> bool:
-    """`torch.from_numpy(x)`, `torch.Tensor([1, 2])`, `torch.FloatTensor(rows)`, but not `torch.Tensor(3, 4)`."""
+    """`torch.from_numpy(x)`, `torch.Tensor([1, 2])`, `torch.FloatTensor(rows)`, `x[rows]`, but not `torch.Tensor(3, 4)`."""
     if not isinstance(made, ast.Call):
-        return False
+        return isinstance(made, ast.Subscript)
     match made.args:
         case [ast.List() | ast.Tuple(), *_]:
             return True

@@ -93,7 +93,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         hot = code.is_hot(statement.target)
         if hot or (work.blends and _may_run_each_step(code, statement)):
-            message = "each parameter takes kernels of its own; use `torch._foreach_*`, or `AveragedModel` for an average"
+            cure = "use `torch._foreach_*`, or `AveragedModel` for an average" if work.blends else "use `torch._foreach_copy_`"
+            message = f"each parameter takes kernels of its own; {cure}"
             trains = hot and code.facts.loops.is_of_training(code.scope, statement.target)
             fix, missing = blended(code, statement)
             counts = trains and code.facts.project.uses_accelerator(code.source.path)

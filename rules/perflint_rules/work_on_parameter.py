@@ -8,6 +8,7 @@ from perflint.api import words
 
 _BLENDS = words("add_ lerp_ sub_")
 _SAME_TENSOR = words("data detach clone")
+_MOVES = words("to cpu cuda numpy tolist")
 
 
 class WorkOnParameter:
@@ -64,7 +65,9 @@ def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
 
 
 def _copies(statement: ast.stmt) -> bool:
-    """`p.copy_(q)`, `p.data = q`."""
+    """`p.copy_(q)`, `p.data = q`, on one device."""
+    if any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in ast.walk(statement)):
+        return False
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="copy_"))) | ast.Assign(targets=[ast.Attribute(attr="data")]):
             return True

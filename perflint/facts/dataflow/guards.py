@@ -301,7 +301,10 @@ def _has_modulo(node: ast.expr) -> bool:
 
 
 def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
-    """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `epoch * rounds + i`."""
+    """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `int(epoch * rounds + i)`."""
+    match node:
+        case ast.Call(func=ast.Name(id="int"), args=[inner]):
+            return _counts(flow, inner, depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)):
         return _counts(flow, node.left, depth) or (isinstance(node.op, ast.Add) and _counts(flow, node.right, depth))
     for definition in flow.reaching.get(node, frozenset()):
@@ -315,7 +318,7 @@ def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
                     return True
         elif definition.kind == "augmented":
             return True
-        elif depth and definition.kind == "assign" and isinstance(definition.value, ast.BinOp) and not definition.index:
+        elif depth and definition.kind == "assign" and not definition.index and definition.value is not None:
             if _counts(flow, definition.value, depth - 1):
                 return True
     return False

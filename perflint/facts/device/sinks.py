@@ -65,6 +65,8 @@ _LOG_CALLS = made(
     r"|progress_bar|scalar_summary|add_row|logkv|record_tabular|echo|track|report|display|add_histogram|plot|dump|line"
     r"|log_training|log_validation|log_losses|print_status|update_task|advance|text|msg|logger)$"
 )
+_BAR = made(r"(?:bar|tqdm|progress|prog)$", re.I)
+"""What shows how far a loop is: it compares what it is given with what it has shown."""
 _METER_CALLS = words(
     """
     update add append_value add_value put meter step_update accumulate push
@@ -268,6 +270,8 @@ class _Fate(Walk[Sink]):
             return Sink.METER if of_project else Sink.COLLECT
         if name == "write" and not self._value(node).may_be(Text):
             return Sink.NEEDED
+        if name == "update" and isinstance(call.func, ast.Attribute) and _BAR.search(path_of(call.func.value) or ""):
+            return Sink.LOG
         if name in _METER_CALLS:
             if isinstance(call.func, ast.Attribute) and self._value(call.func.value).may_be(Mapping):
                 return Sink.STORE  # `shown.update({"loss": loss.item()})` of a dict

@@ -275,6 +275,20 @@ def keys_of(index: ast.expr) -> list[ast.expr]:
     return list(index.elts) if isinstance(index, ast.Tuple) else [index]
 
 
+def counts_sizes(node: ast.expr) -> bool:
+    """Whether an expression is arithmetic with sizes, such as `x.shape[1] - 1`: a number of Python's, whatever `x` is."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return counts_sizes(left) and counts_sizes(right)
+        case (
+            ast.Subscript(value=ast.Attribute(attr="shape")) | ast.Attribute(attr="ndim") | ast.Constant(value=int() | float())
+        ):
+            return True
+        case ast.Call(func=ast.Name(id="len")) | ast.Call(func=ast.Attribute(attr="size"), args=[_]):
+            return True
+    return False
+
+
 def bounds_of(key: ast.expr) -> Iterable[ast.expr]:
     """The bounds and the step that a slice is given."""
     return [bound for bound in (key.lower, key.upper, key.step) if bound is not None] if isinstance(key, ast.Slice) else []

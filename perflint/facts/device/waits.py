@@ -9,7 +9,7 @@ from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, ReadKind, device_value, value_on_device
 from perflint.facts.device.uploads import comes_from_host, is_blocking, is_off_cuda, is_on_host, target_of, without_cuda
-from perflint.facts.device.waiting_places import MASK, bounds_of, keys_of, made_on_host, places
+from perflint.facts.device.waiting_places import MASK, bounds_of, counts_sizes, keys_of, made_on_host, places
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Operation, Road, Wait
 from perflint.facts.training.loops import Loops
@@ -304,7 +304,7 @@ class _Finder:
             yield from self._indexed(node, keys, "x[mask]")
             yield from self._indexed(node, keys, "x[mask] = tensor")
         elif isinstance(parent, ast.Assign) and self._is_tensor(node.value):
-            number = seems_number(self._value(parent.value))
+            number = counts_sizes(parent.value) or seems_number(self._value(parent.value))
             yield from self._indexed(node, keys, "x[mask] = number" if number else "x[mask] = tensor")
 
     def _indexed(self, node: ast.Subscript, keys: list[ast.expr], masked: str) -> Iterator[HostWait]:

@@ -19,7 +19,7 @@ from perflint.facts.operations.api_tables import (
 from perflint.facts.operations.operations import TORCH_PACKAGES, Dims, Operation, Result
 from perflint.facts.values.arguments import LEGACY_DTYPES, argument, asked_type, asks_for_gradient, device_keyword, places
 from perflint.facts.values.array_methods import array_function, frame_from
-from perflint.facts.values.derived_values import combined, number_kind
+from perflint.facts.values.derived_values import combined, is_copied_to_host, number_kind
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.names import canonical
 from perflint.facts.values.object_methods import is_optimizer_name, loss_type, reduces
@@ -369,8 +369,9 @@ def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame
             return one(Tensor(place, fresh=not row.shares_memory))
         if given.open:  # a tensor all the same; of what was not seen, it may be any
             places_seen = (place_of(a) for a in result.alternatives)
-            unseen = dict.fromkeys(Place.UNKNOWN if where is Place.HOST else where for where in places_seen)
-            result = join((result, *(operated(inference, Tensor(where), row, rest, frame) for where in unseen)))
+            copied = is_copied_to_host(given)
+            unseen = dict.fromkeys(Place.UNKNOWN if where is Place.HOST and not copied else where for where in places_seen)
+            result = join((result, *(operated(inference, Tensor(w, guessed=copied), row, rest, frame) for w in unseen)))
         return Value(result.alternatives)
     return operated(inference, Tensor(place), row, rest, frame)
 

@@ -45,7 +45,8 @@ def combined(operands: list[Value], dtype: str) -> Value:
             dtype = "" if any(isinstance(o.literal, complex) for o in operands) else "float"
         outside = len(exact) == len(tensors) and all(t.grad is False or t.dtype in ("int64", "bool") for t in exact)
         grad = None if opened else False if outside else any(t.grad for t in exact) or None
-        guessed = len(exact) == len(tensors) and all(t.guessed for t in exact)
+        copied = opened and all(map(is_copied_to_host, (o for o in operands if o.open)))
+        guessed = len(exact) == len(tensors) and (copied or all(t.guessed for t in exact))
         result = one(Tensor(place, 0 if scalar else None, dtype, fresh=True, grad=grad, guessed=guessed))
         every = all(o.must_be(Tensor, Batch, Output, Number, Literal) for o in operands)
         some = any(o.must_be(Tensor, Batch, Output) for o in operands)
@@ -207,6 +208,13 @@ def settled(alternative: Alternative, place: Place) -> Alternative:
 def is_guess(alternative: Alternative) -> bool:
     """Whether nothing but the name of a method says that a value is a tensor."""
     return isinstance(alternative, Tensor) and alternative.guessed
+
+
+def is_copied_to_host(value: Value) -> bool:
+    """Whether what is not known of a value is on the host like the rest: it was copied there, whatever it is."""
+    return value.may(lambda a: is_guess(a) and place_of(a) is Place.HOST) and all(
+        place_of(a) is Place.HOST for a in value.alternatives
+    )
 
 
 def with_hint(value: Value, name: str) -> Value:

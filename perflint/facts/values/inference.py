@@ -307,6 +307,8 @@ class Inference:
                 return object_methods.object_attribute(base, name)
             case Elements(element, kind) if kind == "namedtuple":
                 return element
+            case Sequence(items) if len(items) == 2 and name in ("values", "indices"):  # of `x.topk(5)`
+                return items[name == "indices"]
         return UNKNOWN
 
     def subscript(self, node: ast.Subscript, frame: Frame) -> Value:

@@ -21,6 +21,7 @@ from perflint.facts.values.arguments import (
     works_in_place,
 )
 from perflint.facts.values.array_methods import NDARRAY
+from perflint.facts.values.derived_values import is_copied_to_host
 from perflint.facts.values.frames import Frame, Inferring
 from perflint.facts.values.values import (
     NONE,
@@ -57,10 +58,7 @@ def method_of_unknown(inference: Inferring, receiver: Value, name: str, node: as
     if _is_of_text(name, node):
         return UNKNOWN
     on_host = name == "cpu" and not node.args
-    if on_host or (receiver.may(_is_guessed_on_host) and all(place_of(a) is Place.HOST for a in receiver.alternatives)):
-        place = Place.HOST  # it was copied there, whatever it is
-    else:
-        place = Place.UNKNOWN
+    place = Place.HOST if on_host or is_copied_to_host(receiver) else Place.UNKNOWN
     row = operations.method(name)
     if row is None or not (row.telling or on_host):
         return UNKNOWN
@@ -75,10 +73,6 @@ def _is_of_text(name: str, node: ast.Call) -> bool:
         case [ast.Constant(value=str()), *_]:
             return name in _OF_TEXT
     return False
-
-
-def _is_guessed_on_host(alternative: Alternative) -> bool:
-    return isinstance(alternative, Tensor) and alternative.guessed and alternative.place is Place.HOST
 
 
 def tensor_method(inference: Inferring, receiver: Tensor, name: str, node: ast.Call, frame: Frame) -> Value:
