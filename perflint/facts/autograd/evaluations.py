@@ -13,7 +13,7 @@ from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.training.generation import writes_tokens
 from perflint.facts.training.loops import LoopKind
-from perflint.facts.training.training_objects import is_neural_module, may_run_module
+from perflint.facts.training.training_objects import MODULE_HOUSEKEEPING, is_neural_module, may_run_module
 from perflint.facts.values.call_sites import CallSite
 from perflint.facts.values.classes import ancestors
 from perflint.facts.values.names import NETWORK_CALL
@@ -35,6 +35,7 @@ _TEST_LIBRARIES = made(rb"pytest|unittest")
 _TESTS = any_layout(rb"^[\t\x20]*(?:import|from) (?:pytest|unittest)\b", re.M)
 _FORWARD_METHODS = frozenset(("forward", "generate", "encode", "decode", "sample", "predict", "get_action", "act"))
 _LOSS = made(r"crit(?!ic)|loss", re.I)
+_STORES = any_layout(rb"\bself \. \w+ =(?!=)")
 _FREEZES = any_layout(rb"\. requires_grad = False")
 _FREEZING = any_layout(rb"\. requires_grad\b|requires_grad_ \(")
 
@@ -222,21 +223,40 @@ def wastes_no_graph(facts: Facts, scope: Scope, call: ast.Call) -> bool:
         or _is_frozen(facts, scope, call)
         or _switches_gradients_off(facts, scope, call)
         or _is_wanted(facts, scope, call)
+        or _keeps_result(facts, scope, call)
     )
 
 
 def _is_wanted(facts: Facts, scope: Scope, call: ast.Call) -> bool:
-    """Whether the other branch runs the same network without autograd: here its graph is what somebody asks for."""
+    """Whether another branch runs the same network without autograd, so that here its graph is what somebody asks for.
+
+    Or it trains: which way a network is run is a choice, and a branch that loses its result is one that nobody runs.
+    """
     flow = flow_of(scope)
     name = path_of(call.func)
     sides = [b for b in flow.block[call].ancestry() if b.kind in ("then", "else")]
-    return any(
-        path_of(other.func) == name
-        and any(b.node is side.node and b is not side for side in sides for b in flow.block[other].ancestry())
-        and facts.grad_mode.is_off(scope, other) is True
+    others = (
+        other
         for other in (flow.calls if sides and name is not None else ())
-        if other is not call
+        if other is not call and path_of(other.func) == name
     )
+    beside = [o for o in others if any(b.node is s.node and b is not s for s in sides for b in flow.block[o].ancestry())]
+    return any(facts.grad_mode.is_off(scope, other) is True for other in beside) or (bool(beside) and backward_in(facts, scope))
+
+
+def _keeps_result(facts: Facts, scope: Scope, call: ast.Call) -> bool:
+    """Whether a network may keep what it computes, for a method that is called behind its forward pass."""
+    flow, name = flow_of(scope), path_of(call.func)
+    asked = [
+        other
+        for other in flow.calls
+        if isinstance(other.func, ast.Attribute)
+        and other.func.attr not in MODULE_HOUSEKEEPING
+        and path_of(other.func.value) == name
+        and flow.order[other] > flow.order[call]
+    ]
+    targets = facts.loops.targets(scope, call) if asked and name is not None else []
+    return bool(asked) and name is not None and (not targets or any(_STORES.search(target.text) for target in targets))
 
 
 def _runs_without_autograd(facts: Facts, target: Scope) -> bool:

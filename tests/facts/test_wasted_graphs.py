@@ -1,4 +1,4 @@
-"""Networks that are frozen: their forward passes record no graph."""
+"""Forward passes whose graphs are no waste: none is recorded, or somebody wants it."""
 
 from __future__ import annotations
 
@@ -45,3 +45,34 @@ def test_a_frozen_network_records_no_graph(name: str) -> None:
     scope, call = program.at("self.network(x)" if "class" in text else "network(x)")
     assert isinstance(call, ast.Call)
     assert wastes_no_graph(program.facts, scope, call) is frozen
+
+
+MADE_OF = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(2, 2)\n"
+KEEPS = f"{MADE_OF}    def forward(self, x):\n        self.hidden = self.layer(x)\n        return self.hidden\n"
+DROPS = f"{MADE_OF}    def forward(self, x):\n        hidden = self.layer(x)\n        return hidden\n"
+RUNS = "def f(x):\n    network = Net()\n    network(x)  #?\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"{KEEPS}{RUNS}    network.embeddings().sum().backward()\n", True),
+        (f"{DROPS}{RUNS}    network.embeddings().sum().backward()\n", False),
+        (f"{KEEPS}{RUNS}    network.eval()\n", False),
+        (f"{KEEPS}{RUNS}", False),
+    ],
+)
+def test_a_network_may_keep_what_it_computes_for_another_method(text: str, wanted: bool) -> None:
+    program = Program(HEAD + text)
+    scope, call = program.at("network(x)")
+    assert isinstance(call, ast.Call)
+    assert wastes_no_graph(program.facts, scope, call) is wanted
+
+
+@pytest.mark.parametrize(("ending", "wanted"), [("out.sum().backward()", True), ("print(out)", False)])
+def test_a_training_that_loses_a_result_in_one_branch_is_no_evaluation(ending: str, wanted: bool) -> None:
+    branches = "    if x:\n        network(x)  #?\n    else:\n        out = network(2 * x)\n"
+    program = Program(f"{HEAD}def f(x, network: nn.Module):\n{branches}    {ending}\n")
+    scope, call = program.at("network(x)")
+    assert isinstance(call, ast.Call)
+    assert wastes_no_graph(program.facts, scope, call) is wanted
