@@ -81,7 +81,8 @@ def test_known_findings_stay_known_when_lines_move_or_are_laid_out_anew(messy: P
 
 
 def test_the_same_flaw_once_more_is_new(messy: Project) -> None:
-    messy.write({"train.py": LOOP.replace("print(loss.item())", "print(loss.item())\n        print(loss.item())")})
+    line = "        loss = model(x.cuda()).sum()\n"
+    messy.write({"train.py": LOOP.replace(line, 2 * line)})
     assert len(new()) == len(new("--no-baseline")) - 2 > 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.source.cells import HIDDEN
+from perflint.source.identifiers import occurrences
 from perflint.source.words import any_layout, made, whole
 
 _IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
@@ -132,6 +133,15 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
         return list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
+
+
+def is_only_imported(word: bytes, text: bytes) -> bool:
+    """Whether an identifier stands in a text's import statements, under no other name, and nowhere else."""
+    text = b"\n" + text
+    spans = [match.span() for match in _IMPORT.finditer(text)]
+    places = list(occurrences(word, text))
+    renamed = any(text[at + len(word) :].lstrip(b" \t\\\r\n").startswith(b"as ") for at in places)
+    return not renamed and all(any(start <= at < end for start, end in spans) for at in places)
 
 
 def brief(node: ast.AST, limit: int = 60) -> str:

@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from perflint.api import Code, Cost, Finding, Severity, any_layout, called_from, is_conditional, rule, runs_per_item
 
 _WORK = any_layout(
-    rb"\b(?:open|imread|load\w*|read\w*|decode\w*|tokeni[sz]e\w*|encode_plus|get_image|transforms?|augment\w*) \("
+    rb"\b(?:open|\w*File|imread|load\w*|read\w*|decode\w*|tokeni[sz]e\w*|encode_plus|get_image|transforms?|augment\w*) \("
 )
 _ROW = any_layout(rb"\. i?loc \[")
 

@@ -36,6 +36,15 @@ KINDS = {
         "for x in y:\n    for i in range(1):\n        model(x).sum().backward()\n        optimizer.step()",
         ["training", None],
     ),
+    "epochs that step an optimizer of their own": (
+        "def run():\n    for x in loader:\n        model(x).sum().backward()\n        optimizer.step()\n"
+        "other = torch.optim.SGD([y], lr=1)\nfor e in range(3):\n    run()\n    other.step()",
+        [None],
+    ),
+    "a step of micro-batches": (
+        "def run(x):\n    for part in x: model(part).sum().backward()\nfor x in y:\n    run(x)\n    optimizer.step()",
+        ["training"],
+    ),
     "chunks": ("for i in range(0, len(x), n): f(x[i:i + n])", ["evaluation"]),
     "chunks of nothing": ("for i in range(0, len(x), n): f(i)", [None]),
     "every second": ("for i in range(0, len(x), 2): f(x[i:i + 2])", [None]),

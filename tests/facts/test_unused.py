@@ -85,3 +85,17 @@ def test_names_that_only_look_like_it(name: str) -> None:
 
 def test_a_longer_name_is_another() -> None:
     assert unused("from losses import Used, helper\nleft_over = Used(), helper(1)\n") == {"Left.forward", "left"}
+
+
+def test_what_others_import_and_leave_is_unused() -> None:
+    assert unused("from losses import (\n    Used, helper,\n    left,\n)\nprint(Used(), helper(1))") == {"Left.forward", "left"}
+
+
+def test_what_is_imported_under_another_name_is_used() -> None:
+    assert unused("from losses import Used, helper, left as chosen\nprint(Used(), helper(1), chosen)") == {"Left.forward"}
+
+
+def test_what_tests_alone_use_is_unused() -> None:
+    program = Program(NAMED, {"losses.py": LOSSES, "tests/test_left.py": "from losses import left\nleft(1)"})
+    found = {scope.qualname for scope in program.module("losses.py").functions() if is_unused(program.facts, scope)}
+    assert found == {"Left.forward", "left"}

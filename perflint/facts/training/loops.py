@@ -66,6 +66,7 @@ _EVALUATES = made(r"_?(?:eval(?:uate)?|valid(?:ate)?|val|test|infer|predict|scor
 _CHOOSES = made(r"_?(?:act|(?:select|choose|get|take|pick|sample)_actions?)$")
 _MODELS = made(r"(?:\w+[._])?(?:model|net|network)s?$|" + _MODEL.pattern)
 _LOOP_NEEDLE = made(rb"^[ \t\f]*(?:async[\s\\]+)?(?:for|while)\b", re.M)
+_STEPS = any_layout(rb"\. step \(")
 EVALUATION = Gate.of([("oader", "no_grad", "inference_mode", ".eval(")])
 """What a file holds that loops over batches in a program that trains nothing."""
 _FORWARD_NEEDLE = any_layout(
@@ -125,7 +126,10 @@ class Loops:
         for name in sorted(names, key=_is_no_pass):
             for call in flow.calls_named[name]:
                 innermost = outside_displays(loop_of_act(flow, call), kinds)
-                if innermost is not None and innermost not in kinds and self._trains(scope, call, HOT_DEPTH):
+                if innermost is None or innermost in kinds:
+                    continue
+                backward, steps = self.training_acts(scope, call)
+                if backward or (steps and not self._takes_steps(scope, innermost.block)):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"] if not switches_gradients_off(scope) else ():
             innermost = loop_of_act(flow, call)
@@ -165,10 +169,6 @@ class Loops:
     def _evaluates(self, module: Module) -> bool:
         """Whether a file has the words of an evaluation: its functions may be called from there."""
         return self._evaluating.get(module, lambda: EVALUATION.passes(module.source.body))
-
-    def _trains(self, scope: Scope, call: ast.Call, depth: int) -> bool:
-        """Whether a call is a backward pass or an optimizer step, or a helper that does one outside of any loop."""
-        return any(self.training_acts(scope, call, depth))
 
     def training_acts(self, scope: Scope, call: ast.Call, depth: int = HOT_DEPTH) -> tuple[bool, bool]:
         """Whether a call runs a backward pass, and whether it steps an optimizer, once."""
@@ -268,6 +268,16 @@ class Loops:
             self.kinds(target) or (depth > 1 and self._calls_step_loop(target, depth - 1))
             for call in flow.calls
             if body is None or flow.within(call, body)
+            for target in self.targets(scope, call)
+        )
+
+    def _takes_steps(self, scope: Scope, body: Block) -> bool:
+        """Whether a function that a loop's body calls steps an optimizer in a loop of its own: what the body steps is rarer."""
+        flow = flow_of(scope)
+        return any(
+            _STEPS.search(target.text) is not None and LoopKind.TRAIN in self.kinds(target).values()
+            for call in flow.calls
+            if flow.within(call, body)
             for target in self.targets(scope, call)
         )
 

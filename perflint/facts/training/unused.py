@@ -10,11 +10,13 @@ from perflint.facts.facts import Facts
 from perflint.project.project import MAX_IMPORTERS
 from perflint.source.identifiers import stands_in
 from perflint.source.syntax import Scope
+from perflint.source.texts import is_only_imported
 from perflint.source.words import any_layout, made
 
 _KEPT_FILE = made(
     r"(?:^|[/_\-. ])(?:old|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])|[_\-. ]copy\d*(?=$|[/.])", re.I
 )
+_OF_TESTS = made(r"(?:^|[/\\])tests?[/\\]|(?:^|[/\\])(?:test_[^/\\]*|[^/\\]*_test)\.py$")
 _IMPORTED_BY_NAME = any_layout(rb"\bimport_module \(|\b__import__ \(")
 """What may find a class of any module by a name that no text holds."""
 _FOUND_BY_NAME = any_layout(
@@ -27,7 +29,8 @@ _FOUND_BY_NAME = any_layout(
 def is_unused(facts: Facts, scope: Scope) -> bool:
     """Whether nobody in a project runs a function, as far as its texts tell.
 
-    That is so for what others do not name although they import its file, and for files whose names say that they are old.
+    That is so for what others do not name although they import its file, or name in tests alone, and for files whose names say
+    that they are old.
     What a package offers, and what is found by names that are made up when a program runs, may be used.
     """
     return facts.unused.get(scope, lambda: _find(facts, scope))
@@ -54,5 +57,11 @@ def _find(facts: Facts, scope: Scope) -> bool:
     if cls is not None and project.program_may_hold(path, _IMPORTED_BY_NAME):
         return False
     word = name.encode()
-    texts = [project.read(file) or b"" for file in importers]
-    return not any(stands_in(word, text) or _FOUND_BY_NAME.search(text) for text in texts)
+    texts = {file: project.read(file) or b"" for file in importers}
+    if any(_FOUND_BY_NAME.search(text) for text in texts.values()):
+        return False
+    return not any(
+        stands_in(word, text) and (os.path.basename(file) == "__init__.py" or not is_only_imported(word, text))
+        for file, text in texts.items()
+        if not _OF_TESTS.search(os.path.relpath(file, project.root))
+    )
