@@ -51,7 +51,7 @@ def test_each_file_counts_once(here: Project) -> None:
 
 
 def test_default_excludes_leave_out_caches_and_environments(here: Project) -> None:
-    here.write({".venv/a.py": "", "sub/node_modules/b.py": "", "__pycache__/c.py": "", "d.py": ""})
+    here.write({".venv/a.py": "", "sub/node_modules/b.py": "", "__pycache__/c.py": "", "sub/._e.py": "", "d.py": ""})
     assert files() == ["d.py"]
 
 

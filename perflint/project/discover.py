@@ -18,7 +18,7 @@ from perflint.source.words import words
 DEFAULT_EXCLUDES = sorted(
     words(
         """
-        .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .perflint_cache .pyenv
+        ._* .bzr .direnv .eggs .git .git-rewrite .hg .ipynb_checkpoints .mypy_cache .nox .pants.d .perflint_cache .pyenv
         .pytest_cache .pytype .ruff_cache .svn .tox .venv .vscode __pypackages__ __pycache__ _build buck-out build dist
         node_modules site-packages venv
         """
