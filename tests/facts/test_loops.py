@@ -131,6 +131,8 @@ GUARDS = {
         "    last = i + 1 == n\n    shown = i % 50 == 0 or last\n    now = i % 10 == 0 or shown\n    if now:\n        a  #?",
         False,
     ),
+    "made anew": ("    if c == self.c:\n        w = self.w\n    else:\n        a  #?\n        self.w = w", False),
+    "made in another way": ("    if c:\n        w = self.w\n    else:\n        a  #?\n        self.v = w", True),
     "by hand": ("    now = int(e * len(loader) + i + 1)\n    if now == total:\n        a  #?", False),
     "a seldom step": ("    if i % 2 == 0:\n        actor(x).mean().backward()\n        a  #?", True),
 }

@@ -52,7 +52,18 @@ def _is_guard(flow: Flow, block: Block) -> bool:
     moves_on = block.kind == "then" and (_moves_on(block.node) or _turns_flag(flow, block.node))
     if is_periodic(flow, block.node.test, negated=block.kind == "else") or moves_on:
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
+    if block.kind == "else":
+        return _makes_anew(block.node)
     return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block))
+
+
+def _makes_anew(guard: ast.If | ast.IfExp) -> bool:
+    """`if n == self.n: window = self.window`, else `self.window = ...`: what was made the last time mostly fits."""
+    if not isinstance(guard, ast.If):
+        return False
+    kept = {path_of(s.value) for s in guard.body if isinstance(s, ast.Assign)} - {None}
+    stored = {path_of(target) for s in guard.orelse if isinstance(s, ast.Assign) for target in s.targets}
+    return any(path is not None and path.startswith("self.") for path in kept & stored)
 
 
 def _fills_up(block: Block) -> bool:
