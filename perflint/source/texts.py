@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.source.cells import HIDDEN
-from perflint.source.identifiers import occurrences
+from perflint.source.identifiers import outside_comments, stands_in
 from perflint.source.words import any_layout, made, whole
 
 _IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
@@ -136,12 +136,21 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
 
 
 def is_only_imported(word: bytes, text: bytes) -> bool:
-    """Whether an identifier stands in a text's import statements, under no other name, and nowhere else."""
+    """Whether an identifier stands in a text's import statements, under no other name, and nowhere else but in comments."""
     text = b"\n" + text
     spans = [match.span() for match in _IMPORT.finditer(text)]
-    places = list(occurrences(word, text))
+    places = outside_comments(word, text)
     renamed = any(text[at + len(word) :].lstrip(b" \t\\\r\n").startswith(b"as ") for at in places)
     return not renamed and all(any(start <= at < end for start, end in spans) for at in places)
+
+
+def is_imported_whole(stem: str, text: bytes) -> bool:
+    """Whether a text imports a module as an object, `from nets import unet`, or all of it, `from nets.unet import *`."""
+    word = stem.encode()
+    for _, module, names, plain in _IMPORT.findall(b"\n" + text):
+        if stands_in(word, names) or stands_in(word, plain) or (b"*" in names and stands_in(word, module)):
+            return True
+    return False
 
 
 def brief(node: ast.AST, limit: int = 60) -> str:

@@ -99,3 +99,51 @@ def test_what_tests_alone_use_is_unused() -> None:
     program = Program(NAMED, {"losses.py": LOSSES, "tests/test_left.py": "from losses import left\nleft(1)"})
     found = {scope.qualname for scope in program.module("losses.py").functions() if is_unused(program.facts, scope)}
     assert found == {"Left.forward", "left"}
+
+
+TRAINER = """
+class Trainer:
+    def run(self):
+        self.step()
+
+    def step(self):
+        pass
+
+    def left(self):
+        pass
+
+class Callback(Library):
+    def on_end(self):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("Trainer().run()", {"Trainer.left"}),
+        ("Trainer().left()", {"Trainer.run"}),
+        ("x = Trainer(); getattr(x, input())()", set()),
+        ("x = Trainer(); getattr(x, 'left')()", {"Trainer.run"}),
+    ],
+)
+def test_a_method_that_nobody_asks_an_object_for_is_unused(main: str, expected: set[str]) -> None:
+    program = Program(f"from lib import Library\n{TRAINER}\nif __name__ == '__main__':\n    print(Callback())\n    {main}\n")
+    assert {scope.qualname for scope in program.module().functions() if is_unused(program.facts, scope)} == expected
+
+
+SCRIPT = "def left():\n    pass\n\ndef used():\n    pass\n\nif __name__ == '__main__':\n    used()\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [("", {"left"}), ("# left()\n", {"left"}), ("other = left\n", set()), ("globals()['left']()\n", set())],
+)
+def test_a_function_of_a_script_that_the_script_leaves_is_unused(more: str, expected: set[str]) -> None:
+    program = Program(SCRIPT + more)
+    assert {scope.qualname for scope in program.module().functions() if is_unused(program.facts, scope)} == expected
+
+
+def test_what_is_looked_up_in_another_module_is_not_looked_up_here() -> None:
+    looked_up = "import models\nprint(models.__dict__[input()])"
+    assert unused(f"from losses import Used, helper\nprint(Used(), helper(1))\n{looked_up}") == {"Left.forward", "left"}
