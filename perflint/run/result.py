@@ -73,7 +73,7 @@ def of_python_2_once(checked: Sequence[Checked]) -> list[Checked]:
         return list(checked)
     first, *others = held
     files = "file, which was" if len(others) == 1 else "files, which were"
-    also = f" (this is Python 2, as in {len(others)} more {files} not checked: leave them out with `exclude`)"
+    also = f" (this is Python 2, as in {len(others)} more {files} checked in part at most: leave them out with `exclude`)"
     said = list(checked)
     for place in held:
         findings = [f for f in checked[place].findings if place == first or not _is_of_python_2(f)]
