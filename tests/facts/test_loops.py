@@ -133,6 +133,10 @@ GUARDS = {
     ),
     "made anew": ("    if c == self.c:\n        w = self.w\n    else:\n        a  #?\n        self.w = w", False),
     "made in another way": ("    if c:\n        w = self.w\n    else:\n        a  #?\n        self.v = w", True),
+    "warns": ("    if x.max() > 9:\n        m = a  #?\n        print('WARNING: large')", False),
+    "logs a warning": ("    if x.max() > 9:\n        m = a  #?\n        logger.warning(m)", False),
+    "prints": ("    if x.max() > 9:\n        m = a  #?\n        print(m)", True),
+    "warns and goes on": ("    if x.max() > 9:\n        m = a  #?\n        logger.warning(m)\n        del m", True),
     "by hand": ("    now = int(e * len(loader) + i + 1)\n    if now == total:\n        a  #?", False),
     "a seldom step": ("    if i % 2 == 0:\n        actor(x).mean().backward()\n        a  #?", True),
 }

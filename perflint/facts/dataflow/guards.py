@@ -47,8 +47,10 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return is_periodic(flow, block.node.values[operand - 1], negated=isinstance(block.node.op, ast.Or))
     if block.kind not in ("then", "else", "operand") or not isinstance(block.node, (ast.If, ast.IfExp)):
         return False
-    if isinstance(block.node, ast.If) and _gives_up(block.node.body if block.kind == "then" else block.node.orelse):
-        return True
+    if isinstance(block.node, ast.If):
+        body = block.node.body if block.kind == "then" else block.node.orelse
+        if _gives_up(body) or (len(block.node.orelse) == 0 and _warns(body)):
+            return True
     moves_on = block.kind == "then" and (_moves_on(block.node) or _turns_flag(flow, block.node))
     if is_periodic(flow, block.node.test, negated=block.kind == "else") or moves_on:
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
@@ -104,6 +106,23 @@ def _tells_size(flow: Flow, node: ast.expr) -> bool:
 def _gives_up(body: list[ast.stmt]) -> bool:
     """Whether a block ends in an error, or ends the program: no step goes on behind it."""
     return bool(body) and (isinstance(body[-1], ast.Raise) or _ends_program(body[-1]))
+
+
+def _warns(body: list[ast.stmt]) -> bool:
+    """Whether a block does nothing but warn of what is seldom so: `print(f"WARNING: {norm}")`, `logger.warning(...)`."""
+    said = [s.value for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
+    if not said or len(said) + sum(isinstance(s, ast.Assign) for s in body) < len(body):
+        return False
+    return any(_WARNS.search(path_of(call.func) or "") for call in said) or any(
+        isinstance(part, ast.Constant) and isinstance(part.value, str) and _WARNING.search(part.value)
+        for call in said
+        if path_of(call.func) == "print"
+        for part in walk(call)
+    )
+
+
+_WARNS = made(r"(?:^|\.)(?:warn|warning|error|critical|exception)$")
+_WARNING = made(r"(?i:warn|anomal|unexpected)|ERROR")
 
 
 def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
