@@ -110,7 +110,7 @@ def check(code: Code) -> Iterator[Finding]:
 def _is_known(code: Code, call: ast.Call, name: str) -> bool:
     """Whether it is known what a method does with a tensor: those of writers copy it; a `log` of somebody's may keep it."""
     own = [code.at(target) for target in code.facts.loops.targets(code.scope, call)]
-    if own:
+    if own and not name.startswith("add_"):  # tensorboard's own names, also of what wraps a writer
         return any(map(reads_each_time, own))  # what it gives to a writer is told there
     return name in _WRITERS | _VALUES or name == "set_postfix" or _is_one_of(code, call, _SERVICES)
 
