@@ -23,8 +23,8 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, in test
-suites, and where the same function sets cuDNN's switch again:
-that leaves out cuDNN for a few lines, as a rule for a layer that fails with it.
+suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines, as a rule for a layer
+that fails with it.
 
 ## Fix safety
 There is no fix: somebody may be looking for a bug just now.

@@ -32,11 +32,11 @@ def evaluate(model, loader):
 ```
 
 ## When it stays silent
-Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller, also of a method on an object that is not
-known; where the other branch of an `if` runs the network without autograd; for modules of the project without parameters; in
-what a program runs once; in functions with `autograd.grad` or a backward pass, also in what they call, unless a caller's flag
-rules that out; in hooks that a framework runs without autograd; in test suites; when a caller back-propagates the result, and
-when a function that neither measures, by its name, nor calls `eval()` returns a given network's.
+Under `no_grad` or `inference_mode`, lexically, by a decorator or by every caller; where the other branch of an `if` runs the
+network without autograd, or it trains; for frozen networks, those that keep results for another method, and modules of the
+project without parameters; in what runs once; in functions with `autograd.grad` or a backward pass, also in what they call,
+unless a caller's flag rules that out; in hooks that a framework runs without autograd; in test suites; when a caller
+back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function
@@ -174,8 +174,8 @@ def check(code: Code) -> Iterator[Finding]:
             missing = statement_without_graph(code.facts, scope, call)
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
-            seldom = is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
-            little = seldom or (any(missing) and code.heat is None and code.flow.loop(call) is None)
+            once = any(missing) and code.heat is None and code.flow.loop(call) is None
+            little = once or is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
             yield code.finding(call, message, fix, missing, severity=Severity.INFO if little else None)
 
 

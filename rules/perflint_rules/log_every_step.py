@@ -57,9 +57,8 @@ from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, 
 from perflint_rules.idle_device import adds_up_reads
 from perflint_rules.project_loggers import reads_each_time, reads_what_it_gets
 
-_WRITERS = words(
-    "add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video log_metrics log_scalar"
-)
+_OF_TENSORBOARD = words("add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video")
+_WRITERS = _OF_TENSORBOARD | words("log_metrics log_scalar")
 _VALUES = words("log_value log_histogram log_images")
 """Functions of tensorboard_logger, which take a name first; others mean a logarithm by that."""
 _PERIOD = Option("period", 1, "A call that `step % n == 0` guards counts as one in every step where n is smaller than this")
@@ -109,10 +108,10 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _is_known(code: Code, call: ast.Call, name: str) -> bool:
     """Whether it is known what a method does with a tensor: those of writers copy it; a `log` of somebody's may keep it."""
+    if name in _OF_TENSORBOARD | _VALUES or name == "set_postfix":
+        return True  # of what wraps a writer, too
     own = [code.at(target) for target in code.facts.loops.targets(code.scope, call)]
-    if own and not name.startswith("add_"):  # tensorboard's own names, also of what wraps a writer
-        return any(map(reads_each_time, own))  # what it gives to a writer is told there
-    return name in _WRITERS | _VALUES or name == "set_postfix" or _is_one_of(code, call, _SERVICES)
+    return any(map(reads_each_time, own)) if own else name in _WRITERS or _is_one_of(code, call, _SERVICES)
 
 
 def _waits(code: Code, call: ast.Call) -> bool:

@@ -1,14 +1,9 @@
 """Branches that only ask whether a mask selects anything, before they write by it, or only warn: no rule by itself."""
 
 import ast
-import re
 from typing import TypeGuard
 
-from perflint.api import Code, HostRead, ReadKind, Tensor, path_of
-
-_SAYS = re.compile(
-    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
-)
+from perflint.api import Code, HostRead, ReadKind, Tensor, is_message, path_of
 
 
 def guards_writes(code: Code, read: HostRead) -> bool:
@@ -62,10 +57,5 @@ def only_warns(statement: ast.AST) -> bool:
         case ast.Assert():
             return True
         case ast.If(body=[*says, last], orelse=[]):
-            return isinstance(last, ast.Raise) or all(map(_is_message, (*says, last)))
+            return isinstance(last, ast.Raise) or all(map(is_message, (*says, last)))
     return False
-
-
-def _is_message(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None

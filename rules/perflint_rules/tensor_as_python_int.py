@@ -28,7 +28,8 @@ which asks for the number while the data is on the host. `torch.maximum` and `t.
 
 ## When it stays silent
 For `.item()`, `int(t)`, `max(t, 1)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of
-the host, and in code that does not run each step. What only evaluations ask for is reported only if the rule is selected.
+the host, and in code that does not run each step. What only evaluations ask for, and what `error_if_nonfinite=True` asks, is
+reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: where the number comes from decides what to do.

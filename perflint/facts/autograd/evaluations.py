@@ -235,28 +235,27 @@ def _is_wanted(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     flow = flow_of(scope)
     name = path_of(call.func)
     sides = [b for b in flow.block[call].ancestry() if b.kind in ("then", "else")]
-    others = (
+    beside = [
         other
         for other in (flow.calls if sides and name is not None else ())
-        if other is not call and path_of(other.func) == name
-    )
-    beside = [o for o in others if any(b.node is s.node and b is not s for s in sides for b in flow.block[o].ancestry())]
-    return any(facts.grad_mode.is_off(scope, other) is True for other in beside) or (bool(beside) and backward_in(facts, scope))
+        if path_of(other.func) == name
+        if any(block.node is side.node and block is not side for side in sides for block in flow.block[other].ancestry())
+    ]
+    return bool(beside) and (backward_in(facts, scope) or any(facts.grad_mode.is_off(scope, other) is True for other in beside))
 
 
 def _keeps_result(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether a network may keep what it computes, for a method that is called behind its forward pass."""
     flow, name = flow_of(scope), path_of(call.func)
-    asked = [
-        other
-        for other in flow.calls
-        if isinstance(other.func, ast.Attribute)
+    asked = name is not None and any(
+        isinstance(other.func, ast.Attribute)
         and other.func.attr not in MODULE_HOUSEKEEPING
         and path_of(other.func.value) == name
         and flow.order[other] > flow.order[call]
-    ]
-    targets = facts.loops.targets(scope, call) if asked and name is not None else []
-    return bool(asked) and name is not None and (not targets or any(_STORES.search(target.text) for target in targets))
+        for other in flow.calls
+    )
+    targets = facts.loops.targets(scope, call) if asked else []
+    return asked and (not targets or any(_STORES.search(target.text) for target in targets))
 
 
 def _runs_without_autograd(facts: Facts, target: Scope) -> bool:

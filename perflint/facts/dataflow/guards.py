@@ -10,7 +10,7 @@ from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
 from perflint.source.nodes import walk
 from perflint.source.texts import last_name
-from perflint.source.words import made
+from perflint.source.words import made, words
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
@@ -108,21 +108,30 @@ def _gives_up(body: list[ast.stmt]) -> bool:
     return bool(body) and (isinstance(body[-1], ast.Raise) or _ends_program(body[-1]))
 
 
+def is_message(statement: ast.stmt) -> bool:
+    """Whether a statement prints, logs or warns, and does nothing else."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and _SAYS.search(path_of(call.func) or "") is not None
+
+
 def _warns(body: list[ast.stmt]) -> bool:
     """Whether a block does nothing but warn of what is seldom so: `print(f"WARNING: {norm}")`, `logger.warning(...)`."""
-    said = [s.value for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
-    if not said or len(said) + sum(isinstance(s, ast.Assign) for s in body) < len(body):
+    said = [s.value for s in body if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and is_message(s)]
+    if not all(isinstance(s, ast.Assign) or is_message(s) for s in body):
         return False
-    return any(_WARNS.search(path_of(call.func) or "") for call in said) or any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str) and _WARNING.search(part.value)
-        for call in said
-        if path_of(call.func) == "print"
-        for part in walk(call)
-    )
+    return any(last_name(call.func) in _WARNS or any(map(_is_warning, walk(call))) for call in said)
 
 
-_WARNS = made(r"(?:^|\.)(?:warn|warning|error|critical|exception)$")
+def _is_warning(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and _WARNING.search(node.value) is not None
+
+
+_SAYS = made(
+    r"^print$|^warnings\.warn$|^(?:sys\.)?exit$|(?:^|\.)(?:log\w*|_log\w*)\.(?:debug|info|warn|warning|error|critical|exception)$"
+)
+_WARNS = words("warn warning error critical exception")
 _WARNING = made(r"(?i:warn|anomal|unexpected)|ERROR")
+_COMPUTED = (ast.BinOp, ast.Call)
 
 
 def is_left_to_evaluation(flow: Flow, node: ast.AST) -> bool:
@@ -332,9 +341,8 @@ def _has_modulo(node: ast.expr) -> bool:
 
 def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
     """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `int(epoch * rounds + i)`."""
-    match node:
-        case ast.Call(func=ast.Name(id="int"), args=[inner]):
-            return _counts(flow, inner, depth)
+    if isinstance(node, ast.Call) and last_name(node.func) == "int" and len(node.args) == 1:
+        return _counts(flow, node.args[0], depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)):
         return _counts(flow, node.left, depth) or (isinstance(node.op, ast.Add) and _counts(flow, node.right, depth))
     for definition in flow.reaching.get(node, frozenset()):
@@ -348,7 +356,7 @@ def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
                     return True
         elif definition.kind == "augmented":
             return True
-        elif depth and definition.kind == "assign" and not definition.index and definition.value is not None:
+        elif depth and definition.kind == "assign" and not definition.index and isinstance(definition.value, _COMPUTED):
             if _counts(flow, definition.value, depth - 1):
                 return True
     return False

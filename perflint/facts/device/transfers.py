@@ -22,7 +22,7 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
         extra
         or len(call.args) > 1
         or any(isinstance(a, ast.Starred) for a in call.args)
-        or holds_nothing(scope, call.func.value)
+        or holds_nothing(facts.inference, scope, call.func.value)
     ):
         return None
     device = argument(call, 0, "device")

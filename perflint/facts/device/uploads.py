@@ -16,7 +16,18 @@ from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.arguments import argument, transfer_target
 from perflint.facts.values.inference import Inference
 from perflint.facts.values.runtime_calls import COPIES
-from perflint.facts.values.values import NOTHING, Batch, External, Output, Place, Tensor, Value, device_place, place_of
+from perflint.facts.values.values import (
+    NOTHING,
+    Alternative,
+    Batch,
+    External,
+    Output,
+    Place,
+    Tensor,
+    Value,
+    device_place,
+    place_of,
+)
 from perflint.source.syntax import Scope
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
@@ -25,7 +36,7 @@ from perflint.source.words import any_layout, made, words
 def target_of(inference: Inference, scope: Scope, call: ast.Call) -> Place | None:
     """Where `x.to(...)`, `x.cuda()` or `x.type(...)` puts its receiver; None when it moves nothing."""
     assert isinstance(call.func, ast.Attribute)
-    if holds_nothing(scope, call.func.value):
+    if holds_nothing(inference, scope, call.func.value):
         return None
     match call.func.attr:
         case "to":
@@ -86,43 +97,48 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(inner, ast.Constant) and type(inner.value) in (int, float, bool)
 
 
-def holds_nothing(scope: Scope, node: ast.expr) -> bool:
-    """Whether a tensor is made without an element, as by `torch.zeros(0, 4)`: to copy it is no work, and waits for nothing."""
+def holds_nothing(inference: Inference, scope: Scope, node: ast.expr) -> bool:
+    """Whether torch makes a tensor without an element, `torch.zeros(0, 4)`: to copy it is no work, and waits for nothing."""
     flow = flow_of(scope)
     for _ in range(4):
-        while (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and _makes_none(node) is None
-        ):
-            node = node.func.value  # `.int()`
+        while isinstance(node, ast.Call) and last_name(node.func) in _SAME_SIZE and isinstance(node.func, ast.Attribute):
+            node = node.func.value
         bound = flow.reaching.get(node, frozenset()) if isinstance(node, ast.Name) else frozenset()
         only = next(iter(bound)) if len(bound) == 1 else None
-        if only is None or only.kind != "assign" or only.index or only.value is None:
+        resized = any(flow.calls_named[name] for name in _RESIZES)
+        if only is None or only.kind != "assign" or only.index or only.value is None or resized:
             break
         node = only.value
-    return isinstance(node, ast.Call) and _makes_none(node) is True
+    return isinstance(node, ast.Call) and _is_written_empty(node) and inference.value(scope, node.func).must(_is_of_torch)
 
 
-def _makes_none(call: ast.Call) -> bool | None:
-    """Whether a call makes a tensor without elements; None for one that makes no tensor of torch's."""
+def _is_of_torch(alternative: Alternative) -> bool:
+    return isinstance(alternative, External) and alternative.qualname.startswith("torch.")
+
+
+def _is_written_empty(call: ast.Call) -> bool:
+    """Whether a size of 0 or an empty list is written out for what makes a tensor."""
     name = last_name(call.func)
-    if not _TENSOR_MAKERS.fullmatch(name):
-        return None
     match call.args:
-        case [] if name.endswith("Tensor"):
+        case [] if name in _TENSOR_TYPES:
             return not call.keywords
         case [ast.List(elts=[]) | ast.Tuple(elts=[])]:
-            return name.endswith("ensor")
-        case [ast.List(elts=sizes) | ast.Tuple(elts=sizes), *_] if not name.endswith("ensor"):
+            return name == "tensor" or name in _TENSOR_TYPES
+        case [ast.List(elts=sizes) | ast.Tuple(elts=sizes), *_] if name in _BY_SIZE:
             return any(map(_is_no_size, sizes))
-        case sizes:
-            return not name.endswith("tensor") and any(map(_is_no_size, sizes))
+        case sizes if name in _BY_SIZE or name in _TENSOR_TYPES:
+            return any(map(_is_no_size, sizes))
+    return False
 
 
 def _is_no_size(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
 
 
-_TENSOR_MAKERS = made(r"zeros|ones|empty|rand|randn|tensor|(?:Float|Double|Half|Long|Int|Short|Byte|Bool)?Tensor")
+_BY_SIZE = words("zeros ones empty rand randn")
+_TENSOR_TYPES = words("Tensor FloatTensor DoubleTensor HalfTensor LongTensor IntTensor ShortTensor ByteTensor BoolTensor")
+_SAME_SIZE = words("float double half bfloat16 long int short byte bool clone detach contiguous requires_grad_")
+_RESIZES = words("resize_ resize_as_ set_")
 
 
 def is_of_constants(node: ast.expr) -> bool:
@@ -284,12 +300,6 @@ class _Counted(_Read):
 _JOINS = words("stack cat concat hstack vstack")
 _READING = words("item cpu numpy tolist")
 _CONVERSIONS = words("int float bool")
-
-
-def _is_zero(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0
-
-
 _MAKES_TENSOR = made(r"^(?:from_numpy|as_tensor|tensor|(?:Float|Double|Long|Int|Byte)?Tensor)$")
 
 

@@ -30,7 +30,11 @@ def statement_loop(flow: Flow, node: ast.AST) -> Loop | None:
 
     Comprehensions are no loops over batches, and `for _ in range(1)` is a block that runs once.
     """
-    loop = flow.loop(node)
+    return _repeated(flow.loop(node))
+
+
+def _repeated(loop: Loop | None) -> Loop | None:
+    """The innermost of a loop and those around it that is a statement and may repeat."""
     while loop is not None and (loop.statement is None or written_rounds(loop) in (0, 1)):
         loop = loop.parent
     return loop
@@ -42,7 +46,7 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
     `for kind in ("LSTM", "GRU")` runs a handful of times: what it holds belongs to the loop around it.
     """
     while loop is not None and loop not in kinds and _is_display(loop.iterated):
-        loop = _outer_statement(loop)
+        loop = _repeated(loop.parent)
     return loop
 
 
@@ -71,7 +75,7 @@ def loop_of_act(flow: Flow, call: ast.Call) -> Loop | None:
     """The innermost loop around a call that may train, but for one over optimizers: `for one in optimizers: one.step()`."""
     loop = statement_loop(flow, call)
     while loop is not None and _goes_over_optimizers(loop) and runs_one_of(flow, loop, call):
-        loop = _outer_statement(loop)
+        loop = _repeated(loop.parent)
     return loop
 
 
@@ -95,13 +99,6 @@ def goes_over_chunks(flow: Flow, loop: Loop) -> bool:
                 if flow.loop(mention) is loop
             )
     return False
-
-
-def _outer_statement(loop: Loop) -> Loop | None:
-    outer = loop.parent
-    while outer is not None and (outer.statement is None or written_rounds(outer) in (0, 1)):
-        outer = outer.parent
-    return outer
 
 
 def goes_over_few(node: ast.expr | None) -> bool:

@@ -372,6 +372,7 @@ def _function(inference: Inferring, row: Operation, node: ast.Call, frame: Frame
             copied = is_copied_to_host(given)
             unseen = dict.fromkeys(Place.UNKNOWN if where is Place.HOST and not copied else where for where in places_seen)
             result = join((result, *(operated(inference, Tensor(w, guessed=copied), row, rest, frame) for w in unseen)))
+            return Value(result.alternatives, open=copied)  # that it was copied there is a guess, and no proof
         return Value(result.alternatives)
     return operated(inference, Tensor(place), row, rest, frame)
 
