@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perflint.facts.autograd.gradmode import GradMode
 from perflint.facts.compiled.compiled import Compiled
 from perflint.facts.compiled.graph_breaks import GraphBreak, find_breaks
+from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.device.reads import HostRead, find_formatted, find_reads, find_truths
 from perflint.facts.device.sinks import Sinks
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 Fill = tuple[tuple[str, int, int], Scope, ast.expr]
 """Where a container of layers is made, and an expression that some scope puts into it."""
+
+StayingWait = tuple[tuple[int, int], Block | None]
+"""Where a wait stands, and the block that must run for it to count; None for any."""
 
 
 class Facts:
@@ -70,6 +74,10 @@ class Facts:
         """What `proofs.hidden` found."""
         self.unused: Memo[Scope, bool] = Memo(project.trace)
         """Whether nobody runs a function, as `is_unused` finds it."""
+        self.staying: Memo[tuple[Scope, Loop | None], list[StayingWait]] = Memo(project.trace)
+        """The waits of a round that nothing takes away, as `stays_beside` finds them."""
+        self.without_gpu: Memo[str, bool] = Memo(project.trace)
+        """Whether a file's program is run on the CPU, as `is_run_without_gpu` finds it."""
         self._reads: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._formatted: Memo[Scope, list[HostRead]] = Memo(project.trace)
         self._truths: Memo[Scope, list[HostRead]] = Memo(project.trace)

@@ -11,6 +11,7 @@ import stat
 from perflint.source.cells import SUFFIX
 
 _REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
+_COMMANDS = re.compile(r"readme(?:\.\w+)?|[\w.-]+\.sh", re.I)
 
 Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
@@ -82,6 +83,15 @@ def requirement_files(root: str) -> list[str]:
     except OSError:
         return []
     return [os.path.join(root, name) for name in sorted(names) if _REQUIREMENTS.fullmatch(name)]
+
+
+def command_files(root: str) -> list[str]:
+    """The files in a directory that may say how its programs are run: what is to be read first, and shell scripts."""
+    try:
+        names = os.listdir(root)
+    except OSError:
+        return []
+    return [os.path.join(root, name) for name in sorted(names) if _COMMANDS.fullmatch(name)]
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
-from perflint.project.files import requirements_digest, text_digest
+from perflint.project.files import command_files, read_file, requirements_digest, text_digest
 from perflint.project.imports import MAX_NEIGHBOURS, Imports
 from perflint.project.texts import Listing
 from perflint.project.trace import Question
@@ -30,6 +30,8 @@ _ACCELERATOR = any_layout(
 )
 
 _OPTIMIZER = any_layout(rb"class[\s\\]+\w+ \( (?:\w+ \. )*Optimizer \)")
+RUNS_ITSELF = any_layout(rb"\bif __name__ ==")
+_CONTINUED = made(rb"\\[ \t]*\r?\n")
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Project(Imports):
     """The files of a project, their imports, and what is asked about the programs that they make up."""
 
     _program_matches: dict[tuple[str, re.Pattern[bytes]], str] = field(default_factory=dict, repr=False)
+    _anywhere: dict[re.Pattern[bytes], str] = field(default_factory=dict, repr=False)
     _passing: dict[Gate, dict[str, bool]] = field(default_factory=dict, repr=False)
     _matching: dict[re.Pattern[bytes], dict[str, bool]] = field(default_factory=dict, repr=False)
     """Which files pass a gate or match a pattern, as far as they were asked."""
@@ -79,8 +82,10 @@ class Project(Imports):
         for holders in (*self._passing.values(), *self._matching.values()):
             holders.pop(path, None)
         self._program_matches.clear()
+        self._anywhere.clear()
         self._near_training.clear()
-        vars(self).pop("_training_anywhere", None)
+        for found in ("_training_anywhere", "_script"):
+            vars(self).pop(found, None)
         self._all_helpers = None
         self._answers.clear()
 
@@ -145,6 +150,40 @@ class Project(Imports):
             return True
         self.trace.note("large", path)
         return self._has_large_program(path)
+
+    def anywhere(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the text of any file of the project matches a pattern, whoever imports it."""
+        self.trace.note("anywhere", "", *_written(pattern))
+        return bool(self._holder_anywhere(pattern))
+
+    def _holder_anywhere(self, pattern: re.Pattern[bytes]) -> str:
+        """The first file of the project that matches a pattern, or nothing."""
+        found = self._anywhere.get(pattern)
+        if found is None:
+            found = self._anywhere[pattern] = next((file for file in sorted(self.files) if self._holds(file, pattern)), "")
+        return found
+
+    def has_scripts(self) -> bool:
+        """Whether a file of the project runs itself, with what it imports from other files of the project."""
+        self.trace.note("scripts", "")
+        return bool(self._script)
+
+    @cached_property
+    def _script(self) -> str:
+        return next((file for file in sorted(self.files) if self._is_script(file)), "")
+
+    def _is_script(self, path: str) -> bool:
+        return self._holds(path, RUNS_ITSELF) and bool(self._find_imports(path))
+
+    def commands(self) -> list[bytes]:
+        """The lines by which Python programs are run, from what a project says about itself at its root."""
+        self.trace.note("commands")
+        return self._commands
+
+    @cached_property
+    def _commands(self) -> list[bytes]:
+        texts = (read_file(path) or b"" for path in command_files(self.root))
+        return [line for text in texts for line in _CONTINUED.sub(b" ", text).splitlines() if b".py" in line]
 
     def members(self, path: str) -> list[str] | None:
         """The files that run together with a file, nearest first; None where there are more than are looked at."""
@@ -371,6 +410,12 @@ class Project(Imports):
                 return _digest_of(file or "" for file in self._program(about[0]))
             case "program":
                 return self._holder_in_program(about[0], made(about[1].encode(), int(about[2])))
+            case "scripts":
+                return self._script
+            case "commands":
+                return _digest_of(line.decode("utf-8", "surrogateescape") for line in self._commands)
+            case "anywhere":
+                return self._holder_anywhere(made(about[1].encode(), int(about[2])))
             case "near":
                 return self._holder_near(about[0], Gate(about[1:]))
             case "helpers":
@@ -385,6 +430,8 @@ class Project(Imports):
         match kind:
             case "training":
                 return self._trains(path)
+            case "scripts":
+                return self._is_script(path)
             case "near":
                 return self._passes(path, Gate(tuple(about[1:])))
         return self._holds(path, made(about[1].encode(), int(about[2])))

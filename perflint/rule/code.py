@@ -19,6 +19,7 @@ from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
+from perflint.facts.device.staying_waits import stays_beside
 from perflint.facts.device.waiting_places import places
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
@@ -37,6 +38,7 @@ from perflint.facts.training.loops import Heat, LoopKind
 from perflint.facts.training.rates import is_of_evaluation, rate_of
 from perflint.facts.training.switched_off import is_switched_off
 from perflint.facts.training.unused import is_unused
+from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.frames import MAX_DEPTH
 from perflint.facts.values.values import External, Value
 from perflint.facts.values.variables import free_name
@@ -66,6 +68,8 @@ class Heading(Protocol):
     def costs(self) -> Cost | None: ...
     @property
     def options(self) -> tuple[Option[Any], ...]: ...
+    @property
+    def one_wait(self) -> bool: ...
 
 
 class Code:
@@ -314,6 +318,8 @@ class Code:
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
         """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
 
+        Or beside another wait that stays, or in a program that is run without a GPU.
+
         So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look or
         the CPU waits for each sample.
         """
@@ -323,11 +329,15 @@ class Code:
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False
+        if is_run_without_gpu(self.facts, self.source.path):
+            return True
         if rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH) or is_switched_off(self.facts, self.scope, node):
             return True
         if node not in self.flow.block:
             return False
         if writes_text(self.facts, self.scope, node):
+            return True
+        if self.rule.one_wait and isinstance(node, ast.expr) and stays_beside(self.facts, self.scope, node):
             return True
         needs_look = fix is None or fix.applicability is Applicability.UNSAFE
         is_often = rate is Rate.PER_SAMPLE and self.rule.costs is Cost.WAIT

@@ -51,6 +51,7 @@ class Rule:
     compiled: bool = False
     options: tuple[Option[Any], ...] = ()
     guarded: bool = False
+    one_wait: bool = False
 
     def gate_in(self, source: Source) -> Gate:
         """`needs`, with what else the file calls the functions that the rule is about."""
@@ -86,6 +87,7 @@ def rule(
     costs: Cost | None = None,
     options: Iterable[Option[Any]] = (),
     guarded: bool = False,
+    one_wait: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
@@ -99,6 +101,7 @@ def rule(
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
     guarded: whether it has fixes, or better ones, that use the runtime.
+    one_wait: whether what it finds is one wait, which is worth little in a round that waits for something else anyhow.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
     """
@@ -111,6 +114,8 @@ def rule(
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
         module, taken = check.__module__, tuple(options)
-        return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded)
+        return Rule(
+            name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded, one_wait
+        )
 
     return declare

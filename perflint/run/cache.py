@@ -55,7 +55,7 @@ _OF_SESSION = """WHERE session IN
 
 
 _BY_SHAPE = ("module", "imports", "beside", "importers", "holders", "large", "members")
-_WITNESSED = ("near", "program", "training")
+_WITNESSED = ("anywhere", "near", "program", "scripts", "training")
 _OF_NEIGHBOURS = ("importers", "holders", "members", *_WITNESSED)
 
 

@@ -32,7 +32,8 @@ or `torch.distributions.Distribution.set_default_validate_args(False)` once.
 ## When it stays silent
 At the top of a file, where the argument is given, also through `**kwargs`, and where the program calls
 `set_default_validate_args`, or asks a distribution for `_validate_args`. Where it does not run in each step, in programs that
-name no device, and for parameters on the host it is reported only if the rule is selected.
+name no device, for parameters on the host, and where the same round waits for what it needs anyhow, it is reported only if the
+rule is selected.
 
 ## Fix safety
 It rests on `errors-are-bugs`: what is invalid (a `nan`, a negative deviation) raises no error any more. All else is as it was.
@@ -70,7 +71,7 @@ _SWITCHED = re.compile(rb"set_default_validate_args|(?<!\bself)\._validate_args\
 _SILENT = Obligation(Kind.ERRORS_ARE_BUGS, "invalid parameters raise no error any more")
 
 
-@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, calls=_DISTRIBUTIONS, fixes=True)
+@rule(category="device-sync", costs=Cost.WAIT, severity=Severity.WARNING, calls=_DISTRIBUTIONS, fixes=True, one_wait=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each distribution that checks what it is given."""
     if code.scope.is_module:

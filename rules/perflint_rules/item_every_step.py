@@ -61,7 +61,7 @@ what `np.append` makes grow a `HostArray`.
 ## When it stays silent
 When the value decides what happens next, under a guard (`step % 100 == 0`), once per epoch, and in programs that never name a
 device; a number that the device computes with again is reported. In a test that runs once, now and then or draws, where it
-needs each round's value or collects tensors, or beside a read that is needed, only if selected. Repeats: duplicate-item-read.
+needs each round's value or collects tensors, or beside a wait that is needed, only if selected. Repeats: duplicate-item-read.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
@@ -135,6 +135,7 @@ _CURES = {
     fixes=True,
     guarded=True,
     steps=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""

@@ -29,7 +29,7 @@ which asks for the number while the data is on the host. `torch.maximum` and `t.
 ## When it stays silent
 For `.item()`, `int(t)`, `max(t, 1)` and the like, which `item-every-step` and `sync-branch-on-tensor` report, for numbers of
 the host, and in code that does not run each step. What only evaluations ask for, and what `error_if_nonfinite=True` asks, is
-reported only if the rule is selected.
+reported only if the rule is selected; so is one wait beside another that the same round cannot do without.
 
 ## Fix safety
 There is no fix: where the number comes from decides what to do.
@@ -57,6 +57,7 @@ _CLIPS = frozenset(("clip_grad_norm_", "get_total_norm"))
     needs=[("[", "range(", "max(", "min(", "math.", "np.", "numpy", " in ", "(")],
     in_file=[("torch",), ("cuda", "device")],
     steps=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each number that Python asks the device for without saying so."""

@@ -1,0 +1,42 @@
+"""Waits that stay, whatever is done about another one of the same round."""
+
+from __future__ import annotations
+
+import pytest
+from ask import Program
+
+from perflint.facts.device.staying_waits import stays_beside
+
+TRAIN = """
+import torch
+
+def train(model: torch.nn.Module, loader: torch.utils.data.DataLoader, optimizer):
+    model.cuda()
+    for step, (x, y) in enumerate(loader):
+        x, y = x.cuda(), y.cuda()
+        out = model(x)
+        loss = (out - y).square().mean()
+        print(loss.item())  #?
+        loss.backward()
+        optimizer.step()
+        {rest}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("pass", False),
+        ("print(out[out > 0])", True),
+        ("if step % 100 == 0: print(out[out > 0])", False),
+        ("if loss.mean().item() > 3: break", True),
+        ("solve(out.cpu().numpy())", True),
+        ("print(out.mean().item())", False),
+        ("if step > 3 and model.training: solve(out.cpu().numpy())", False),
+    ],
+    ids=["nothing", "mask", "seldom-mask", "decides", "needed", "also-shown", "in-a-branch"],
+)
+def test_a_number_beside_what_the_round_needs(rest: str, expected: bool) -> None:
+    program = Program(TRAIN.format(rest=rest))
+    scope, node = program.at("loss.item()")
+    assert stays_beside(program.facts, scope, node) is expected

@@ -1,0 +1,40 @@
+"""Programs that nobody is told to run on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perflint.facts.facts import Facts
+from perflint.facts.training.without_gpu import is_run_without_gpu
+from perflint.project.project import Project
+
+SWITCH = "parser.add_argument('--cuda', action='store_true', help='use a GPU')\n"
+CHOICE = "parser.add_argument('-d', '--device', type=str, default='cpu')\n"
+MAIN = "from agent import Agent\nimport argparse\nparser = argparse.ArgumentParser()\n{}Agent(parser.parse_args())\n"
+AGENT = "import torch\nclass Agent:\n    def __init__(self, args):\n        self.device = torch.device({})\n"
+CHOSEN = "'cuda' if args.cuda else 'cpu'"
+SHOWN = "# Agent\n\n```\npython main.py --lr 0.1 \\\n    --steps 3\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "device", "readme", "expected"),
+    [
+        (SWITCH, CHOSEN, SHOWN, True),
+        (CHOICE, "args.device", SHOWN, True),
+        (SWITCH, CHOSEN, SHOWN.replace("--steps 3", "--cuda"), False),
+        (SWITCH, CHOSEN, "# Agent\n\nIt plays.\n", False),
+        (SWITCH, CHOSEN, SHOWN.replace("main.py", "others.py"), False),
+        ("", CHOSEN, SHOWN, False),
+        (SWITCH, "'cuda' if torch.cuda.is_available() else 'cpu'", SHOWN, False),
+        (CHOICE.replace("cpu", "cuda"), "args.device", SHOWN, False),
+    ],
+    ids=["switch", "choice", "given", "no-command", "another-script", "no-option", "available", "cuda"],
+)
+def test_what_a_project_says_about_how_it_is_run(tmp_path: Path, option: str, device: str, readme: str, expected: bool) -> None:
+    texts = {"main.py": MAIN.format(option), "agent.py": AGENT.format(device)}
+    for name, text in {**texts, "README.md": readme}.items():
+        (tmp_path / name).write_text(text)
+    project = Project(str(tmp_path), [str(tmp_path / name) for name in texts])
+    assert is_run_without_gpu(Facts(project), str(tmp_path / "agent.py")) is expected
