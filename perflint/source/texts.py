@@ -135,13 +135,34 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
         return []
 
 
-def is_only_imported(word: bytes, text: bytes) -> bool:
-    """Whether an identifier stands in a text's import statements, under no other name, and nowhere else but in comments."""
+def may_use(word: bytes, stem: str, text: bytes) -> bool:
+    """Whether a text may use what a module holds under a name: it imports the name and has it elsewhere, or asks the module.
+
+    stem: the module's last name. An import alone is no use, and neither is an attribute of anything else.
+    """
     text = b"\n" + text
-    spans = [match.span() for match in _IMPORT.finditer(text)]
+    statements = list(_IMPORT.finditer(text))
     places = outside_comments(word, text)
-    renamed = any(text[at + len(word) :].lstrip(b" \t\\\r\n").startswith(b"as ") for at in places)
-    return not renamed and all(any(start <= at < end for start, end in spans) for at in places)
+    inside = {at for at in places for statement in statements if statement.start() <= at < statement.end()}
+    own = [at for at in inside if not _RENAMES.search(text, max(at - 8, 0), at)]
+    if any(_RENAMED.match(text, at + len(word)) for at in own):
+        return True
+    is_bound = bool(own) or any(b"*" in (s[3] or b"") or s.group().rstrip().endswith(b"\\") for s in statements)
+    modules = {stem.encode(), *re.findall(rb"\b%b[ \t]+as[ \t]+(\w+)" % re.escape(stem.encode()), text)}
+    for at in places:
+        if at in inside:
+            continue
+        if text[at - 1 : at] in (b"'", b'"'):
+            return True
+        behind = _OWNER.search(text, max(at - 80, 0), at)
+        if behind[1] in modules if behind is not None else is_bound:
+            return True
+    return False
+
+
+_RENAMES = made(rb"\bas[ \t]+\Z")
+_RENAMED = made(rb"[ \t]+as\b")
+_OWNER = made(rb"(\w*)[)\]]*[ \t]*\.[ \t]*\Z")
 
 
 def is_imported_whole(stem: str, text: bytes) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from ask import Program
 
 from perflint.facts.training.unused import is_unused
+from perflint.source.texts import may_use
 
 LOSSES = """
 class Used:
@@ -147,3 +148,45 @@ def test_a_function_of_a_script_that_the_script_leaves_is_unused(more: str, expe
 def test_what_is_looked_up_in_another_module_is_not_looked_up_here() -> None:
     looked_up = "import models\nprint(models.__dict__[input()])"
     assert unused(f"from losses import Used, helper\nprint(Used(), helper(1))\n{looked_up}") == {"Left.forward", "left"}
+
+
+PROGRAM = "from losses import Used\n\nif __name__ == '__main__':\n    Used()\n"
+ALONE = "import torch\n\nLIMIT = 3\n\ndef metric(x):\n    return helper(x)\n\ndef helper(x):\n    return x.item()\n"
+
+
+@pytest.mark.parametrize(
+    ("main", "alone", "expected"),
+    [
+        (PROGRAM, ALONE, {"metric", "helper"}),
+        (f"from metrics import metric\n{PROGRAM}    metric(1)\n", ALONE, set()),
+        (PROGRAM, ALONE + "print(metric(3))\n", set()),
+        ("from losses import Used\nUsed()\n", ALONE, set()),
+        ("import importlib\nimportlib.import_module(input())\n" + PROGRAM, ALONE, set()),
+        ("if __name__ == '__main__':\n    print(1)\n", ALONE, set()),
+    ],
+    ids=["nobody", "imported", "runs", "no-script", "by-name", "no-program"],
+)
+def test_a_file_of_definitions_that_no_file_of_a_program_imports_is_unused(main: str, alone: str, expected: set[str]) -> None:
+    program = Program(main, {"losses.py": LOSSES, "metrics.py": alone})
+    found = {scope.qualname for scope in program.module("metrics.py").functions() if is_unused(program.facts, scope)}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"from losses import left\n", False),
+        (b"from losses import left\nleft(1)\n", True),
+        (b"from losses import left as l\n", True),
+        (b"from others import right as left\nleft(1)\n", False),
+        (b"from losses import *\nleft(1)\n", True),
+        (b"import losses\nlosses.left(1)\n", True),
+        (b"import losses as zoo\nzoo.left(1)\n", True),
+        (b"import losses\nself.left = 1\nleft = 2\n", False),
+        (b"import losses\ngetattr(losses, 'left')\n", True),
+        (b"# left\nimport losses\n", False),
+        (b"from losses import used, \\\n    left\nleft(1)\n", True),
+    ],
+)
+def test_a_text_uses_a_name_of_a_module_or_not(text: bytes, expected: bool) -> None:
+    assert may_use(b"left", "losses", text) is expected
