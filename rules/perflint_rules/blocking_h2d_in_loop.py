@@ -27,9 +27,9 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host, for batches of workers that do not pin (dataloader-no-pin-memory is first) and
-other memory that the driver may wait for, and where the device has nothing to do (the host has just read what it needs, or
-decoded a file), select it to see it.
+run once, draw, read or collect on the host, for memory that is not known to be pinned where the fix needs a look (pin it first:
+dataloader-no-pin-memory), and where the device has nothing to do (the host has just read what it needs, or decoded a file),
+select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -86,7 +86,8 @@ from perflint_rules.copies_into_place import COPIES, copies_into_place
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import UNPINNED, hint_at_memory, is_ordinary, is_to_be_pinned
+from perflint_rules.pageable import UNPINNED, hint_at_memory, is_ordinary, is_to_be_pinned, may_be_pinned
+from perflint_rules.read_once import is_taken
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -156,7 +157,7 @@ def check(code: Code) -> Iterator[Finding]:
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
         little = ({*pinned} == {False} and is_to_be_pinned(code, call)) or (hint == UNPINNED and not pins)
-        little = little or hardly_counts(code, call)
+        little = little or not (is_taken(fix) or may_be_pinned(code, pinned)) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

@@ -26,7 +26,7 @@ When `pin_memory` is given in any way but as `False` (also through `**kwargs`), 
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
 tensors, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, and where all
 that is seen takes one batch, has a language model write text, or evaluates beside a training, and where the loader has no
-workers (to pin a batch takes as long as to copy it), it is reported only if the rule is selected.
+workers (to pin a batch takes as long as to copy it), also by the default of an option, or the fix is unsafe, select it to see.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -69,6 +69,7 @@ from perflint.api import (
 )
 from perflint_rules.loader_use import worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
+from perflint_rules.read_once import is_taken
 
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
@@ -95,22 +96,21 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if loader.stays_on_host or _arrives_on_device(code, call) or _makes_arrays(loader):
             continue
-        alone = loader.workers == 0 and not _gains_no_workers(loader)
+        alone = loader.has_no_workers and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
-        own = [_OF_ANOTHER_CLASS] if loader in kindred else []
+        own = (_OF_ANOTHER_CLASS,) if loader in kindred else ()
         missing = [*_PINNABLE, *own, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
-        pinned = _pinned(code, call, refused)
-        fix = code.fix("pin the loader's batches when there is a GPU", pinned, unless=missing, leads_to=_NEXT)
-        fix = None if told else fix  # where the dict is written is another place
-        beside = is_for_evaluation(code, loader) and code.facts.project.near_training(code.source.path)
-        little = Severity.INFO if refused is not None or told or alone or beside else None
+        cure, pinned = "pin the loader's batches when there is a GPU", _pinned(code, call, refused)
+        fix = code.fix(cure, pinned, unless=missing, leads_to=_NEXT) if not told else None  # the dict is in another place
+        little = refused is not None or alone or not is_taken(fix)
+        little |= is_for_evaluation(code, loader) and code.facts.project.near_training(code.source.path)
         yield code.finding(
             call,
             "batches arrive in pageable memory, so copies to the GPU are staged by the training thread; pass `pin_memory=True`"
             + hint,
             fix,
             missing,
-            severity=little or worth(code, loader),
+            severity=Severity.INFO if little else worth(code, loader),
         )
 
 

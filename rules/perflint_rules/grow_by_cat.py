@@ -5,8 +5,7 @@ Finds `acc = torch.cat([acc, y])` (and `np.append`, `np.concatenate`, `vstack`, 
 nothing else, and buffers that are copied to make room: `self.states = torch.cat((new, self.states[:-n]))` in a method.
 
 ## Why it is slow
-Each round copies everything that was collected so far: collecting n pieces copies n * n / 2 of them, where a list that is
-joined once copies n.
+Each round copies what was collected so far: n * n / 2 copies for n pieces, where a list that is joined once takes n.
 
 ## Example
 ```python
@@ -22,16 +21,13 @@ for x, y in loader:
     outputs.append(model(x))
 outputs = torch.cat(outputs)
 ```
-
-A buffer of fixed size needs no copy either: write new rows where the oldest are (`self.states[self.at] = new`), and count on.
+In a buffer of fixed size, write new rows where the oldest are (`self.states[self.at] = new`).
 
 ## When it stays silent
 For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
 When the loop needs what was collected in each round (a key-value cache, a window that moves), under a guard, when more than
-the one piece is added to the front and to the back, and in loops over a written-out `range` of a few rounds. Where the copies
-are short beside a step, it is reported only if the rule is selected: what is added is one number for each sample (`argmax(1)`,
-`x[:, 0]`, or an evaluation to `np.array([])`), a forward pass joins parts, an evaluation collects on the device, or
-`np.append` stands in no step, but in a loop within a loop or in a dataset.
+the one piece is added to the front and to the back, and in loops over a written-out `range` of a few rounds. Select it to see
+what is not known to run often, or short beside a step: a number for each sample (`argmax(1)`), parts of a forward pass.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -47,10 +43,12 @@ from perflint.api import (
     Heat,
     LoopKind,
     Option,
+    Rate,
     Severity,
     any_layout,
     is_guard,
     path_of,
+    rate_of,
     rule,
     runs_per_item,
     trains_near,
@@ -96,11 +94,14 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
         step, parts = code.step_loop(call), _added(call, grown)
+        seldom = few or rate_of(code.facts, code.scope, call) is Rate.UNKNOWN
         evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
-        little = code.heat is Heat.FORWARD or (evaluates and any(map(code.may_be_on_device, parts)))  # a short copy beside it
+        little = (
+            seldom or code.heat is Heat.FORWARD or (evaluates and any(map(code.may_be_on_device, parts)))
+        )  # a short copy beside it
         little |= step is not None and all(is_number_a_row(code, part) for part in parts)
         little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
-        yield code.finding(call, message, severity=Severity.INFO if little or few else None)
+        yield code.finding(call, message, severity=Severity.INFO if little else None)
 
 
 def _added(call: ast.Call, grown: str) -> list[ast.expr]:

@@ -32,8 +32,8 @@ for x, y in loader:
 ## When it stays silent
 When the copy does not come back in the same function, and when it is given to code that is neither numpy's nor a function in
 sight that gives back what it makes of it. For networks that are moved aside to make room for others, which is a trade of time
-for memory. Labels that an evaluation reads back beside predictions, for which it waits in any
-case, are reported only if the rule is selected.
+for memory. Labels that an evaluation reads back beside predictions, for which it waits in any case, and what is copied right
+behind a read that is needed, are reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: numpy and torch differ in types, and in the order of equal elements.
@@ -57,6 +57,7 @@ from perflint.api import (
     upload_behind,
     ways_back,
 )
+from perflint_rules.idle_device import follows_needed_read
 from perflint_rules.kept_reads import can_wait
 from perflint_rules.loader_use import is_of_one_pass, waits_anyhow
 
@@ -80,7 +81,7 @@ def check(code: Code) -> Iterator[Finding]:
         upload = upload_behind(code.facts, code.scope, read.tensor)
         if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
             continue
-        severity = Severity.INFO if is_of_one_pass(code, read.node) else None
+        severity = Severity.INFO if is_of_one_pass(code, read.node) or follows_needed_read(code, read.node) else None
         if upload is not None:
             severity = Severity.INFO if waits_anyhow(code, read.node) else severity
             yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)

@@ -2,7 +2,20 @@
 
 import ast
 
-from perflint.api import Batch, Code, External, Loader, LoaderCall, Number, Scope, Tensor, comes_from_host, last_name, words
+from perflint.api import (
+    Batch,
+    Code,
+    External,
+    Loader,
+    LoaderCall,
+    Number,
+    Scope,
+    Tensor,
+    any_layout,
+    comes_from_host,
+    last_name,
+    words,
+)
 
 _JOINS = words("torch.cat torch.concat torch.stack torch.vstack torch.hstack")
 _OF_DATA = words("torch.from_numpy torch.tensor torch.as_tensor")
@@ -12,6 +25,8 @@ _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
+_PINS = any_layout(rb"\bpin_memory (?:: \w+ )?= True|['\"]pin_memory['\"] : True")
+_LOADERS = any_layout(rb"DataLoader \(")
 UNPINNED = " (it is not pinned, so the driver may still wait)"
 
 
@@ -53,6 +68,13 @@ def _picks_rows(code: Code, made: ast.Subscript) -> bool:
 def is_joined(code: Code, made: ast.expr | None) -> bool:
     """`torch.cat(images)`."""
     return isinstance(made, ast.Call) and code.value(made.func).must(lambda a: isinstance(a, External) and a.qualname in _JOINS)
+
+
+def may_be_pinned(code: Code, pinned: list[bool | None]) -> bool:
+    """Whether what is copied is of a batch that is pinned, or of an unknown loader, where none is seen or others pin."""
+    project, path = code.facts.project, code.source.path
+    unknown = None in pinned and (project.program_holds(path, _PINS) or not project.program_holds(path, _LOADERS))
+    return True in pinned or unknown
 
 
 def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:

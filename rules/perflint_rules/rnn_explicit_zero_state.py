@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 ## When it stays silent
 For states that are carried from batch to batch, learnable, random or otherwise not zero, and for zeros that are used
-elsewhere too (see rnn-zero-state-on-cpu).
+elsewhere too (see rnn-zero-state-on-cpu). Where they are made on the device and the fix needs a look, select it to see it.
 
 ## Fix safety
 Assumes `errors-are-bugs` where the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing
@@ -81,6 +81,7 @@ from perflint.api import (
     untouched,
     without_effect,
 )
+from perflint_rules.read_once import is_taken
 
 
 @rule(
@@ -110,7 +111,9 @@ def check(code: Code) -> Iterator[Finding]:
             f"the zero state for `{ast.unparse(call.node.func)}` is built for every batch; leave it out, the layer starts "
             "from zeros"
         )
-        yield code.finding(call.state, message, fix, missing, waits=_transfers(call, made))
+        waits = list(_transfers(call, made))
+        little = None if waits or is_taken(fix) else Severity.INFO
+        yield code.finding(call.state, message, fix, missing, waits=waits, severity=little)
 
 
 def _lost(code: Code, call: RnnCall, made: list[Definition]) -> Iterator[Obligation]:

@@ -106,3 +106,20 @@ def f(other):
 def loader_row(body: str) -> int:
     """The row of the loop over the loader."""
     return (DATA + body)[: (DATA + body).index("for step")].count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "expected"),
+    [
+        ("default=0", "args.workers", True),
+        ("type=int, default=0", "int(args.workers)", True),
+        ("default=4", "args.workers", False),
+        ("default=0", "0", True),
+        ("default=0", "2", False),
+        ("default=0", "args.threads", False),
+    ],
+)
+def test_it_has_no_workers_unless_somebody_asks_for_them(option: str, given: str, expected: bool) -> None:
+    declared = f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--workers', {option})\n"
+    found = loader(f"{declared}\ndef f(args):\n    return DataLoader(Images([]), num_workers={given})\n")
+    assert found.has_no_workers is expected

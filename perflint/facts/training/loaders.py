@@ -154,6 +154,16 @@ class LoaderCall:
         return found if type(found) is int else None
 
     @property
+    def has_no_workers(self) -> bool:
+        """Whether it has none, or none unless somebody gives an option that is 0 by default."""
+        node = self.argument("num_workers")
+        while isinstance(node, ast.Call) and last_name(node.func) == "int" and node.args:
+            node = node.args[0]
+        if self.workers is not None or not isinstance(node, ast.Attribute) or path_of(node.value) == "self":
+            return self.workers == 0
+        return not self.may_have_workers and self._is_declared(node.attr, rb"0\b")
+
+    @property
     def may_have_workers(self) -> bool:
         """Whether a number above 0 is written that may be its number of workers: a default, or one branch's."""
         node, given = self.argument("num_workers"), self.given("num_workers")
@@ -191,7 +201,10 @@ class LoaderCall:
         return False
 
     def _is_set_above_0(self, name: str) -> bool:
-        return self.facts.project.program_holds(self.scope.module.source.path, _option_above_0(name))
+        return self._is_declared(name, rb"(?:[1-9]|(?:\w+ \. )*cpu_count \()")
+
+    def _is_declared(self, name: str, default: bytes) -> bool:
+        return self.facts.project.program_holds(self.scope.module.source.path, _option(name, default))
 
     # -- the dataset -------------------------------------------------------------------------------------------------
 
@@ -307,8 +320,8 @@ def _hands_arguments_on(facts: Facts, cls: Class) -> bool:
 
 
 @cache
-def _option_above_0(name: str) -> re.Pattern[bytes]:
-    """What declares an option of a command line or of a table whose default is above 0, or the number of cores."""
+def _option(name: str, default: bytes) -> re.Pattern[bytes]:
+    """What declares an option of a command line or of a table whose default matches a pattern."""
     written, spelt = name.encode(), name.encode().replace(b"_", b"[-_]")
     declared = (
         rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"]--%s['\"][^)]*\bdefault =" % spelt,
@@ -316,7 +329,7 @@ def _option_above_0(name: str) -> re.Pattern[bytes]:
         rb"\. %s =" % written,
         rb"['\"]%s['\"] :" % written,
     )
-    return any_layout(rb"(?:%s) (?:[1-9]|(?:\w+ \. )*cpu_count \()" % b"|".join(declared))
+    return any_layout(rb"(?:%s) %b" % (b"|".join(declared), default))
 
 
 def _is_wrapper(qualname: str) -> bool:
