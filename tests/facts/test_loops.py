@@ -106,6 +106,8 @@ GUARDS = {
     "nearly always": ("    if i % 10:\n        a  #?", True),
     "negated": ("    if not i % 10:\n        a  #?", False),
     "first step": ("    if i == 0:\n        a  #?", False),
+    "no step yet": ("    if not i:\n        a  #?", False),
+    "some step": ("    if i:\n        a  #?", True),
     "else of periodic": ("    if i % 10 == 0: pass\n    else:\n        a  #?", True),
     "both": ("    if i % 10 == 0 and c:\n        a  #?", False),
     "by chance": ("    if random.random() < 0.001:\n        a  #?", False),

@@ -23,6 +23,8 @@ _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _TRAINING = frozenset(("training", "is_training", "is_train"))
+_BATCH_NUMBERS = frozenset(("batch_idx", "batch_index"))
+"""What the hooks of a trainer are given."""
 _RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
 _USUAL_CALLS = frozenset(("isfinite",))
 
@@ -279,6 +281,8 @@ def is_periodic(flow: Flow, test: ast.expr, negated: bool = False, depth: int = 
             name = (path_of(test) or "").rpartition(".")[2]
             if _GUARD_NAMES.search(name) or _FLAGS.match(name):
                 return not negated
+            if _counts(flow, test):
+                return negated  # `if not batch_idx`: the first one
             found = flow.reaching.get(test, frozenset())
             values_of = [d.value for d in found if d.kind == "assign" and d.value is not None and not d.index]
             if depth and found and len(values_of) == len(found):
@@ -354,7 +358,7 @@ def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
                     return True
                 if name in ("enumerate", "tqdm") and definition.index[:1] == (0,) and not _are_arguments(flow, iterated.args):
                     return True
-        elif definition.kind == "augmented":
+        elif definition.kind == "augmented" or (definition.kind == "parameter" and definition.name in _BATCH_NUMBERS):
             return True
         elif depth and definition.kind == "assign" and not definition.index and isinstance(definition.value, _COMPUTED):
             if _counts(flow, definition.value, depth - 1):

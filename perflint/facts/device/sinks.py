@@ -183,7 +183,7 @@ class _Fate(Walk[Sink]):
         elif self._value(step.value).must_be(Elements, Sequence):
             yield Sink.NEEDED if self._is_needed_at_once(target) else Sink.COLLECT
         else:
-            yield Sink.LOG if isinstance(step.value, ast.JoinedStr) else Sink.ACCUMULATE
+            yield Sink.LOG if self._value(step.value).must_be(Text) else Sink.ACCUMULATE
             if isinstance(target, ast.Name):
                 yield from self._decides(target)
 

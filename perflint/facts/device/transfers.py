@@ -34,6 +34,8 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
     nowhere = not target.open and not target.alternatives
     if nowhere or target.may_be(Tensor, Batch) or target.must_be(Output) or device_place(target) is Place.HOST:
         return None
+    if isinstance(device, ast.Name) and not target.must_be(Device, Literal, Text) and _has_shape(scope, device):
+        return None
     return device
 
 
@@ -41,7 +43,7 @@ def _has_shape(scope: Scope, name: ast.Name) -> bool:
     """Whether a name is used as a tensor or an array somewhere: what has a shape, too, says by `device` where it is."""
     flow = flow_of(scope)
     return any(
-        isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr == "shape"
+        isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr in ("shape", "size", "dim")
         for definition in flow.reaching.get(name, frozenset())
         for use in flow.uses[definition]
     )
