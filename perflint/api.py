@@ -50,7 +50,7 @@ from perflint.facts.device.host_origin import Upload, upload_behind
 from perflint.facts.device.reads import HostRead, ReadKind, implied, may_read_truth, written_out
 from perflint.facts.device.roundtrips import WayBack, ways_back
 from perflint.facts.device.same_device import is_used_as_tensor, is_where
-from perflint.facts.device.sinks import IDLE_SINKS, Sink
+from perflint.facts.device.sinks import IDLE_SINKS, NOW, Sink
 from perflint.facts.device.transfers import moved_to, no_device
 from perflint.facts.device.uploads import (
     comes_from_host,
@@ -211,6 +211,7 @@ __all__ = [
     "LOOKS_AT_OBJECTS",
     "MASKED",
     "NETWORK_CALL",
+    "NOW",
     "OTHER_NETWORK",
     "OWN_LOGGERS",
     "OWN_TENSORS",

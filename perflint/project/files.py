@@ -78,20 +78,21 @@ def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
 
 def requirement_files(root: str) -> list[str]:
     """The files in a directory that may say which versions of packages a project admits."""
-    try:
-        names = os.listdir(root)
-    except OSError:
-        return []
-    return [os.path.join(root, name) for name in sorted(names) if _REQUIREMENTS.fullmatch(name)]
+    return _named(root, _REQUIREMENTS)
 
 
 def command_files(root: str) -> list[str]:
     """The files in a directory that may say how its programs are run: what is to be read first, and shell scripts."""
+    return _named(root, _COMMANDS)
+
+
+def _named(root: str, names: re.Pattern[str]) -> list[str]:
+    """The files in a directory whose names match a pattern."""
     try:
-        names = os.listdir(root)
+        found = os.listdir(root)
     except OSError:
         return []
-    return [os.path.join(root, name) for name in sorted(names) if _COMMANDS.fullmatch(name)]
+    return [os.path.join(root, name) for name in sorted(found) if names.fullmatch(name)]
 
 
 def _without_waiting(path: str, flags: int) -> int:

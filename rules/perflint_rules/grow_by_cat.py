@@ -96,9 +96,8 @@ def check(code: Code) -> Iterator[Finding]:
         step, parts = code.step_loop(call), _added(call, grown)
         seldom = few or rate_of(code.facts, code.scope, call) is Rate.UNKNOWN
         evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
-        little = (
-            seldom or code.heat is Heat.FORWARD or (evaluates and any(map(code.may_be_on_device, parts)))
-        )  # a short copy beside it
+        little = seldom or code.heat is Heat.FORWARD  # a short copy beside it
+        little |= evaluates and any(map(code.may_be_on_device, parts))
         little |= step is not None and all(is_number_a_row(code, part) for part in parts)
         little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
         yield code.finding(call, message, severity=Severity.INFO if little else None)

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from perflint.api import (
+    NOW,
     Alternative,
     Code,
     External,
@@ -11,7 +12,6 @@ from perflint.api import (
     Number,
     Object,
     Output,
-    Sink,
     Tensor,
     is_read_in_step,
     is_seldom,
@@ -20,8 +20,6 @@ from perflint.api import (
 )
 from perflint_rules.pageable import is_pageable, made_in_step
 
-NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
-"""What a value is for that the host cannot go on without."""
 _LOOKS = words("item cpu numpy tolist detach size dim numel format time perf_counter")
 """Methods that give the device nothing to compute, whatever they belong to."""
 _READS = words("item numpy tolist")

@@ -4,6 +4,7 @@ import ast
 import re
 
 from perflint.api import (
+    NOW,
     Code,
     HostRead,
     LoaderCall,
@@ -20,7 +21,7 @@ from perflint.api import (
     loop_writes_text,
     runs_once,
 )
-from perflint_rules.idle_device import NOW, finds_idle_device, is_paid_for
+from perflint_rules.idle_device import finds_idle_device, is_paid_for
 
 _DRAWING = ("imshow", "imwrite", "imsave", "save_image", "savefig", "rectangle", "putText", "waitKey")
 

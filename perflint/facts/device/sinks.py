@@ -56,6 +56,9 @@ _SHAPES = frozenset(("view", "reshape"))
 _IN_PLACE = words("mul_ div_ add_ sub_ pow_")
 """Methods that tensors alone have, and that take numbers and tensors alike."""
 
+NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
+"""What a value is for that the host cannot go on without."""
+
 IDLE_SINKS = frozenset((Sink.ACCUMULATE, Sink.COLLECT, Sink.LOG, Sink.METER, Sink.METRIC, Sink.STORE))
 """Uses that can wait: none of them decides what the next step does."""
 

@@ -7,12 +7,10 @@ import ast
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom
-from perflint.facts.device.sinks import Sink
+from perflint.facts.device.sinks import NOW
 from perflint.facts.facts import Facts, StayingWait
 from perflint.facts.operations.operations import Road
 from perflint.source.syntax import Scope
-
-_NOW = frozenset((Sink.NEEDED, Sink.CONTROL))
 
 
 def stays_beside(facts: Facts, scope: Scope, node: ast.expr) -> bool:
@@ -38,7 +36,7 @@ def _staying(facts: Facts, scope: Scope, loop: Loop | None) -> list[StayingWait]
         return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
 
     waits = [wait.node for wait in facts.waits.of(scope) if wait.road is Road.SHAPE]
-    reads = [read.node for read in facts.reads(scope) if not facts.sinks.of(scope, read.node).isdisjoint(_NOW)]
+    reads = [read.node for read in facts.reads(scope) if not facts.sinks.of(scope, read.node).isdisjoint(NOW)]
     return [
         *((_begin(node), None) for node in waits if is_in_round(node)),
         *((_begin(node), flow.block[node]) for node in reads if is_in_round(node)),

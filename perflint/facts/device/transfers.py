@@ -34,16 +34,16 @@ def moved_to(facts: Facts, scope: Scope, call: ast.Call) -> ast.expr | None:
     nowhere = not target.open and not target.alternatives
     if nowhere or target.may_be(Tensor, Batch) or target.must_be(Output) or device_place(target) is Place.HOST:
         return None
-    if isinstance(device, ast.Name) and not target.must_be(Device, Literal, Text) and _has_shape(scope, device):
+    if isinstance(device, ast.Name) and not target.must_be(Device, Literal, Text) and _is_asked(scope, device, "shape", "size"):
         return None
     return device
 
 
-def _has_shape(scope: Scope, name: ast.Name) -> bool:
-    """Whether a name is used as a tensor or an array somewhere: what has a shape, too, says by `device` where it is."""
+def _is_asked(scope: Scope, name: ast.Name, *attributes: str) -> bool:
+    """Whether what a name stands for is asked for one of some attributes somewhere: a device has neither shape nor size."""
     flow = flow_of(scope)
     return any(
-        isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr in ("shape", "size", "dim")
+        isinstance(parent := flow.parent.get(use), ast.Attribute) and parent.attr in attributes
         for definition in flow.reaching.get(name, frozenset())
         for use in flow.uses[definition]
     )
@@ -57,7 +57,7 @@ def no_device(facts: Facts, scope: Scope, device: ast.expr) -> Obligation | None
         owner = facts.inference.value(scope, device.value)
         if owner.may(lambda a: isinstance(a, (Tensor, Batch, Output)) or is_neural_module(facts.inference, a)):
             return None
-        if isinstance(device.value, ast.Name) and _has_shape(scope, device.value):
+        if isinstance(device.value, ast.Name) and _is_asked(scope, device.value, "shape"):
             return None
     if isinstance(device, ast.Name):
         found = flow_of(scope).reaching.get(device, frozenset())
