@@ -74,6 +74,10 @@ class Facts:
         """What `proofs.hidden` found."""
         self.unused: Memo[Scope, bool] = Memo(project.trace)
         """Whether nobody runs a function, as `is_unused` finds it."""
+        self.users: Memo[tuple[str, str], list[tuple[str, str] | None]] = Memo(project.trace)
+        """Who names what a file defines under a name, None for code that runs for sure."""
+        self.unstartable: Memo[str, bool] = Memo(project.trace)
+        """Whether a file cannot be imported, as `cannot_start` finds it."""
         self.staying: Memo[tuple[Scope, Loop | None], list[StayingWait]] = Memo(project.trace)
         """The waits of a round that nothing takes away, as `stays_beside` finds them."""
         self.without_gpu: Memo[str, bool] = Memo(project.trace)

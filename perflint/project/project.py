@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -25,12 +26,14 @@ in question stay open."""
 MODEL_LEVELS = 5
 """Through how many files a model may be imported by the one that trains it: a network is made of parts of parts."""
 
-_ACCELERATOR = any_layout(
+ACCELERATOR = any_layout(
     rb"\. to \( (?:\w+ \. )*\w*(?:dev|gpu)|accelerator|Accelerator|" + whole("cuda", "fabric", "mps", "xla", "npu")
 )
 
 _OPTIMIZER = any_layout(rb"class[\s\\]+\w+ \( (?:\w+ \. )*Optimizer \)")
 RUNS_ITSELF = any_layout(rb"\bif __name__ ==")
+_VENDORED = made(r"[\w.]-(?:main|master)/")
+"""A folder as it is unpacked from an archive of a branch."""
 _CONTINUED = made(rb"\\[ \t]*\r?\n")
 
 
@@ -100,11 +103,11 @@ class Project(Imports):
 
         An optimizer in a file that nobody imports is one to choose from: it may be of any program of the project.
         """
-        if self.program_holds(path, _ACCELERATOR):
+        if self.program_holds(path, ACCELERATOR):
             return True
         if self.importers(path) or not self.holds(path, _OPTIMIZER) or self.holds(path, BACKWARD):
             return False
-        return any(self.holds(file, _ACCELERATOR) for file in sorted(self.files))
+        return any(self.holds(file, ACCELERATOR) for file in sorted(self.files))
 
     def attributes_stored(self, path: str) -> frozenset[bytes]:
         """The attributes that a file assigns on anything but `self`."""
@@ -170,10 +173,18 @@ class Project(Imports):
 
     @cached_property
     def _script(self) -> str:
-        return next((file for file in sorted(self.files) if self._is_script(file)), "")
+        files = sorted(self.files, key=lambda file: (self._is_in_archive(file), file))
+        return next((file for file in files if self._is_script(file)), "")
 
     def _is_script(self, path: str) -> bool:
         return self._holds(path, RUNS_ITSELF) and bool(self._find_imports(path))
+
+    def is_vendored(self, path: str) -> bool:
+        """Whether a file lies in the unpacked archive of another project, beside scripts of this one."""
+        return self._is_in_archive(path) and self.has_scripts() and not self._is_in_archive(self._script)
+
+    def _is_in_archive(self, path: str) -> bool:
+        return _VENDORED.search(os.path.relpath(path, self.root).replace(os.sep, "/")) is not None
 
     def commands(self) -> list[bytes]:
         """The lines by which Python programs are run, from what a project says about itself at its root."""
@@ -414,6 +425,8 @@ class Project(Imports):
                 return self._script
             case "commands":
                 return _digest_of(line.decode("utf-8", "surrogateescape") for line in self._commands)
+            case "configured":
+                return " ".join(sorted(self._settings.get(about[0], ())))
             case "anywhere":
                 return self._holder_anywhere(made(about[1].encode(), int(about[2])))
             case "near":

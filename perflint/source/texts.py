@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perflint.source.cells import HIDDEN
-from perflint.source.identifiers import outside_comments, stands_in
+from perflint.source.identifiers import stands_in
 from perflint.source.words import any_layout, made, whole
 
-_IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
+IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
 """Begins with a line end, so that a search jumps from line to line."""
 
 BACKWARD = any_layout(rb"backward \(")
@@ -51,7 +51,7 @@ class TextFacts:
     def of(cls, text: bytes | None, digest: str) -> TextFacts:
         """What is found out in one reading; a file that cannot be read says nothing."""
         text = text or b""
-        statements = b"".join(found.group() for found in _IMPORT.finditer(b"\n" + text))
+        statements = b"".join(found.group() for found in IMPORT.finditer(b"\n" + text))
         backward = BACKWARD.search(text) is not None
         named = any(word in text for word in (b"zero_grad", b"Replay", b"perflint_runtime"))
         trains = backward or named or _LOADER.search(text) is not None or _OPTIMIZERS.search(text) is not None
@@ -62,7 +62,7 @@ class TextFacts:
 
     def imports(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """What the text imports: the level, the module, and the names that are taken from it, None for `import module`."""
-        for dots, dotted, names, plain in _IMPORT.findall(self._statements):
+        for dots, dotted, names, plain in IMPORT.findall(self._statements):
             if plain:
                 for part in plain.split(b","):
                     if part.split():
@@ -135,40 +135,10 @@ def _nodes_of(text: bytes) -> list[ast.AST]:
         return []
 
 
-def may_use(word: bytes, stem: str, text: bytes) -> bool:
-    """Whether a text may use what a module holds under a name: it imports the name and has it elsewhere, or asks the module.
-
-    stem: the module's last name. An import alone is no use, and neither is an attribute of anything else.
-    """
-    text = b"\n" + text
-    statements = list(_IMPORT.finditer(text))
-    places = outside_comments(word, text)
-    inside = {at for at in places for statement in statements if statement.start() <= at < statement.end()}
-    own = [at for at in inside if not _RENAMES.search(text, max(at - 8, 0), at)]
-    if any(_RENAMED.match(text, at + len(word)) for at in own):
-        return True
-    is_bound = bool(own) or any(b"*" in (s[3] or b"") or s.group().rstrip().endswith(b"\\") for s in statements)
-    modules = {stem.encode(), *re.findall(rb"\b%b[ \t]+as[ \t]+(\w+)" % re.escape(stem.encode()), text)}
-    for at in places:
-        if at in inside:
-            continue
-        if text[at - 1 : at] in (b"'", b'"'):
-            return True
-        behind = _OWNER.search(text, max(at - 80, 0), at)
-        if behind[1] in modules if behind is not None else is_bound:
-            return True
-    return False
-
-
-_RENAMES = made(rb"\bas[ \t]+\Z")
-_RENAMED = made(rb"[ \t]+as\b")
-_OWNER = made(rb"(\w*)[)\]]*[ \t]*\.[ \t]*\Z")
-
-
 def is_imported_whole(stem: str, text: bytes) -> bool:
     """Whether a text imports a module as an object, `from nets import unet`, or all of it, `from nets.unet import *`."""
     word = stem.encode()
-    for _, module, names, plain in _IMPORT.findall(b"\n" + text):
+    for _, module, names, plain in IMPORT.findall(b"\n" + text):
         if stands_in(word, names) or stands_in(word, plain) or (b"*" in names and stands_in(word, module)):
             return True
     return False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ask import Program
+from ask import ROOT, Program
 
+from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.training.unused import is_unused
-from perflint.source.texts import may_use
+from perflint.source.uses import RUN_ALONE, part_around, parts, uses_here, uses_of
 
 LOSSES = """
 class Used:
@@ -189,4 +190,165 @@ def test_a_file_of_definitions_that_no_file_of_a_program_imports_is_unused(main:
     ],
 )
 def test_a_text_uses_a_name_of_a_module_or_not(text: bytes, expected: bool) -> None:
-    assert may_use(b"left", "losses", text) is expected
+    assert any(True for _ in uses_of(b"left", "losses", text)) is expected
+
+
+CHAIN = """
+class Inner:
+    def forward(self, x):
+        return x
+
+class Outer:
+    def __init__(self):
+        self.inner = Inner()
+
+def build():
+    return Outer()
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("from chain import build\nbuild()", set()),
+        ("from chain import build\nprint('build nothing')", {"Inner.forward", "Outer.__init__", "build"}),
+        ("from chain import build\n\ndef run():\n    build()\n\nrun()", set()),
+        (
+            "from chain import build\n\ndef run():\n    build()\n\nif __name__ == '__main__':\n    print(1)",
+            {"Inner.forward", "Outer.__init__", "build"},
+        ),
+        ("from chain import Inner as Outer\nOuter()", {"Outer.__init__", "build"}),
+    ],
+    ids=["used", "imported", "through-another", "by-what-nobody-runs", "under-another-name"],
+)
+def test_what_only_unused_code_names_is_unused(main: str, expected: set[str]) -> None:
+    program = Program(main, {"chain.py": CHAIN})
+    found = {scope.qualname for scope in program.module("chain.py").functions() if is_unused(program.facts, scope)}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("loss = Left()\n    print(loss.forward(torch.rand(3)))", {"Left.forward"}),
+        ("main(parse())\n    print(Left())", set()),
+    ],
+    ids=["a-demo", "a-script"],
+)
+def test_a_file_that_shows_its_parts_when_it_is_run_is_no_program(shown: str, expected: set[str]) -> None:
+    text = f"import torch\n{LOSSES.replace('@register', '')}\nif __name__ == '__main__':\n    {shown}\n"
+    program = Program("from losses import Used, helper, left, Registered\nUsed(helper(left), Registered)", {"losses.py": text})
+    found = {scope.qualname for scope in program.module("losses.py").functions() if is_unused(program.facts, scope)}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("taken", "expected"),
+    [
+        ("from utils.maths import used", False),
+        ("from utils.maths import left_out", True),
+        ("from .utils.maths import (\n    used,\n    left_out,\n)", True),
+        ("try:\n    from utils.maths import left_out\nexcept ImportError:\n    left_out = None", False),
+        ("from utils.names import left_out", False),
+        ("from utils.maths import *", False),
+        ("from torch.utils import left_out", False),
+        ("from utils.gone import used", True),
+        ("from utils.maths_cuda import used", False),
+        ("from plotly.gone import used", False),
+        ("import helpers", False),
+        ("from helpers import run", True),
+    ],
+    ids=[
+        "there",
+        "missing",
+        "several",
+        "tried",
+        "handed-on",
+        "whole",
+        "elsewhere",
+        "no-file",
+        "compiled",
+        "installed",
+        "module",
+        "through-another",
+    ],
+)
+def test_a_file_that_takes_what_is_not_there_cannot_start(taken: str, expected: bool) -> None:
+    files = {
+        "train.py": f"import torch\n{taken}\n\ndef train():\n    pass\n\ntrain()\n",
+        "utils/maths.py": "def used():\n    pass\n",
+        "utils/names.py": "from utils.maths import *\n",
+        "helpers.py": "from utils.maths import left_out\n\ndef run():\n    pass\n",
+    }
+    program = Program("print(1)", files)
+    assert cannot_start(program.facts, f"{ROOT}/train.py") is expected
+    assert is_unused(program.facts, program.scope("train", "train.py")) is expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"), [("train.py", True), ("nets/DCNv4-main/train.py", False)], ids=["beside-scripts", "alone"]
+)
+def test_a_project_that_was_copied_into_another_is_not_run(script: str, expected: bool) -> None:
+    copied = "def step(x):\n    return x\n\nstep(1)\n"
+    files = {script: "from lib import x\n\nif __name__ == '__main__':\n    x()\n", "lib.py": "def x(): pass\n"}
+    program = Program("print(1)", {"nets/DCNv4-main/ops.py": copied, "nets/DCNv4-main/lib.py": "def x(): pass\n", **files})
+    assert is_unused(program.facts, program.scope("step", "nets/DCNv4-main/ops.py")) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("left(1)", 1),
+        ("# left(1)", 0),
+        ("'''Unlike left(1), it'''", 0),
+        ("f'{left(1)}'", 1),
+        ("find('left')", 1),
+        ("model.left()", 0),
+        ("run(left=3)", 0),
+        ("if left == 3: pass", 1),
+        ("left = 3", 0),
+    ],
+)
+def test_where_a_text_uses_what_it_defines(text: str, expected: int) -> None:
+    assert len(list(uses_here(b"left", text.encode()))) == expected
+
+
+def test_the_parts_of_a_text() -> None:
+    text = b"import x\n@x.y(\n  1\n)\ndef f(\n  a,\n):\n  pass\n\nasync def g(): pass\nclass C(f):\n  def h(): pass\n"
+    text += b"if __name__ == '__main__':\n  g()\nelse:\n  x\n"
+    assert [(part.name, part.is_decorated) for part in parts(text) if part.name] == [
+        (b"f", True), (b"g", False), (b"C", False), (RUN_ALONE, False)
+    ]  # fmt: skip
+    assert part_around(text.index(b"h()"), text) == b"C"
+    assert part_around(text.index(b"g()\n"), text) == RUN_ALONE
+    assert part_around(text.rindex(b"x"), text) == b""
+
+
+BASE = """
+class Base:
+    def step(self):
+        return 1
+
+    def other(self):
+        return 2
+
+class First(Base):
+    def step(self):
+        return 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        ("from base import Base, First\n\nclass Second(Base):\n    def step(self):\n        pass\n\n", {"Base.step"}),
+        ("from base import Base, First\n\nclass Second(Base):\n    def third(self):\n        pass\n\n", set()),
+        ("from base import Base, First\nSecond = Base\n", set()),
+        ("from base import Base, First\n\nclass Second(Base):\n    def step(self):\n        super().step()\n\n", set()),
+    ],
+    ids=["all", "one", "made", "by-super"],
+)
+def test_a_method_that_all_subclasses_have_their_own_of_is_unused(main: str, expected: set[str]) -> None:
+    program = Program(f"{main}\nprint(First().step(), Second().other())", {"base.py": BASE})
+    found = {scope.qualname for scope in program.module("base.py").functions() if is_unused(program.facts, scope)}
+    assert found == expected

@@ -1,18 +1,21 @@
-"""Code that nobody runs: classes and functions that nobody names, and files that are kept as they once were."""
+"""Code that nobody runs: what no part of a program gets to by its names, and files that are kept as they once were."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
+from typing import NamedTuple
 
 from perflint.facts.facts import Facts
+from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.values.classes import ancestors
 from perflint.project.project import MAX_IMPORTERS, RUNS_ITSELF
-from perflint.source.identifiers import outside_comments
 from perflint.source.syntax import Class, Module, Scope
-from perflint.source.texts import is_imported_whole, may_use
+from perflint.source.texts import is_imported_whole
+from perflint.source.uses import RUN_ALONE, part_around, parts, places_in_code, uses_here, uses_of
 from perflint.source.words import any_layout, made, words
 
 _KEPT_FILE = made(
@@ -22,30 +25,38 @@ _OF_TESTS = made(r"(?:^|[/\\])tests?[/\\]|(?:^|[/\\])(?:test_[^/\\]*|[^/\\]*_tes
 _IMPORTED_BY_NAME = any_layout(rb"\bimport_module \(|\b__import__ \(")
 """What may find a class of any module by a name that no text holds."""
 _FOUND_BY_NAME = any_layout(
-    rb"__dict__ \[|\bvars \(|\bgetattr \( [\w.]+ ,(?! ['\"])"
+    rb"__dict__ \[|\bvars \( [\w.]+ \) \[|\bgetattr \( [\w.]+ ,(?! ['\"])"
     rb"|\bimport \*(?s:.*)(?:\bglobals|\beval(?<!\.eval)|\bexec|\bgetattr) \("
 )
 """What may find a class or a function among what a file imports: `models.__dict__[args.arch]`."""
-_FINDS_OWN = any_layout(rb"\bglobals \(|\blocals \(|\beval(?<!\.eval) \(|\bexec \(|sys \. modules|\bvars \(")
+_FINDS_OWN = any_layout(rb"\bglobals \(|\blocals \(|\beval(?<!\.eval) \(|\bexec \(|sys \. modules|\bvars \( \)")
 _FINDS_FILES = any_layout(
     rb"\bimport_module \(|\b__import__ \(|\bhydra\b|\binstantiate \(|\bpkgutil\b|\bexec \(|\bspec_from_file"
 )
 """What may run a file that no text names."""
+_MAKES_DATA = any_layout(rb"\b(?:torch|np|numpy) \. (?:random \. )?(?:randn?|randint|ones|zeros|empty|arange|Tensor|tensor) \(")
+"""What shows how a part of a program is used: beside importers it is no program."""
 _BY_TORCH_HUB = "hubconf.py"
 MAX_FILES = 1_000
 """In a larger project, files that nobody imports are not looked for."""
+MAX_USERS = 60
+"""How many definitions are gone through to find the program that gets to one of them."""
 _ASKED_BY_NAME = any_layout(rb"\bgetattr \( [\w.]+ ,(?! ['\"])|\bmethodcaller \(|\bfire \. Fire \(")
+_SUBCLASS = made(rb"class[ \t]+\w+[ \t]*\(([^()]*)\)")
 _PLAIN = frozenset(("object", "builtins.object", "torch.nn.Module", "abc.ABC"))
 """Ancestors that call no method but those of `_BY_OTHERS`."""
 _BY_OTHERS = words("forward extra_repr reset_parameters train eval state_dict load_state_dict")
+
+_Definition = tuple[str, str]
+"""A file, and the name of a function or a class of its own."""
 
 
 def is_unused(facts: Facts, scope: Scope) -> bool:
     """Whether nobody in a project runs a function, as far as its texts tell.
 
-    That is so for what others do not name although they import its file, or name in tests alone, for methods that nobody asks
-    an object for, for files whose names say that they are old, and for files of definitions that no file of a program imports.
-    An import is no use.
+    That is so for what no code names that the program gets to, for methods that nobody asks an object for, for files whose
+    names say that they are old, that only define something and that no file of a program imports, that belong to a project
+    which was copied into this one, and that cannot be imported themselves. An import is no use.
     What a package offers, and what is found by names that are made up when a program runs, may be used.
     """
     return facts.unused.get(scope, lambda: _find(facts, scope))
@@ -55,42 +66,102 @@ def _find(facts: Facts, scope: Scope) -> bool:
     project, path = facts.project, scope.module.source.path
     if _KEPT_FILE.search(os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")):
         return True
+    if project.is_vendored(path) or cannot_start(facts, path):
+        return True
     while scope.parent is not None:
         scope = scope.parent
     cls = scope.owner
     own = cls.node if cls is not None else scope.node
     if not isinstance(own, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or project.is_offered(path):
         return False
-    importers = project.importers(path) - {path}
-    if (cls is not None and _is_left_method(facts, scope)) or (not importers and _is_left_file(facts, scope.module)):
+    if cls is not None and (_is_left_method(facts, scope) or _is_overridden(facts, scope)):
         return True
-    if cls.node.decorator_list if cls is not None else scope.decorators:
-        return False
+    if _is_left_file(facts, scope.module):
+        return True
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
-    body, word = scope.module.source.body, name.encode()
-    lines = range(own.lineno, (own.end_lineno or own.lineno) + 1)
-    if any(scope.module.source.row_at(at) not in lines for at in outside_comments(word, body)):
-        return False
-    if len(importers) > MAX_IMPORTERS or (cls is not None and project.program_may_hold(path, _IMPORTED_BY_NAME)):
-        return False
-    if not importers:
-        return RUNS_ITSELF.search(body) is not None and not _FINDS_OWN.search(body)
+    return not _is_reached(facts, (path, name))
+
+
+def _is_reached(facts: Facts, definition: _Definition) -> bool:
+    """Whether code that runs for sure, or may for all that is known, names a definition, or one that names it, and so on."""
+    seen = [definition]
+    for reached in seen:
+        users = _all_users(facts, reached)
+        if None in users or len(seen) > MAX_USERS:
+            return True
+        seen += [user for user in users if user is not None and user not in seen]
+    return False
+
+
+def _all_users(facts: Facts, definition: _Definition) -> list[_Definition | None]:
+    return facts.users.get(definition, lambda: list(dict.fromkeys(_users(facts, definition))))
+
+
+def _users(facts: Facts, definition: _Definition) -> Iterator[_Definition | None]:
+    """The definitions that name one, None for other code or what may find it by a name that is not written."""
+    if _may_be_found(facts, definition):
+        yield None
+        return
+    for use in _uses(facts, definition):
+        around = part_around(use.at, use.text)
+        yield (use.path, around.decode()) if around and around != RUN_ALONE else None
+
+
+def _may_be_found(facts: Facts, definition: _Definition) -> bool:
+    """Whether others than those that name a definition may use it."""
+    project, (path, name) = facts.project, definition
+    body = project.read(path) or b""
+    own = [part for part in parts(body) if part.name == name.encode()]
+    if not own or any(part.is_decorated for part in own) or project.is_offered(path) or _FINDS_OWN.search(body):
+        return True
+    importers = project.importers(path) - {path}
+    if len(importers) > MAX_IMPORTERS or not (importers or RUNS_ITSELF.search(body)):
+        return True
+    if body.startswith(b"class", own[0].start) and project.program_may_hold(path, _IMPORTED_BY_NAME):
+        return True
+    texts = [project.read(file) or b"" for file in importers]
+    packaged = any(os.path.basename(file) == "__init__.py" for file in importers)
+    return any(_FOUND_BY_NAME.search(text) and (packaged or is_imported_whole(_stem(path), text)) for text in texts)
+
+
+class _Use(NamedTuple):
+    """Where a definition is named."""
+
+    path: str
+    text: bytes
+    at: int
+
+
+def _uses(facts: Facts, definition: _Definition) -> Iterator[_Use]:
+    """Where a definition is named, but in itself, in tests, in files that cannot start and where a file shows what it has."""
+    project, (path, name) = facts.project, definition
+    body, word = project.read(path) or b"", name.encode()
+    importers = sorted(project.importers(path) - {path})
+    alone = next((part.start for part in parts(body) if part.name == RUN_ALONE), len(body))
+    shows = bool(importers) and _MAKES_DATA.search(body, alone) is not None
+    for at in uses_here(word, body):
+        around = part_around(at, body)
+        if around != word and not (around == RUN_ALONE and shows):
+            yield _Use(path, body, at)
     texts = {file: project.read(file) or b"" for file in importers}
-    stem = os.path.basename(path).removesuffix(".py").replace("__init__", os.path.basename(os.path.dirname(path)))
-    handed_on = any(os.path.basename(file) == "__init__.py" for file in texts)
-    if any(_FOUND_BY_NAME.search(text) and (handed_on or is_imported_whole(stem, text)) for text in texts.values()):
-        return False
-    return not any(
-        outside_comments(word, text) if os.path.basename(file) == "__init__.py" else may_use(word, stem, text)
-        for file, text in texts.items()
-        if not _OF_TESTS.search(os.path.relpath(file, project.root))
-    )
+    packages = [text for file, text in texts.items() if os.path.basename(file) == "__init__.py"]
+    handed_on = any(b"*" in text or places_in_code(word, text) for text in packages)
+    for file, text in texts.items():
+        if not _OF_TESTS.search(os.path.relpath(file, project.root)) and not cannot_start(facts, file):
+            yield from (_Use(file, text, at) for at in uses_of(word, _stem(path), text, handed_on=handed_on))
+
+
+def _stem(path: str) -> str:
+    """The last name of a file as a module."""
+    return os.path.basename(path).removesuffix(".py").replace("__init__", os.path.basename(os.path.dirname(path)))
 
 
 def _is_left_file(facts: Facts, module: Module) -> bool:
     """Whether a file that nobody imports only defines something, beside a program whose files run themselves."""
     project, path = facts.project, module.source.path
-    if len(project.files) > MAX_FILES or os.path.basename(path) == _BY_TORCH_HUB or RUNS_ITSELF.search(module.source.body):
+    if project.importers(path) - {path} or len(project.files) > MAX_FILES or os.path.basename(path) == _BY_TORCH_HUB:
+        return False
+    if RUNS_ITSELF.search(module.source.body):
         return False
     only_defines = all(map(_is_definition, module.tree.body))
     return only_defines and project.has_scripts() and not project.anywhere(_FINDS_FILES)
@@ -118,6 +189,28 @@ def _is_left_method(facts: Facts, method: Scope) -> bool:
     if not RUNS_ITSELF.search(method.module.source.body) and not project.importers(path) - {path}:
         return False
     return not project.program_may_hold(path, _asked_for(method.name)) and not project.program_may_hold(path, _ASKED_BY_NAME)
+
+
+def _is_overridden(facts: Facts, method: Scope) -> bool:
+    """Whether a method is of a class that is there for its subclasses only, and each has a method of its own for it."""
+    assert method.owner is not None
+    definition = (method.module.source.path, method.owner.qualname.partition(".")[0])
+    if _may_be_found(facts, definition):
+        return False
+    uses = list(_uses(facts, definition))
+    return bool(uses) and all(_overrides(use, method.name) for use in uses)
+
+
+def _overrides(use: _Use, method: str) -> bool:
+    """Whether a class that names another one as its base has its own of a method, which does not call the other's."""
+    header = _SUBCLASS.match(use.text, use.text.rfind(b"\n", 0, use.at) + 1)
+    if header is None or not header.start(1) <= use.at < header.end(1):
+        return False
+    name = part_around(use.at, use.text)
+    ends = [part.start for part in parts(use.text) if part.start > use.at]
+    body = use.text[use.at : ends[0] if ends else len(use.text)]
+    word = re.escape(method.encode())
+    return bool(name) and re.search(rb"\n[ \t]+def %b\b" % word, body) is not None and not re.search(rb"\)\.%b\b" % word, body)
 
 
 @cache
