@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+from perflint.project.configured import MAX_MODULES, settings
 from perflint.project.files import read_file, requirement_files, text_digest
 from perflint.project.texts import Texts
 from perflint.source.cells import SUFFIX
@@ -295,6 +296,16 @@ class Imports(Texts):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
                 found += [(entry.path, text_digest(read_file(entry.path))) for entry in entries if entry.name.endswith(SUFFIX)]
         return sorted(found)
+
+    def configured(self, name: str) -> frozenset[str]:
+        """The values that configuration files give a setting, as `settings` spells them."""
+        self.trace.note("configured", name)
+        return self._settings.get(name, frozenset())
+
+    @cached_property
+    def _settings(self) -> Mapping[str, frozenset[str]]:
+        files = sorted(self.files) if len(self.files) <= MAX_MODULES else []
+        return settings(self.root, ((path, self._read(path) or b"") for path in files))
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""

@@ -57,8 +57,14 @@ def is_switched_off(facts: Facts, scope: Scope, node: ast.AST, depth: int = 2) -
                     return True
             except _UnknownError:
                 continue
-    sites = facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ()
-    return bool(sites) and all(is_switched_off(facts, site.scope, site.node, depth - 1) for site in sites)
+    if not depth or scope.is_module:
+        return False
+    made = scope.owner.methods.get("__init__") if scope.owner is not None else None
+    for called in (scope, made):
+        sites = facts.inference.callers.sites(called).sites if called is not None else ()
+        if sites and all(is_switched_off(facts, site.scope, site.node, depth - 1) for site in sites):
+            return True
+    return False
 
 
 class _Defaults:
@@ -86,9 +92,24 @@ class _Defaults:
                     raise _UnknownError from error
             case ast.Name() if depth > 0:
                 return self._of_name(scope, node, depth - 1)
-            case ast.Attribute() if depth > 0:
-                return self._of_attribute(scope, node, depth - 1)
+            case ast.Attribute(attr=name) if depth > 0:
+                try:
+                    return self._of_attribute(scope, node, depth - 1)
+                except _UnknownError:
+                    return self._configured(name)
+            case ast.Subscript(slice=ast.Constant(value=str() as name)):
+                return self._configured(name)
         raise _UnknownError
+
+    def _configured(self, name: str) -> object:
+        """The value that all configuration files agree on, where no command of the project's texts gives another."""
+        values = self._facts.project.configured(name)
+        given = re.compile(rb"\b%b\b" % re.escape(name.encode()))
+        if len(values) != 1 or "?" in values or _OF_THE_RUN.search(name):
+            raise _UnknownError
+        if any(given.search(line) for line in self._facts.project.commands()):
+            raise _UnknownError
+        return ast.literal_eval(next(iter(values)))
 
     def _of_several(self, scope: Scope, operands: list[ast.expr], decisive: bool, depth: int) -> bool:
         """`and` and `or`: one operand may decide alone."""
@@ -115,8 +136,13 @@ class _Defaults:
     def _of_parameter(self, scope: Scope, name: str, depth: int) -> object:
         found, sites = [], self._facts.inference.callers.sites(scope).sites
         default = defaults_of(scope).get(name)
-        if not sites and default is not None and scope.name == "__init__":
-            return self.of(scope, default, depth)  # what a configuration makes, and may say nothing about
+        if not sites and scope.name == "__init__":  # what a configuration makes
+            try:
+                return self._configured(name)
+            except _UnknownError:
+                if default is not None and not self._facts.project.configured(name):
+                    return self.of(scope, default, depth)
+                raise
         for site in sites:
             if any(isinstance(a, ast.Starred) for a in site.node.args) or any(k.arg is None for k in site.node.keywords):
                 raise _UnknownError
@@ -141,6 +167,9 @@ class _Defaults:
         if len(sites) != len(namespaces):
             raise _UnknownError
         declared = [call for site in sites if isinstance(site, tuple) for _, call in declared_options(site[0], node.attr)]
+        set_later = re.compile(rb"\bset_defaults\([^()]*\b%b\b" % re.escape(node.attr.encode()))
+        if any(isinstance(site, tuple) and set_later.search(site[0].module.source.body) for site in sites):
+            raise _UnknownError
         return _agreed(list(map(_declared_default, declared)))
 
 
