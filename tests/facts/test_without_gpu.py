@@ -38,3 +38,27 @@ def test_what_a_project_says_about_how_it_is_run(tmp_path: Path, option: str, de
         (tmp_path / name).write_text(text)
     project = Project(str(tmp_path), [str(tmp_path / name) for name in texts])
     assert is_run_without_gpu(Facts(project), str(tmp_path / "agent.py")) is expected
+
+
+NUMPY = "x = torch.as_tensor(numpy.ones(3))\nprint(x.sum().item())\n"
+TURNED = "    {0} = {1}\n    device = torch.device('cuda' if {0} else 'cpu')\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (NUMPY, True),
+        (NUMPY + "# net.load(map_location='cuda:0')\n", True),
+        (NUMPY + "x.cuda()\n", False),
+        (TURNED.format("USE_CUDA", "False"), True),
+        ("# USE_CUDA = torch.cuda.is_available()\n" + TURNED.format("USE_CUDA", "False"), True),
+        (TURNED.format("use_gpu", "True"), False),
+        (TURNED.format("use_gpu", "args.gpu"), False),
+        (TURNED.format("use_gpu", "False") + "    use_gpu = torch.cuda.is_available()\n", False),
+    ],
+    ids=["none", "comment", "moved", "off", "off-now", "on", "option", "asked"],
+)
+def test_what_a_script_says_itself(tmp_path: Path, script: str, expected: bool) -> None:
+    path = tmp_path / "main.py"
+    path.write_text(f"import numpy\nimport torch\n\nif __name__ == '__main__':\n    pass\n{script}")
+    assert is_run_without_gpu(Facts(Project(str(tmp_path), [str(path)])), str(path)) is expected
