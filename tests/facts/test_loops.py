@@ -94,6 +94,26 @@ def test_kinds(name: str) -> None:
     assert [kinds[loop].value if loop in kinds else None for loop in loops] == expected
 
 
+def test_what_is_left_over_is_stepped_once_per_epoch() -> None:
+    program = Program(
+        HEAD
+        + """
+scaler = torch.cuda.amp.GradScaler()
+for epoch in range(3):
+    optimizer.zero_grad()
+    for i, x in enumerate(y):
+        scaler.scale(model(x).mean()).backward()
+        if i % 4 == 3:
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+    scaler.step(optimizer)
+    optimizer.zero_grad()
+"""
+    )
+    kinds = program.facts.loops.kinds(program.scope(""))
+    assert [ast.unparse(loop.iterated) for loop in kinds if loop.iterated is not None] == ["enumerate(y)"]
+
+
 def test_gradients_that_are_cleared_without_autograd_train_nothing() -> None:
     program = Program(HEAD + "@torch.no_grad()\ndef f():\n    for x in y:\n        optimizer.zero_grad()\n        model(x)\n")
     assert list(program.facts.loops.kinds(program.scope("f")).values()) == [LoopKind.EVALUATE]

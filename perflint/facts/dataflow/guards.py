@@ -23,8 +23,8 @@ _FULL = frozenset(((ast.NotEq, 0), (ast.Gt, 0), (ast.GtE, 1)))
 """Comparisons of a size that hold for nothing at all, and those that fail for it: a batch is seldom empty."""
 _ORDERS = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
 _TRAINING = frozenset(("training", "is_training", "is_train"))
-_BATCH_NUMBERS = frozenset(("batch_idx", "batch_index"))
-"""What the hooks of a trainer are given."""
+_BATCH_NUMBERS = frozenset(("batch_idx", "batch_index", "iteration", "global_step"))
+"""What the hooks of a trainer are given, and functions that report."""
 _RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
 _USUAL_CALLS = frozenset(("isfinite",))
 

@@ -129,7 +129,7 @@ class Loops:
                 if innermost is None or innermost in kinds:
                     continue
                 backward, steps = self.training_acts(scope, call)
-                if backward or (steps and not self._takes_steps(scope, innermost.block)):
+                if backward or (steps and not self._takes_steps(scope, innermost.block, kinds)):
                     kinds[innermost] = LoopKind.TRAIN
         for call in flow.calls_named["zero_grad"] if not switches_gradients_off(scope) else ():
             innermost = loop_of_act(flow, call)
@@ -140,9 +140,8 @@ class Loops:
             if isinstance(call.func, ast.Attribute) and self._inference.value(scope, call.func.value).may(is_trainer):
                 taken = (loop for loop in loops if loop.iterated is not None and call in walk(loop.iterated))
                 kinds.update(dict.fromkeys(taken, LoopKind.TRAIN))
-        for loop in loops:
-            if loop not in kinds and self._iterates_over_batches(scope, loop):
-                kinds[loop] = LoopKind.EVALUATE
+        batched = [loop for loop in loops if loop not in kinds and self._iterates_over_batches(scope, loop)]
+        kinds.update(dict.fromkeys(batched, LoopKind.EVALUATE))
         for given in flow.yields:
             innermost = statement_loop(flow, given)
             if innermost is not None and innermost not in kinds and self._feeds_steps(scope):
@@ -271,14 +270,14 @@ class Loops:
             for target in self.targets(scope, call)
         )
 
-    def _takes_steps(self, scope: Scope, body: Block) -> bool:
-        """Whether a function that a loop's body calls steps an optimizer in a loop of its own: what the body steps is rarer."""
+    def _takes_steps(self, scope: Scope, body: Block, kinds: dict[Loop, LoopKind]) -> bool:
+        """Whether a loop in a body, or in a function that it calls, steps an optimizer: what the body itself steps is rarer."""
         flow = flow_of(scope)
-        return any(
-            _STEPS.search(target.text) is not None and LoopKind.TRAIN in self.kinds(target).values()
-            for call in flow.calls
-            if flow.within(call, body)
-            for target in self.targets(scope, call)
+        inner = [loop.block for loop in kinds if loop.block is not body and flow.within(loop.block.node, body)]
+        stepped = (call for call in flow.calls_named["step"] if any(flow.within(call, block) for block in inner))
+        called = (target for call in flow.calls if flow.within(call, body) for target in self.targets(scope, call))
+        return any(self.training_acts(scope, call)[1] for call in stepped) or any(
+            _STEPS.search(target.text) is not None and LoopKind.TRAIN in self.kinds(target).values() for target in called
         )
 
     def _calls_step_loop(self, scope: Scope, depth: int) -> bool:
