@@ -23,10 +23,9 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 
 ## When it stays silent
 When `pin_memory` is given in any way but as `False` (also through `**kwargs`), in programs that never name a device,
-when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays instead of
-tensors, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, and where all
-that is seen takes one batch, has a language model write text, or evaluates beside a training, and where the loader has no
-workers (to pin a batch takes as long as to copy it), also by the default of an option, or the fix is unsafe, select it to see.
+when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays or are an
+iterator, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, for loaders
+of evaluations and without workers (to pin takes as long as to copy), and where the fix is unsafe, select it to see it.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -69,10 +68,9 @@ from perflint.api import (
 )
 from perflint_rules.loader_use import worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
+from perflint_rules.pinned_by_hand import gains_nothing
 from perflint_rules.read_once import is_taken
 
-_NUMPY = any_layout(rb"\bnp \.|numpy")
-_TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
 _CUDA = any_layout(rb"\. cuda \(")
 _NEXT = ("blocking-h2d-in-loop",)
 _PINNABLE = (
@@ -94,7 +92,7 @@ def check(code: Code) -> Iterator[Finding]:
         told = refused is None and loader.gives("pin_memory") is not False
         if (told and not _is_refused_by_dict(loader)) or not code.facts.project.uses_accelerator(code.source.path):
             continue
-        if loader.stays_on_host or _arrives_on_device(code, call) or _makes_arrays(loader):
+        if loader.stays_on_host or _arrives_on_device(code, call) or gains_nothing(loader):
             continue
         alone = loader.has_no_workers and not _gains_no_workers(loader)
         hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
@@ -136,12 +134,6 @@ def _gains_no_workers(loader: LoaderCall) -> bool:
     return any(dataset.is_iterable for dataset in loader.datasets) or loader.dataset.may(
         lambda a: isinstance(a, Object) and a.qualname.endswith(".TensorDataset")
     )
-
-
-def _makes_arrays(loader: LoaderCall) -> bool:
-    """Whether the collate function hands out arrays, which pinning passes by: in it, nothing is of torch."""
-    texts = [scope.text for scope in loader.collate_code()]
-    return any(_NUMPY.search(text) for text in texts) and not any(_TORCH.search(text) for text in texts)
 
 
 def _arrives_on_device(code: Code, call: ast.Call) -> bool:

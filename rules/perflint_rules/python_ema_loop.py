@@ -59,7 +59,7 @@ from perflint_rules.blended_parameters import blended
 from perflint_rules.work_on_parameter import WorkOnParameter
 
 _SOURCES = words("parameters named_parameters values items keys state_dict named_buffers buffers")
-_PARAMETERS = re.compile(r"param|state_dict|weight|\.data\b|\.buffers\(|shadow|[a-z]_\(")
+_PARAMETERS = re.compile(r"param|state_dict|weight|\.data\b|\.buffers\(|shadow|(?:mul|add|lerp)_\(")
 _LONGEST = 10
 """How many statements an average of one parameter takes at most, in a method that the loop calls."""
 

@@ -30,7 +30,7 @@ Unsafe: the program then trains something else.
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, Tensor, any_layout, replace, rule
+from perflint.api import Code, Edit, Finding, Kind, Obligation, Severity, Tensor, any_layout, last_name, replace, rule
 
 _WRITTEN = any_layout(rb"\. require_grad =")
 _TRAINS = Obligation(Kind.NUMBERS, "what is trained is something else then")
@@ -44,7 +44,8 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if isinstance(store.value, ast.Name) and store.value.id == "self":
             continue
-        if _is_not_trained(code, store):
+        told = getattr(code.flow.statement(store), "value", None)
+        if isinstance(told, ast.Constant) and (_becomes_parameter(code, store) if told.value else _is_not_trained(code, store)):
             continue
         fix = code.fix("write `requires_grad`", _spelt(code, store), unless=[_TRAINS])
         yield code.finding(store, "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`", fix, [_TRAINS])
@@ -52,9 +53,14 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _is_not_trained(code: Code, store: ast.Attribute) -> bool:
     """Whether a tensor that is no parameter is told not to ask for gradients: it does not, whatever the name."""
-    statement = code.flow.statement(store)
-    switched_off = isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant) and not statement.value.value
-    return switched_off and code.value(store.value).must(lambda a: isinstance(a, Tensor) and not a.parameter)
+    return code.value(store.value).must(lambda a: isinstance(a, Tensor) and not a.parameter)
+
+
+def _becomes_parameter(code: Code, store: ast.Attribute) -> bool:
+    """`pe.require_grad = True`, `self.pe = nn.Parameter(pe)`: a parameter is trained, whatever the tensor was told."""
+    name = ast.unparse(store.value)
+    made = (call for call in code.flow.calls if last_name(call.func) == "Parameter" and call.args)
+    return any(ast.unparse(part) == name for call in made for part in ast.walk(call.args[0]))
 
 
 def _spelt(code: Code, store: ast.Attribute) -> Iterator[Edit]:
