@@ -23,7 +23,7 @@ from steps import report
 
 
 def train(model, data, optimizer):
-    for step, (x, y) in enumerate(DataLoader(data)):
+    for step, (x, y) in enumerate(DataLoader(data, pin_memory=True)):
         x = x.cuda()
         loss = model(x, y.cuda())
         loss.backward()

@@ -25,19 +25,15 @@ EXPERTS = FIXTURES / "experts"
 
 EXPECTED = {
     "bloom/bloom_filter_dataset.py": {"dataloader-no-pin-memory"},
-    "bloom/string_utils.py": {"item-in-python-loop"},
-    "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step", "item-in-python-loop"},
+    "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
-    "codebert/models.py": {"data-constructor-on-device"},
     "codebert/stacking.py": {
-        "blocking-h2d-in-loop",
         "dataloader-no-pin-memory",
         "eval-without-no-grad",
         "item-every-step",
     },
     "codebert/trainer.py": {"item-every-step"},
     "gan/adversarial.py": {
-        "blocking-h2d-in-loop",
         "eval-without-no-grad",
         "factory-then-transfer",
         "item-every-step",
@@ -61,11 +57,9 @@ EXPECTED = {
         "item-every-step",
     },
     "spans/evidence/features.py": {"dataloader-no-workers"},
-    "spans/evidence/metrics.py": {"item-in-python-loop"},
     "spans/evidence/modeling.py": {"tensor-const-to-device"},
     "spans/evidence/train_utils.py": {
         "item-every-step",
-        "item-in-python-loop",
         "sync-branch-on-tensor",
         "zero-grad-to-zeros",
     },

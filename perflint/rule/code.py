@@ -70,6 +70,8 @@ class Heading(Protocol):
     def options(self) -> tuple[Option[Any], ...]: ...
     @property
     def one_wait(self) -> bool: ...
+    @property
+    def by_fix(self) -> bool: ...
 
 
 class Code:
@@ -325,7 +327,8 @@ class Code:
         """
         if self.rule.costs is None:
             return False
-        if is_unused(self.facts, self.scope):
+        needs_look = fix is None or fix.applicability is Applicability.UNSAFE
+        if (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False
@@ -337,11 +340,10 @@ class Code:
             return False
         if writes_text(self.facts, self.scope, node):
             return True
-        if self.rule.one_wait and isinstance(node, ast.expr) and stays_beside(self.facts, self.scope, node):
+        is_free = self.rule.costs is Cost.COPY and fix is not None and fix.applicability is Applicability.SAFE
+        if self.rule.one_wait and not is_free and isinstance(node, ast.expr) and stays_beside(self.facts, self.scope, node):
             return True
-        needs_look = fix is None or fix.applicability is Applicability.UNSAFE
-        is_often = rate is Rate.PER_SAMPLE and self.rule.costs is Cost.WAIT
-        return needs_look and not is_often and is_of_evaluation(self.facts, self.scope, node)
+        return needs_look and is_of_evaluation(self.facts, self.scope, node)
 
     def fix(
         self,

@@ -52,6 +52,7 @@ class Rule:
     options: tuple[Option[Any], ...] = ()
     guarded: bool = False
     one_wait: bool = False
+    by_fix: bool = False
 
     def gate_in(self, source: Source) -> Gate:
         """`needs`, with what else the file calls the functions that the rule is about."""
@@ -88,6 +89,7 @@ def rule(
     options: Iterable[Option[Any]] = (),
     guarded: bool = False,
     one_wait: bool = False,
+    by_fix: bool = False,
 ) -> Callable[[Check], Rule]:
     """Declare a rule. Its name is its module's, in kebab-case; its page is its module's docstring.
 
@@ -102,6 +104,7 @@ def rule(
     fixes: whether the rule ever offers a fix.
     guarded: whether it has fixes, or better ones, that use the runtime.
     one_wait: whether what it finds is one wait, which is worth little in a round that waits for something else anyhow.
+    by_fix: whether what it finds is worth a minute only with a fix that can be taken without a look.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
     compiled: the same for code that runs compiled by `torch.compile`, and a file to which nothing leads that compiles.
     """
@@ -114,8 +117,9 @@ def rule(
         last = tuple(sorted({qualname.rpartition(".")[2] for qualname in calls}))
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
         module, taken = check.__module__, tuple(options)
+        worth = (one_wait, by_fix)
         return Rule(
-            name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded, one_wait
+            name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded, *worth
         )
 
     return declare

@@ -27,9 +27,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host, for memory that is not known to be pinned where the fix needs a look (pin it first:
-dataloader-no-pin-memory), and where the device has nothing to do (the host has just read what it needs, or decoded a file),
-select it to see it.
+run once, draw, read or collect on the host, for memory that is not pinned (dataloader-no-pin-memory comes first; without
+workers neither gains much), and where the host waits anyhow or has just read or decoded something, select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -86,7 +85,7 @@ from perflint_rules.copies_into_place import COPIES, copies_into_place
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import UNPINNED, hint_at_memory, is_ordinary, is_to_be_pinned, may_be_pinned
+from perflint_rules.pageable import UNPINNED, has_no_workers, hint_at_memory, is_ordinary, is_to_be_pinned, may_be_pinned
 from perflint_rules.read_once import is_taken
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
@@ -109,6 +108,7 @@ _BUILDS_ON_HOST = any_layout(
     in_file=[("torch", "loader", "device")],
     fixes=True,
     guarded=True,
+    one_wait=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -156,8 +156,9 @@ def check(code: Code) -> Iterator[Finding]:
         if is_made_of_constants(call.func.value) or is_set_once(code.scope, call.func.value):
             hint = ", or, as it is always the same, make it once and keep it there"
         message = f"the CPU waits for this copy to the device; {cure}{hint}"
-        little = ({*pinned} == {False} and is_to_be_pinned(code, call)) or (hint == UNPINNED and not pins)
-        little = little or not (is_taken(fix) or may_be_pinned(code, pinned)) or hardly_counts(code, call)
+        to_pin = {*pinned} == {False} and not (is_to_be_pinned(code, call) or has_no_workers(code, call))
+        gains = may_be_pinned(code, pinned) or (is_taken(fix) and (to_pin or hint.startswith(", or,")))
+        little = not gains or (hint == UNPINNED and not pins) or hardly_counts(code, call)
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 
@@ -184,11 +185,10 @@ def _asks_device(code: Code, call: ast.Call, target: Place) -> str | None:
 
 
 def _not_cuda(call: ast.Call, target: Place) -> Obligation | None:
-    if target.is_cuda_or_host:
-        return None
     given = argument(call, 0, "device")
     name = ast.unparse(given) if given is not None else "the device"
-    return Obligation(Kind.CUDA_OR_CPU, f"`{name}` may be neither a CUDA device nor the CPU")
+    reason = f"`{name}` may be neither a CUDA device nor the CPU"
+    return None if target.is_cuda_or_host else Obligation(Kind.CUDA_OR_CPU, reason)
 
 
 def _may_be_on_device(receiver: Value) -> Obligation | None:

@@ -28,7 +28,7 @@ or let the `collate_fn` make the tensor, and the loader pin it.
 ## When it stays silent
 For literal numbers (`tensor-const-to-device` has those), tensors that are on the device already, code that does not run
 each step, and where the same function reads on the host what comes of it: that wait stays in any case. Where the same
-round waits for what it needs anyhow, select it to see it.
+round waits for what it needs anyhow, and where no fix can be taken without a look, select it to see it.
 
 ## Fix safety
 With `runtime = true`, `torch.tensor` and `torch.as_tensor` become `uploaded(torch.tensor, data, device=device)`, which makes
@@ -74,6 +74,7 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     guarded=True,
     steps=True,
     one_wait=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each constructor that copies Python data to the device."""

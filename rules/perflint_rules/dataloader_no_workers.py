@@ -33,7 +33,7 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
 opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets,
 which workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model
-write text, it is reported only if the rule is selected.
+write text, or evaluates, it is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -62,6 +62,7 @@ from perflint.api import (
     words,
 )
 from perflint_rules.loader_use import worth
+from perflint_rules.loaders_of_evaluations import is_for_evaluation
 
 _READS = words(
     """
@@ -100,7 +101,8 @@ def check(code: Code) -> Iterator[Finding]:
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
-            yield code.finding(loader.call, message, severity=Severity.INFO if idle else worth(code, loader))
+            little = idle or is_for_evaluation(code, loader)
+            yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
 
 
 def _is_deliberate(loader: LoaderCall) -> bool:

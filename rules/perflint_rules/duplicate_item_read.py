@@ -32,8 +32,8 @@ for x, y in loader:
 ## When it stays silent
 For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Where all
-reads stand under a guard (`step % 100 == 0`), and where the device gets nothing to do between them (a second read then costs
-a few microseconds) and there is no safe fix, they are reported only if the rule is selected.
+reads stand under a guard (`step % 100 == 0`), and where the fix needs a look (a second read costs a few microseconds as long as
+the device gets nothing to do in between), they are reported only if the rule is selected.
 
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
@@ -78,6 +78,7 @@ from perflint_rules.repeated_reads import common_place, groups
     in_file=[("torch", "loss", "loader", "device")],
     fixes=True,
     steps=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each group of reads of one value."""

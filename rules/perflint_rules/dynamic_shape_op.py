@@ -28,9 +28,9 @@ A weighted sum, `masked_fill`, or a size that is known (`torch.topk`, `nonzero_s
 ## When it stays silent
 For `x[mask] = number`, which waits for nothing, `where` with three arguments, arrays, tensors on the host, code that does not
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
-What is neither summed up nor written back (the places are what the code asks for), what a network picks out of its results
-when it does not train, what a program evaluates or draws, and where a condition asks how many there are, is reported only if
-the rule is selected.
+What is neither summed up nor written back (the places are what the code asks for), what stands beside such a selection, what a
+network picks out of its results when it does not train, what a program evaluates or draws, and where a condition asks how many
+there are, is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into
@@ -94,13 +94,13 @@ def check(code: Code) -> Iterator[Finding]:
         if all(obligation.kind is not Kind.WRITE for obligation in open_):
             once.update(selections.nodes)
             yield _searched_again(code, selections, open_)
+    staying = {node for node in found if node not in once and not (_has_weights(node) or _is_summed_up(code, node))}
     for node in found:
         chosen = {(code.flow.statement(node), ast.unparse(part)) for part in selectors(code, node)}
         if node in once or not said.isdisjoint(chosen):
             continue
         said |= chosen
-        can_stay_fixed = _has_weights(node) or _is_summed_up(code, node)  # else the program asks for the places
-        worth = _worth(code, node) if can_stay_fixed else Severity.INFO
+        worth = Severity.INFO if staying else _worth(code, node)  # the program asks for the places
         yield code.finding(node, f"the CPU waits to learn {_cure(node)}", waits=[node], severity=worth)
 
 
@@ -110,10 +110,10 @@ def _worth(code: Code, node: ast.expr) -> Severity | None:
 
 
 def _has_weights(node: ast.expr) -> bool:
-    """`x[mask] *= 2`, `x.masked_select(mask)`, `torch.bincount(x)`, `x.to_sparse()`: there is another operation for each."""
+    """`x[mask] *= 2`, `torch.bincount(x)`, `x.to_sparse()`: there is another operation for each."""
     name = last_name(node.func) if isinstance(node, ast.Call) else ""
     stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    return stored or name in ("masked_select", "bincount") or name.startswith("to_sparse")
+    return stored or name == "bincount" or name.startswith("to_sparse")
 
 
 def _is_summed_up(code: Code, node: ast.expr) -> bool:

@@ -29,6 +29,7 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
+In evaluations it is reported only if the rule is selected.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
@@ -76,7 +77,9 @@ def check(code: Code) -> Iterator[Finding]:
             missing.append(code.caught(call))  # without such a device it raises; CUDA's does nothing then
         what = "all objects of the program are walked" if collects else "cached memory is given back and asked for again"
         message = f"{what} in every step; leave it out"
-        yield code.finding(call, message, code.fix("leave it out", _dropped(code, call), unless=missing), missing)
+        fix = code.fix("leave it out", _dropped(code, call), unless=missing)
+        trains = code.facts.loops.is_of_training(code.scope, call)
+        yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:

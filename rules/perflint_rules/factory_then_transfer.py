@@ -24,7 +24,8 @@ def forward(self, x):
 
 ## When it stays silent
 Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
-rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations that run once, select it to see it.
+rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations that run once, and where the same
+round waits for what it needs anyhow and the fix is not safe, select it to see it.
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
@@ -90,6 +91,7 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
     guarded=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is built on the host and moved at once."""
@@ -182,8 +184,7 @@ def _factory(code: Code, call: ast.Call) -> ast.Call | None:
     """The factory call that `call` moves to a device, if that is all it does."""
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Call):
         return None
-    factory = call.func.value
-    return factory if is_factory(code, factory) and _is_built_on_host(code, factory) else None
+    return call.func.value if is_factory(code, call.func.value) and _is_built_on_host(code, call.func.value) else None
 
 
 def _is_built_on_host(code: Code, factory: ast.Call) -> bool:

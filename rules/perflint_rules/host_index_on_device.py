@@ -24,7 +24,8 @@ for x, y in loader:
 
 ## When it stays silent
 For slices, numbers, an index on the device, and in code that does not run each step. In evaluations and forward
-passes, and where the same round waits for what it needs, it is reported only if the rule is selected.
+passes, where the same round waits for what it needs, and where no fix can be taken without a look, it is reported only if the
+rule is selected.
 
 ## Fix safety
 Where fixes may import the runtime (`runtime = true`), and the tensor has a name: `out[device_index(rows, out)]` copies integers
@@ -75,6 +76,7 @@ _OF_NUMBERS = words("tensor as_tensor Tensor FloatTensor LongTensor IntTensor")
     guarded=True,
     steps=True,
     one_wait=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each index that is copied to the device."""

@@ -32,8 +32,8 @@ for x, y in loader:
 ## When it stays silent
 When the copy does not come back in the same function, and when it is given to code that is neither numpy's nor a function in
 sight that gives back what it makes of it. For networks that are moved aside to make room for others, which is a trade of time
-for memory. Labels that an evaluation reads back beside predictions, for which it waits in any case, and what is copied right
-behind a read that is needed, are reported only if the rule is selected.
+for memory. It is reported only if the rule is selected: there is no fix, and where people write it the step mostly waits for
+something else, too.
 
 ## Fix safety
 There is no fix: numpy and torch differ in types, and in the order of equal elements.
@@ -57,15 +57,13 @@ from perflint.api import (
     upload_behind,
     ways_back,
 )
-from perflint_rules.idle_device import follows_needed_read
 from perflint_rules.kept_reads import can_wait
-from perflint_rules.loader_use import is_of_one_pass, waits_anyhow
 
 
 @rule(
     category="transfer",
     costs=Cost.WAIT,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[(".cpu(", ".numpy(", ".tolist(", '.to("cpu"', ".to('cpu'", ".item(", "int(")],
     steps=True,
 )
@@ -81,17 +79,15 @@ def check(code: Code) -> Iterator[Finding]:
         upload = upload_behind(code.facts, code.scope, read.tensor)
         if upload is not None and ((idle and not upload.exact) or can_wait(code, read)):
             continue
-        severity = Severity.INFO if is_of_one_pass(code, read.node) or follows_needed_read(code, read.node) else None
         if upload is not None:
-            severity = Severity.INFO if waits_anyhow(code, read.node) else severity
-            yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node], severity=severity)
+            yield code.finding(read.node, _host_has_it(code, read, upload), waits=[read.node])
             continue
         back = next(iter(ways_back(code.facts, code.scope, read.node)), None) if read.kind is ReadKind.COPY else None
         if back is not None and not (back.bare and _is_network(code, read.tensor)):
             row = back.call.lineno
             what = "nothing is computed from it meanwhile" if back.bare else "the host computes from it meanwhile"
             message = f"`{ast.unparse(read.tensor)}` goes to the host and comes back in line {row}, {what}; stay on the device"
-            yield code.finding(read.node, message, waits=[read.node], severity=severity)
+            yield code.finding(read.node, message, waits=[read.node])
 
 
 def _is_network(code: Code, node: ast.expr) -> bool:

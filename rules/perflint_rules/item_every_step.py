@@ -187,7 +187,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         uses = " and ".join(sink.value for sink in Sink if sink in sinks) + seen
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
-        little = little or is_every_so_often(code, read.node)
+        little = little or is_every_so_often(code, read.node) or bool(code.flow.calls_named["elapsed_time"])  # it needs a wait
         fixed |= {read} if fix is not None else set()
         rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join

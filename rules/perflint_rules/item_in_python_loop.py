@@ -25,8 +25,8 @@ values = scores.tolist()
 
 ## When it stays silent
 For host lists of Python numbers, for comprehensions that do more than read, for tensors used as dict keys, for reads that
-a loop makes only now and then, and where the loop writes to the tensor. Reported only if the rule is selected: in an evaluation
-that draws, and elements that a loop counts, of a tensor of which no place is known, in code of no step.
+a loop makes only now and then, and where the loop writes to the tensor. Reported only if the rule is selected: where no fix
+can be taken without a look, and in an evaluation that draws.
 
 ## Fix safety
 Safe when the iterated value is a one-dimensional tensor without doubt, and `float` or `int` does not change the type of
@@ -108,6 +108,7 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     in_file=[("torch", ".item(")],
     fixes=True,
     guarded=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each loop that reads a tensor element by element."""

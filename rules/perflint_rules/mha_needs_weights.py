@@ -23,7 +23,8 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-When `need_weights` is given, when the weights are used, and for classes of one's own.
+When `need_weights` is given, when the weights are used, and for classes of one's own. Where the fix needs a look, it is
+reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: the fused kernel rounds differently (7e-8 measured), and draws other random numbers for dropout.
@@ -60,6 +61,7 @@ _DROPPED = any_layout(rb", _\w* \)? =")
     severity=Severity.WARNING,
     needs=[("[0]", _DROPPED), ("attn", "attention", "mha", "Attention")],
     fixes=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each attention whose weights are dropped."""

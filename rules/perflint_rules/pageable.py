@@ -25,7 +25,7 @@ _MADE = _OF_DATA | _FACTORIES | {f"torch.{name}" for name in _TYPES}
 _SHAPES = words("view reshape unsqueeze squeeze flatten transpose permute")
 _CONVERSIONS = words("float double half long int short byte bool")
 _PLACES = frozenset((None, "device", "pin_memory", "out"))
-_PINS = any_layout(rb"\bpin_memory (?:: \w+ )?= True|['\"]pin_memory['\"] : True")
+_PINS = any_layout(rb"\bpin_memory (?:: \w+ )?=(?! (?:False|None|=)) |['\"]pin_memory['\"] :(?! (?:False|None))")
 _LOADERS = any_layout(rb"DataLoader \(")
 UNPINNED = " (it is not pinned, so the driver may still wait)"
 
@@ -71,19 +71,32 @@ def is_joined(code: Code, made: ast.expr | None) -> bool:
 
 
 def may_be_pinned(code: Code, pinned: list[bool | None]) -> bool:
-    """Whether what is copied is of a batch that is pinned, or of an unknown loader, where none is seen or others pin."""
+    """Whether what is copied is of a batch that is pinned, or of an unknown loader, where others pin, or none is seen."""
     project, path = code.facts.project, code.source.path
-    unknown = None in pinned and (project.program_holds(path, _PINS) or not project.program_holds(path, _LOADERS))
-    return True in pinned or unknown
+    if True in pinned or None not in pinned:
+        return True in pinned
+    others_pin = project.anywhere(_PINS) or not project.anywhere(_LOADERS)
+    return project.program_holds(path, _PINS) or (others_pin and not project.program_holds(path, _LOADERS))
 
 
 def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:
     """Whether a batch that is not pinned is of an evaluation, or of loaders with workers: another rule says so first."""
     if not code.facts.loops.is_of_training(code.scope, copy):
         return True
+    found = _loaders_around(code, copy)
+    return bool(found) and all(loader.may_have_workers for loader in found)
+
+
+def has_no_workers(code: Code, copy: ast.AST) -> bool:
+    """Whether a batch is of loaders whose work, pinning too, is done between the steps."""
+    found = _loaders_around(code, copy)
+    return bool(found) and all(loader.has_no_workers for loader in found)
+
+
+def _loaders_around(code: Code, copy: ast.AST) -> list[LoaderCall]:
     loop = code.flow.loop(copy)
-    found = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
-    return bool(found) and all(LoaderCall(code.facts, *site).may_have_workers for site in found)
+    sites = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
+    return [LoaderCall(code.facts, *site) for site in sites]
 
 
 def _loaders(code: Code, iterated: ast.expr | None) -> list[tuple[Scope, ast.Call]]:

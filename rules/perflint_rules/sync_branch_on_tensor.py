@@ -34,7 +34,8 @@ around an empty selection does.
 On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and
 its helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects
 anything to write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()`
-gave, or ends an inner loop, is reported only if the rule is selected.
+gave, or ends an inner loop, and what stands beside another wait that the same round cannot do without, is reported only if the
+rule is selected.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -92,6 +93,7 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
         (".item(", "backward(", "oader", "zero_grad", "isnan", "isfinite", "isinf", "forward(", ".to(", _ELEMENT, *_REDUCTIONS),
     ],
     steps=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

@@ -29,7 +29,7 @@ torch itself waits wherever the host reads a value.
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
 that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Where somebody asks for it
-(`if args.timing:`), select it to see it.
+(`if args.timing:`), and where the same round reads from the device behind it, select it to see it.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -67,8 +67,16 @@ def check(code: Code) -> Iterator[Finding]:
             )
         if "barrier" in text:
             message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
-        asked = _is_asked_for(code, wait.node)
-        yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if asked else None)
+        little = _is_asked_for(code, wait.node) or _waits_again(code, wait.node)
+        yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if little else None)
+
+
+def _waits_again(code: Code, node: ast.expr) -> bool:
+    """Whether the same round reads from the device behind a call that only waits: it is left out first."""
+    loop, order = code.around(node), code.flow.order
+    blocks = set(code.flow.block[node].ancestry())
+    behind = (read.node for read in code.reads() if order[read.node] > order[node] and code.around(read.node) is loop)
+    return any(code.flow.block[read] in blocks for read in behind)
 
 
 def _is_asked_for(code: Code, node: ast.AST) -> bool:

@@ -21,7 +21,8 @@ for x, y in loader:
 
 ## When it stays silent
 Outside of code that runs each step, for the device "cpu", and for anything but a literal number: numpy scalars, lists
-and tensors give other types or shapes.
+and tensors give other types or shapes. Where the same round waits for what it needs anyhow and the fix is not safe, select it
+to see it.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
@@ -74,7 +75,14 @@ _LITERAL = any_layout(_NUMBER + rb"[^()]*,[^()]*\bdevice\b")
 _MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
 
 
-@rule(category="transfer", costs=Cost.COPY, severity=Severity.WARNING, needs=[("tensor(",), (_LITERAL, _MOVED)], fixes=True)
+@rule(
+    category="transfer",
+    costs=Cost.COPY,
+    severity=Severity.WARNING,
+    needs=[("tensor(",), (_LITERAL, _MOVED)],
+    fixes=True,
+    one_wait=True,
+)
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""
     yield from _moved(code)

@@ -40,3 +40,31 @@ def test_a_number_beside_what_the_round_needs(rest: str, expected: bool) -> None
     program = Program(TRAIN.format(rest=rest))
     scope, node = program.at("loss.item()")
     assert stays_beside(program.facts, scope, node) is expected
+
+
+AROUND = """
+import torch
+
+def shown(loss):
+    return loss.mean().item()  #?
+
+def train(model: torch.nn.Module, loader: torch.utils.data.DataLoader, optimizer):
+    model.cuda()
+    for x, y in loader:
+        loss = (model(x.cuda()) - y.cuda()).square().mean()
+        {before}
+        loss.backward()
+        optimizer.step()
+        print(shown(loss))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [("pass", False), ("if loss.item() > 3: break", True), ("print(loss.item())", False)],
+    ids=["nothing", "decides", "shown"],
+)
+def test_a_number_in_a_function_that_a_round_calls(before: str, expected: bool) -> None:
+    program = Program(AROUND.format(before=before))
+    scope, node = program.at("loss.mean().item()")
+    assert stays_beside(program.facts, scope, node) is expected

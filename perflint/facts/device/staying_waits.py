@@ -10,20 +10,29 @@ from perflint.facts.dataflow.guards import is_guard, is_seldom
 from perflint.facts.device.sinks import NOW
 from perflint.facts.facts import Facts, StayingWait
 from perflint.facts.operations.operations import Road
+from perflint.facts.training.left_out import hot_sites
 from perflint.source.syntax import Scope
 
+_DEPTH = 2
+"""Through how many calls a function's steps are looked for."""
 
-def stays_beside(facts: Facts, scope: Scope, node: ast.expr) -> bool:
+
+def stays_beside(facts: Facts, scope: Scope, node: ast.expr, depth: int = _DEPTH) -> bool:
     """Whether the host waits in each round that gets to a node for something else, too, which it needs there.
 
-    That is a number that decides how the program goes on, or a selection whose size depends on the data. Only the last wait of
-    a step shows in its time.
+    That is a number that decides how the program goes on, or a selection whose size depends on the data: in the same function,
+    or around all calls of it in steps. Only the last wait of a step shows in its time.
     """
     loop = facts.loops.step_loop(scope, node)
     waits = facts.staying.get((scope, loop), lambda: _staying(facts, scope, loop))
     around: set[Block | None] = {None, *flow_of(scope).block[node].ancestry()}
     place = _begin(node)
-    return any(at != place and block in around for at, block in waits)
+    if any(at != place and block in around for at, block in waits):
+        return True
+    if loop is not None or not depth:
+        return False
+    sites = hot_sites(facts, scope)
+    return bool(sites) and all(stays_beside(facts, site.scope, site.node, depth - 1) for site in sites)
 
 
 def _staying(facts: Facts, scope: Scope, loop: Loop | None) -> list[StayingWait]:

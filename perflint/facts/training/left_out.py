@@ -38,7 +38,7 @@ def is_left_out(facts: Facts, scope: Scope, node: ast.AST) -> bool:
             continue
         name, against_none, wanted = tested
         if all(d.kind == "parameter" for d in flow.reaching.get(name, ())):
-            calls = _hot_calls(facts, scope)
+            calls = hot_sites(facts, scope)
             if calls and all(_decided(facts, scope, call, name.id, against_none) is (not wanted) for call in calls):
                 return True
     return False
@@ -51,7 +51,7 @@ def _is_of_export(block: Block) -> bool:
     return False
 
 
-def _hot_calls(facts: Facts, scope: Scope) -> list[CallSite]:
+def hot_sites(facts: Facts, scope: Scope) -> list[CallSite]:
     """The calls that run a function each step, those of a network for its `forward`."""
     loops = facts.loops
     if scope.name != "forward":
