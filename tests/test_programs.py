@@ -28,7 +28,6 @@ EXPECTED = {
     "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
     "codebert/stacking.py": {
-        "dataloader-no-pin-memory",
         "eval-without-no-grad",
         "item-every-step",
     },
@@ -38,7 +37,6 @@ EXPECTED = {
         "factory-then-transfer",
         "item-every-step",
     },
-    "gan/data.py": {"dataloader-no-pin-memory"},
     "gan/networks.py": {"python-ema-loop"},
     "gan/walker.py": {"item-every-step"},
     "image/model.py": {"factory-then-transfer"},

@@ -94,8 +94,9 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if loader.stays_on_host or _arrives_on_device(code, call) or gains_nothing(loader):
             continue
-        alone = loader.has_no_workers and not _gains_no_workers(loader)
-        hint = "; with `num_workers=` others make and pin them while the GPU computes" if alone else ""
+        alone = loader.has_no_workers
+        helped = alone and not _gains_no_workers(loader)
+        hint = "; with `num_workers=` others make and pin them while the GPU computes" if helped else ""
         own = (_OF_ANOTHER_CLASS,) if loader in kindred else ()
         missing = [*_PINNABLE, *own, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         cure, pinned = "pin the loader's batches when there is a GPU", _pinned(code, call, refused)

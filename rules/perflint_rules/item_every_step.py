@@ -92,6 +92,7 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
+    Heat,
     HostRead,
     Kind,
     Obligation,
@@ -188,6 +189,7 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         little = little or is_every_so_often(code, read.node) or bool(code.flow.calls_named["elapsed_time"])  # it needs a wait
+        little = little or (code.heat is Heat.FORWARD and code.step_loop(read.node) is None and not is_taken(fix))
         fixed |= {read} if fix is not None else set()
         rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join

@@ -11,7 +11,7 @@ _PINS = any_layout(rb"\. pin_memory \( \)")
 
 def gains_nothing(loader: LoaderCall) -> bool:
     """Whether batches hold what pinning passes by: arrays, an iterator, texts and images; or each is pinned by hand."""
-    if any(_PINS.search(scope.text) for scope, _ in loader.takers()):
+    if any(_PINS.search(scope.text) for scope in (loader.scope, *(scope for scope, _ in loader.takers()))):
         return True
     collate, samples = loader.collate_code(), loader.sample_code()
     texts = [scope.text for scope in collate]
