@@ -58,7 +58,10 @@ def check(code: Code) -> Iterator[Finding]:
     if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
     for loader in code.loaders():
-        if not loader.may_have_workers or loader.gives("persistent_workers") is not False:
+        given = loader.gives("persistent_workers")
+        if given is None and loader.has_own_options:
+            given = b"persistent_workers" in code.scope.text
+        if not loader.may_have_workers or given is not False:
             continue
         message = (
             "the workers are started anew in each epoch; pass `persistent_workers=True` if it goes over the data more than once"

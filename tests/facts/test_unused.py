@@ -193,6 +193,21 @@ def test_a_text_uses_a_name_of_a_module_or_not(text: bytes, expected: bool) -> N
     assert any(True for _ in uses_of(b"left", "losses", text)) is expected
 
 
+def test_a_script_that_parses_arguments_and_leaves_a_function_does_not_run_it() -> None:
+    text = "import argparse\nparser = argparse.ArgumentParser()\n\ndef left():\n    pass\n\ndef used():\n    pass\n\nused()\n"
+    program = Program(text)
+    assert {scope.qualname for scope in program.module().functions() if is_unused(program.facts, scope)} == {"left"}
+
+
+def test_what_a_file_names_that_nobody_imports_is_unused() -> None:
+    wrapper = "from losses import Left\n\nclass Wrapper:\n    def __init__(self):\n        self.left = Left()\n"
+    program = Program(
+        "from losses import Used\n\nif __name__ == '__main__':\n    Used()\n", {"losses.py": LOSSES, "wrap.py": wrapper}
+    )
+    found = {scope.qualname for scope in program.module("losses.py").functions() if is_unused(program.facts, scope)}
+    assert found == {"Left.forward", "helper", "left"}
+
+
 CHAIN = """
 class Inner:
     def forward(self, x):

@@ -173,11 +173,9 @@ class LoaderCall:
         return not any(v.may_be(Literal) for v in given) and any(map(self._is_above_0, nodes))
 
     def _written(self, name: str) -> list[ast.expr]:
-        """What dicts that are spread into the call's arguments are made with under a name."""
-        reaching = flow_of(self.scope).reaching
-        spread = [d.value for k in self.call.keywords if k.arg is None for d in reaching.get(k.value, ())]
+        """What dicts that are spread into the call's arguments are made with under a name, or get by `update`."""
         found: list[ast.expr] = []
-        for made in spread:
+        for made in self._spread():
             match made:
                 case ast.Call(keywords=keywords):
                     found += [k.value for k in keywords if k.arg == name]
@@ -185,9 +183,30 @@ class LoaderCall:
                     found += [v for k, v in zip(keys, values, strict=True) if isinstance(k, ast.Constant) and k.value == name]
         return found
 
+    def _spread(self) -> list[ast.expr | None]:
+        """The expressions that make dicts which are spread into the call's arguments, or which those are updated by."""
+        flow = flow_of(self.scope)
+        spread = [k.value for k in self.call.keywords if k.arg is None]
+        names = {path_of(node) for node in spread} - {None}
+        updates = [
+            c for c in flow.calls_named["update"] if isinstance(c.func, ast.Attribute) and path_of(c.func.value) in names
+        ]
+        held = [*spread, *(c.args[0] for c in updates if len(c.args) == 1 and not c.keywords)]
+        bound = (flow.reaching.get(node) or (None,) for node in held)
+        return [d.value if d is not None else None for definitions in bound for d in definitions]
+
+    @property
+    def has_own_options(self) -> bool:
+        """Whether all that it is given stands in its call, and in dicts that the same function writes out."""
+        made, starred = self._spread(), any(isinstance(a, ast.Starred) for a in self.call.args)
+        written = (isinstance(m, ast.Dict) or (isinstance(m, ast.Call) and path_of(m.func) == "dict") for m in made)
+        return all(written) and not starred
+
     def _is_above_0(self, node: ast.expr) -> bool:
         """Whether an expression is the number of cores, or called like an option that is above 0 by default."""
         match node:
+            case ast.Constant(value=int(number)):
+                return number > 0
             case ast.Call(func=func) if last_name(func) == "cpu_count":
                 return True
             case ast.Call(func=ast.Name(id="int" | "min"), args=parts):

@@ -36,6 +36,8 @@ _FINDS_FILES = any_layout(
 """What may run a file that no text names."""
 _MAKES_DATA = any_layout(rb"\b(?:torch|np|numpy) \. (?:random \. )?(?:randn?|randint|ones|zeros|empty|arange|Tensor|tensor) \(")
 """What shows how a part of a program is used: beside importers it is no program."""
+_PARSES = made(rb"^\w+[ \t]*=[ \t]*(?:argparse\.)?ArgumentParser\(", re.M)
+"""A script that needs no `__main__`."""
 _BY_TORCH_HUB = "hubconf.py"
 MAX_FILES = 1_000
 """In a larger project, files that nobody imports are not looked for."""
@@ -115,7 +117,10 @@ def _may_be_found(facts: Facts, definition: _Definition) -> bool:
     if not own or any(part.is_decorated for part in own) or project.is_offered(path) or _FINDS_OWN.search(body):
         return True
     importers = project.importers(path) - {path}
-    if len(importers) > MAX_IMPORTERS or not (importers or RUNS_ITSELF.search(body)):
+    if not importers and not (RUNS_ITSELF.search(body) or _PARSES.search(body)):
+        module = project.module(path)
+        return module is None or not _is_left_file(facts, module)
+    if len(importers) > MAX_IMPORTERS:
         return True
     if body.startswith(b"class", own[0].start) and project.program_may_hold(path, _IMPORTED_BY_NAME):
         return True
