@@ -12,7 +12,10 @@ from perflint.source.cells import HIDDEN
 from perflint.source.identifiers import stands_in
 from perflint.source.words import any_layout, made, whole
 
-IMPORT = made(rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#]+)|import[ \t]+([\w., \t]+))")
+IMPORT = made(
+    rb"\n[ \t\f]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(\([^)]*\)|[^\r\n#\\]*(?:\\\r?\n[^\r\n#\\]*)*)"
+    rb"|import[ \t]+([\w., \t]+))"
+)
 """Begins with a line end, so that a search jumps from line to line."""
 
 BACKWARD = any_layout(rb"backward \(")

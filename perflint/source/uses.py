@@ -16,6 +16,7 @@ from perflint.source.words import any_layout, made
 _RENAMES = made(rb"\bas[ \t]+\Z")
 _RENAMED = made(rb"[ \t]+as\b")
 _OWNER = made(rb"(\w*)[)\]]*[ \t]*\.[ \t]*\Z")
+_ATTRIBUTE = made(rb"[ \t]*[.\w]|[ \t]*=(?!=)")
 _KEYWORD = made(rb"[ \t]*=(?!=)")
 _LOOKS_UP = any_layout(rb"\b(?:getattr|globals|locals|vars|eval|exec|import_module|instantiate|get_class) \(|__dict__|__all__")
 """What may find by a name in quotes what a text imports."""
@@ -65,6 +66,7 @@ def uses_of(word: bytes, stem: str, text: bytes, *, handed_on: bool = False) -> 
     is_bound = bool(own) or any(b"*" in (s[3] or b"") or s.group().rstrip().endswith(b"\\") for s in statements)
     looks_up = _LOOKS_UP.search(text) is not None
     modules = {stem.encode(), *re.findall(rb"\b%b[ \t]+as[ \t]+(\w+)" % re.escape(stem.encode()), text)}
+    handed_on |= any(_is_handed_on(name, text, statements) for name in modules)
     for at in places:
         if at in inside:
             continue
@@ -77,6 +79,15 @@ def uses_of(word: bytes, stem: str, text: bytes, *, handed_on: bool = False) -> 
             may_be_meant = is_bound
         if may_be_meant:
             yield at - 1
+
+
+def _is_handed_on(module: bytes, text: bytes, statements: list[re.Match[bytes]]) -> bool:
+    """Whether a text has a module as an object: `models = {"unet": unet}`, after which any attribute may be one of it."""
+    if not any(module in (s[3] or b"") or module in (s[4] or b"") for s in statements):
+        return False
+    places = (at for at in places_in_code(module, text) if text[at - 1 : at] not in (b"'", b'"', b"."))
+    outside = (at for at in places if not any(s.start() <= at < s.end() for s in statements))
+    return any(not _ATTRIBUTE.match(text, at + len(module)) for at in outside)
 
 
 @dataclass(frozen=True, slots=True)

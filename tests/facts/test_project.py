@@ -38,6 +38,12 @@ def test_resolve(dotted: str, importer: str, level: int, target: str | None) -> 
     assert found == (target and f"{ROOT}/{target}")
 
 
+@pytest.mark.parametrize("end", ["\\\n    ", "\\\r\n", ""])
+def test_an_import_may_go_on_in_the_next_line(end: str) -> None:
+    program = Program(f"from nets import first, {end}second\nprint(1)", {"nets/first.py": "", "nets/second.py": ""})
+    assert program.project.importers(f"{ROOT}/nets/second.py") == {f"{ROOT}/main.py"}
+
+
 def test_a_package_comes_before_a_file_of_its_name() -> None:
     project = Program("import pkg\n", {"pkg.py": "", "pkg/__init__.py": ""}).project
     assert project.resolve("pkg", f"{ROOT}/main.py") == f"{ROOT}/pkg/__init__.py"

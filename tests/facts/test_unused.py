@@ -186,6 +186,8 @@ def test_a_file_of_definitions_that_no_file_of_a_program_imports_is_unused(main:
         (b"import losses\nself.left = 1\nleft = 2\n", False),
         (b"import losses\ngetattr(losses, 'left')\n", True),
         (b"# left\nimport losses\n", False),
+        (b"from nets import losses\nnets = {'losses': losses}\nnets[name].left(1)\n", True),
+        (b"from nets import losses\nprint(losses.used)\nnets[name].left(1)\n", False),
         (b"from losses import used, \\\n    left\nleft(1)\n", True),
     ],
 )
