@@ -16,10 +16,10 @@ _LINE = made(
     rb"^[ \t]*(?:-[ \t]+)?[\"']?([A-Za-z_]\w*)[\"']?[ \t]*:[ \t]*([^\s#,{}\[\]]+)[ \t]*,?[ \t]*(?:#[^\r\n]*)?\r?$", re.M
 )
 _ASSIGNED = made(rb"(?:\.(\w+)[ \t]*=|[\"'](\w+)[\"'][ \t]*(?::|\][ \t]*=))[ \t]*([\w.+-]+|[\"'\[({])")
-_OPTION = made(rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--([\w-]+)[\"']((?:[^()]|\([^()]*\))*)\)")
+_OPTION = made(rb"add_argument\(\s*(?:[\"']-\w+[\"']\s*,\s*)?[\"']--([\w-]+)[\"']((?:[^()]|\([^()]{0,300}\)){0,900})\)")
 _DEFAULT = made(rb"\bdefault\s*=\s*([\w.+-]+|[\"'\[({])")
 _SWITCH = made(rb"\baction\s*=\s*[\"']store_(true|false)[\"']")
-_SET = made(rb"\bset_defaults\(([^()]*)\)")
+_SET = made(rb"\bset_defaults\(([^()]{0,900})\)")
 _GIVEN = made(rb"(\w+)\s*=\s*([\w.+-]+|[\"'\[({])")
 _LEFT_OUT = frozenset(("node_modules", "outputs", "wandb", "logs", "runs", "results", "checkpoints", "data", "datasets"))
 MAX_FILES = 300

@@ -63,16 +63,6 @@ def is_named(name: str, text: bytes) -> bool:
     return any(text[end] in (b"'", b'"') for end in ends) or stands_in_code(name, text)
 
 
-def outside_comments(word: bytes, text: bytes) -> list[int]:
-    """Where an identifier stands in a text, comments left out."""
-    places = list(occurrences(word, text))
-    for token in STRING_OR_COMMENT.finditer(text) if places else ():
-        start, end = token.span()
-        if text[start : start + 1] == b"#":
-            places = [place for place in places if not start <= place < end]
-    return places
-
-
 def stands_in(word: bytes, text: bytes) -> bool:
     """Whether an identifier stands in a text."""
     return next(occurrences(word, text), None) is not None

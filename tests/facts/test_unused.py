@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ask import ROOT, Program
 
+from perflint.facts.facts import Facts
 from perflint.facts.training.unstartable import cannot_start
 from perflint.facts.training.unused import is_unused
+from perflint.project.project import Project
 from perflint.source.uses import RUN_ALONE, part_around, parts, uses_here, uses_of
 
 LOSSES = """
@@ -369,3 +373,14 @@ def test_a_method_that_all_subclasses_have_their_own_of_is_unused(main: str, exp
     program = Program(f"{main}\nprint(First().step(), Second().other())", {"base.py": BASE})
     found = {scope.qualname for scope in program.module("base.py").functions() if is_unused(program.facts, scope)}
     assert found == expected
+
+
+def test_a_module_that_git_ignores_is_there(tmp_path: Path) -> None:
+    texts = {"train.py": "from conf.keys import KEY\n\nprint(KEY)\n", "conf/base.py": "X = 1\n"}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in texts]
+    assert cannot_start(Facts(Project(str(tmp_path), files)), files[0])
+    (tmp_path / "conf" / "keys.py").write_text("KEY = 1\n")
+    assert not cannot_start(Facts(Project(str(tmp_path), files)), files[0])

@@ -10,7 +10,7 @@ from perflint.facts.facts import Facts
 from perflint.source.identifiers import stands_in
 from perflint.source.words import any_layout, made
 
-_IMPORT = made(rb"^from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(?:\(([^)#]*)\)|([^\\\r\n#(]+)(?:#|\r?$))", re.M)
+_IMPORT = made(rb"^from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]*(?:\(([^)#]{0,9000})\)|([^\\\r\n#(]+)(?:#|\r?$))", re.M)
 """At the beginning of a line: what stands in a branch or behind `try:` may be left out."""
 _BUILT = made(r"_(?:pb2|pb2_grpc|cuda|cpu|gpu|ext|cpp|C)$|^_|^(?:version|about|build)$|cython|lib$", re.I)
 """Names of modules that are compiled or written when a project is built."""
@@ -39,7 +39,17 @@ def _is_gone(facts: Facts, path: str, module: str, level: int) -> bool:
     """Whether a package of the project is asked for a module that it does not have, and that no build makes."""
     package, _, name = module.rpartition(".")
     folder = os.path.join(os.path.dirname(path), *package.split("."))
-    return bool(package) and not level and not _BUILT.search(name) and bool(facts.project.beside(os.path.join(folder, "_.py")))
+    if not package or level or _BUILT.search(name) or _is_left_out(folder, name):
+        return False
+    return bool(facts.project.beside(os.path.join(folder, "_.py")))
+
+
+def _is_left_out(folder: str, name: str) -> bool:
+    """Whether a folder has a module that is no file of the project: one that git ignores, or that a build has made."""
+    try:
+        return any(entry.partition(".")[0] == name for entry in os.listdir(folder))
+    except OSError:
+        return False
 
 
 def _imports(facts: Facts, path: str) -> Iterator[tuple[str, bool]]:
