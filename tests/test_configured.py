@@ -21,7 +21,7 @@ parser.set_defaults(queue=True)
 
 def said(root: Path, **modules: str) -> dict[str, set[str]]:
     """The settings of a folder, with some Python files."""
-    texts = ((str(root / f"{name}.py"), text.encode()) for name, text in modules.items())
+    texts = [(str(root / f"{name}.py"), text.encode()) for name, text in modules.items()]
     return {name: set(values) for name, values in settings(str(root), texts).items()}
 
 
@@ -45,11 +45,19 @@ def test_files_with_such_names_assign_settings(tmp_path: Path) -> None:
     assert said(tmp_path, config=text, others=text) == {"AUX": {"False"}, "yaw": {"True"}, "depth": {"4.0"}, "act": {"?"}}
 
 
-def test_folders_of_results_are_left_out(tmp_path: Path) -> None:
-    for folder in ("outputs", ".hidden"):
-        (tmp_path / folder).mkdir()
+def test_folders_of_results_and_data_are_left_out(tmp_path: Path) -> None:
+    for folder in ("conf/outputs", ".config", "images"):
+        (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.yaml").write_text("aux: true\n")
     assert said(tmp_path) == {}
+
+
+def test_no_more_entries_are_looked_at_than_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perflint.project.configured.MAX_ENTRIES", 3)
+    (tmp_path / "configs").mkdir()
+    for number in range(9):
+        (tmp_path / "configs" / f"{number}.yaml").write_text(f"name{number}: 1\n")
+    assert len(said(tmp_path)) == 2, "the folder, and two files in it"
 
 
 TRAIN = """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence, Set
+from itertools import islice
 
 from perflint.project.files import read_file
 from perflint.source.words import made
@@ -21,9 +22,13 @@ _DEFAULT = made(rb"\bdefault\s*=\s*([\w.+-]+|[\"'\[({])")
 _SWITCH = made(rb"\baction\s*=\s*[\"']store_(true|false)[\"']")
 _SET = made(rb"\bset_defaults\(([^()]{0,900})\)")
 _GIVEN = made(rb"(\w+)\s*=\s*([\w.+-]+|[\"'\[({])")
-_LEFT_OUT = frozenset(("node_modules", "outputs", "wandb", "logs", "runs", "results", "checkpoints", "data", "datasets"))
+_FOLDER = made(r"conf|cfg|option|setting|param|yaml|yml|json|exp", re.I)
+"""Folders that hold configuration files, whether there is Python code beside them or not."""
+_LEFT_OUT = frozenset(("node_modules", "outputs", "wandb", "logs", "runs", "results", "checkpoints"))
 MAX_FILES = 300
 """How many configuration files are looked at."""
+MAX_ENTRIES = 10_000
+"""How many entries of folders are looked at: some hold the images of a dataset."""
 MAX_MODULES = 500
 """In a project with more Python files, these are not looked at."""
 _MAX_BYTES = 200_000
@@ -34,7 +39,7 @@ _WORDS: dict[bytes, bool | None] = {
 }
 
 
-def settings(root: str, modules: Iterator[tuple[str, bytes]]) -> Mapping[str, frozenset[str]]:
+def settings(root: str, modules: Sequence[tuple[str, bytes]]) -> Mapping[str, frozenset[str]]:
     """The values that the files give each setting, as Python writes them, `?` for one that is no number, truth or None.
 
     modules: Python files with their texts: the defaults of options count, too, and what files of such names assign
@@ -42,7 +47,7 @@ def settings(root: str, modules: Iterator[tuple[str, bytes]]) -> Mapping[str, fr
     """
     found: dict[str, set[str]] = {}
     instead: dict[str, set[str]] = {}
-    for path in _files(root):
+    for path in _files(root, {os.path.dirname(path) for path, _ in modules}):
         for name, value in _LINE.findall(read_file(path) or b""):
             found.setdefault(name.decode(), set()).add(_spelt(value))
     for path, text in modules:
@@ -76,17 +81,37 @@ def _spelt(value: bytes) -> str:
     return repr(number) if math.isfinite(number) else "?"
 
 
-def _files(root: str) -> Iterator[str]:
-    count = 0
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")) and name.lower() not in _LEFT_OUT)
-        for name in sorted(names):
-            path = os.path.join(folder, name)
-            if name.endswith(_SUFFIXES) and _is_small(path):
-                count += 1
-                if count > MAX_FILES:
-                    return
-                yield path
+def _files(root: str, with_code: Set[str]) -> list[str]:
+    """The files beside Python code, in folders called like that, and in what these hold."""
+    found: list[str] = []
+    folders, left = [root, *sorted(with_code - {root})], MAX_ENTRIES
+    for folder in folders:
+        entries = _entries(folder, left)
+        left -= len(entries)
+        inside = _FOLDER.search(os.path.relpath(folder, root)) is not None
+        for entry in entries:
+            if _is_folder(entry):
+                wanted = (inside or _FOLDER.search(entry.name)) and entry.path not in folders
+                if wanted and not entry.name.startswith((".", "_")) and entry.name.lower() not in _LEFT_OUT:
+                    folders.append(entry.path)
+            elif entry.name.endswith(_SUFFIXES) and _is_small(entry.path):
+                found.append(entry.path)
+    return found[:MAX_FILES]
+
+
+def _entries(folder: str, most: int) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(islice(entries, max(most, 0)), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
 
 
 def _is_small(path: str) -> bool:

@@ -305,7 +305,7 @@ class Imports(Texts):
     @cached_property
     def _settings(self) -> Mapping[str, frozenset[str]]:
         files = sorted(self.files) if len(self.files) <= MAX_MODULES else []
-        return settings(self.root, ((path, self._read(path) or b"") for path in files))
+        return settings(self.root, [(path, self._read(path) or b"") for path in files])
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""

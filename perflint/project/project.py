@@ -87,7 +87,7 @@ class Project(Imports):
         self._program_matches.clear()
         self._anywhere.clear()
         self._near_training.clear()
-        for found in ("_training_anywhere", "_script"):
+        for found in ("_training_anywhere", "_script", "_settings"):
             vars(self).pop(found, None)
         self._all_helpers = None
         self._answers.clear()

@@ -322,8 +322,7 @@ class Code:
 
         Or beside another wait that stays, or in a program that is run without a GPU.
 
-        So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look or
-        the CPU waits for each sample.
+        So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look.
         """
         if self.rule.costs is None:
             return False
