@@ -44,6 +44,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    SIDE_STREAM,
     Alternative,
     Code,
     Cost,
@@ -81,9 +82,10 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if code.facts.project.program_may_hold(code.source.path, _SWITCHED):
             return
-        fix = code.fix("leave the checks out", _unchecked(code, call), unless=[_SILENT])
+        missing = [_SILENT, *code.feared(SIDE_STREAM)]
+        fix = code.fix("leave the checks out", _unchecked(code, call), unless=missing)
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
-        yield code.finding(call, message, fix, [_SILENT], severity=None if _waits(code, call) else Severity.INFO)
+        yield code.finding(call, message, fix, missing, severity=None if _waits(code, call) else Severity.INFO)
 
 
 def _waits(code: Code, call: ast.Call) -> bool:

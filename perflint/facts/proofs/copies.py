@@ -10,6 +10,7 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
+from perflint.facts.proofs.fears import SIDE_STREAM
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.proofs.reach import called_from, can_be_parsed
@@ -34,8 +35,11 @@ _STARTS_COPIES = any_layout(
 def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> Obligation | None:
     """Whether none of the calls between two points starts an asynchronous copy that only a later wait makes safe.
 
-    Such are copies to the host, and copies out of a buffer that the next step may fill again.
+    Such are copies to the host, and copies out of a buffer that the next step may fill again. Where a program works with
+    several streams, any wait may be what keeps one from writing to memory that another still reads.
     """
+    if facts.project.program_may_hold(scope.module.source.path, SIDE_STREAM.pattern):
+        return Obligation(Kind.ONE_STREAM, "the program works with several streams, which this wait may keep apart")
     calls = list(calls)
     ran = [*islice(_run_by(facts, scope, calls), MAX_FUNCTIONS)]
     if len(ran) == MAX_FUNCTIONS:
