@@ -19,7 +19,8 @@ from perflint.facts.dataflow.guards import is_guard
 from perflint.facts.dataflow.uses import functions_see
 from perflint.facts.device.reads import HostRead, device_value
 from perflint.facts.device.sinks import Sink
-from perflint.facts.device.staying_waits import stays_beside
+from perflint.facts.device.staying_waits import stays_beside, steps_wait_anyhow
+from perflint.facts.device.uploads import without_cuda
 from perflint.facts.device.waiting_places import places
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
@@ -329,20 +330,26 @@ class Code:
         needs_look = fix is None or fix.applicability is Applicability.UNSAFE
         if (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
+        if is_switched_off(self.facts, self.scope, node):
+            return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
             return False
-        if is_run_without_gpu(self.facts, self.source.path):
-            return True
-        if rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH) or is_switched_off(self.facts, self.scope, node):
+        if is_run_without_gpu(self.facts, self.source.path) or rate in (Rate.PER_INTERVAL, Rate.PER_EPOCH):
             return True
         if node not in self.flow.block:
             return False
+        if without_cuda(self.scope, node):
+            return True
         if writes_text(self.facts, self.scope, node):
             return True
-        is_free = self.rule.costs is Cost.COPY and fix is not None and fix.applicability is Applicability.SAFE
-        if self.rule.one_wait and not is_free and isinstance(node, ast.expr) and stays_beside(self.facts, self.scope, node):
-            return True
-        return needs_look and is_of_evaluation(self.facts, self.scope, node)
+        if self.rule.one_wait and isinstance(node, ast.expr):
+            is_copy = self.rule.costs is Cost.COPY
+            waits_anyhow = steps_wait_anyhow(self.facts, self.scope, node, is_copy=is_copy)
+            if waits_anyhow or stays_beside(self.facts, self.scope, node):
+                return True
+            if waits_anyhow is None and (fix is None or fix.applicability is not Applicability.SAFE):
+                return True
+        return (needs_look or self.rule.costs is Cost.COPY) and is_of_evaluation(self.facts, self.scope, node)
 
     def fix(
         self,

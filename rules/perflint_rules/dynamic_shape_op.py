@@ -83,6 +83,7 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
     fixes=True,
     guarded=True,
     steps=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each operation whose result has a size that only the device knows."""

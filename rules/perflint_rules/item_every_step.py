@@ -60,27 +60,27 @@ what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next, under a guard (`step % 100 == 0`), once per epoch, and in programs that never name a
-device; a number that the device computes with again is reported. In a test that runs once, now and then or draws, where it
-needs each round's value or collects tensors, or beside a wait that is needed, only if selected. Repeats: duplicate-item-read.
+device; a number that the device computes with again is reported. In a test that runs once, now and then or draws, that needs
+each round's value or collects tensors, where a step is an epoch, waits in another place anyhow (also in what it calls), or is
+not in sight, only if selected. Repeats: duplicate-item-read.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
 looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the loop
 reads no clock, no `try` in it handles an error of the read, no asynchronous copy in it relies on the wait, and the program
-neither names several GPUs, nor has tensors of its own, nor switches `inference_mode` on and off but by `with` and as a
-decorator. Integers must be counts: sums of others may not fit into 64 bits. Else the fix is unsafe, or an `ItemSum`, which
-needs neither type, size nor device, divides, and takes any weight; where each step looks at the total there is none.
-A name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
-the device, and under the guard the number; not where each step looks at it, or code behind the loop. The fix for a list rests
-on memory to spare: `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` behind
-the loop: until then each step's scalar stays in device memory (at least 512 bytes in the caching allocator). `clone` because
-the next step may write to the loss, as in a CUDA graph. A `HostList` keeps 4,096 numbers at most, and copies of larger tensors
-on the host; it must not be handed out while it still grows. A meter must be a local of a class in sight, whose method only
-computes with numbers and keeps them; that its errors come later is assumed (`errors-are-bugs`). It may stand in a list that an
-object of such a class only shows (`ProgressMeter(len(loader), [losses])`), if nobody else has that object. What a
-`SummaryWriter` gets is written when it has arrived: `late_scalar(writer, "loss", LateItem(loss), step)`. Other reads of a step
-are made with one wait by `items_together`, also where they stand side by side: `print(*items_together(a, b))`; a writer's by
-`copies_together`. All else is advice.
+neither names streams or several GPUs, nor has tensors of its own, nor switches `inference_mode` on and off but by `with` and
+as a decorator. Integers must be counts: sums of others may not fit into 64 bits. Else the fix is unsafe, or an `ItemSum`,
+which needs neither type, size nor device, divides, and takes any weight; where each step looks at the total there is none. A
+name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
+the device; not where each step looks at it, or code behind the loop. The fix for a list rests on memory to spare:
+`losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` behind the loop: each
+scalar takes at least 512 bytes in the caching allocator. `clone` because the next step may write to the loss. A `HostList`
+keeps 4,096 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows. A meter
+must be a local of a class in sight, whose method only computes with numbers and keeps them; that its errors come later is
+assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only shows (`ProgressMeter(len(loader),
+[losses])`), if nobody else has that object. What a `SummaryWriter` gets is written when it has arrived: `late_scalar(writer,
+"loss", LateItem(loss), step)`. Other reads of a step are made with one wait by `items_together`, also where they stand side by
+side: `print(*items_together(a, b))`; a writer's by `copies_together`. All else is advice.
 """
 
 import ast
@@ -92,7 +92,6 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
-    Heat,
     HostRead,
     Kind,
     Obligation,
@@ -106,7 +105,7 @@ from perflint.api import (
     upload_behind,
     written_out,
 )
-from perflint_rules.kept_locals import SeenInEachStep
+from perflint_rules.kept_locals import SeenInEachStep, fills_what_is_shown
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
 from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow, writes_results
@@ -125,6 +124,8 @@ _CURES = {
     Sink.LOG: "log every N steps, or one step late",
     Sink.RETURN: "return the tensor, and read it where the numbers are needed",
 }
+
+_SEEN = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
 
 
 @rule(
@@ -175,12 +176,12 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
                 fix = code.fix(cure, list(local.parts()), unless=missing)
             except CannotRewrite as reason:
                 missing.append(Obligation(Kind.REWRITE, str(reason)))
-                cure = _CURES[first]
-                if isinstance(reason, SeenInEachStep):
-                    cure, seen = "show it every N steps, and keep it on the device until then", ", but each step looks at it"
+                cure, seen = _SEEN if isinstance(reason, SeenInEachStep) else (_CURES[first], "")
         elif (call := call_around(code, reads, read.node)) is not None:
             fix, missing = written_late(code, reads, call)
             cure = fix.message if fix is not None else cure
+        if fix is None and first is Sink.COLLECT and fills_what_is_shown(code, read.node):
+            cure, seen = _SEEN
         if read.kind is ReadKind.COPY and first in (Sink.COLLECT, Sink.STORE) and fix is None:
             cure = cure.replace("keep it on the device", "keep it on the device, if there is room,")
         if fix is None and any(read in later and (seen or early not in fixed) for early, *later in groups(code)):
@@ -189,7 +190,6 @@ def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:
         message = f"the CPU waits for `{ast.unparse(read.tensor)}` in every step, and the value is only {uses}; {cure}"
         little = waits_anyhow(code, read.node) or is_of_one_pass(code, read.node) or (fix is None and collects(code, read))
         little = little or is_every_so_often(code, read.node) or bool(code.flow.calls_named["elapsed_time"])  # it needs a wait
-        little = little or (code.heat is Heat.FORWARD and code.step_loop(read.node) is None and not is_taken(fix))
         fixed |= {read} if fix is not None else set()
         rank, can_join = Severity.INFO if little else None, not little and not is_taken(fix)
         yield read, code.finding(read.node, message, fix, missing, waits=[read.node], severity=rank), can_join

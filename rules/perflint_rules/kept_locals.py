@@ -161,6 +161,16 @@ class Kept:
         return text if isinstance(self.read.tensor, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) else f"({text})"
 
 
+def fills_what_is_shown(code: Code, read: ast.expr) -> bool:
+    """`losses.append(loss.item()); bar.set_description(str(mean(losses)))`: each step looks at the list that takes a read."""
+    match code.flow.statement(read):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name) as filled, attr="append"))):
+            loop = code.step_loop(read)
+            uses = [use for d in code.flow.definitions_of(name) for use in code.flow.uses[d] if use is not filled]
+            return loop is not None and any(code.step_loop(use) is loop for use in uses)
+    return False
+
+
 def means_item(code: Code, read: HostRead) -> bool:
     """Whether a read gives what `.item()` gives."""
     if read.kind is not ReadKind.CONVERSION:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ask import Program
 
-from perflint.facts.device.staying_waits import stays_beside
+from perflint.facts.device.staying_waits import stays_beside, steps_wait_anyhow
 
 TRAIN = """
 import torch
@@ -68,3 +68,51 @@ def test_a_number_in_a_function_that_a_round_calls(before: str, expected: bool) 
     program = Program(AROUND.format(before=before))
     scope, node = program.at("loss.mean().item()")
     assert stays_beside(program.facts, scope, node) is expected
+
+
+CALLED = """
+import torch
+
+def chosen(scores):
+    return scores[scores > 0]
+
+def scaled(scaler, optimizer, loss):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+
+def train(model: torch.nn.Module, loader: torch.utils.data.DataLoader, optimizer: torch.optim.SGD):
+    scaler = torch.amp.GradScaler("cuda")
+    model.cuda()
+    for {each}:
+        loss = model(x.cuda()).square().mean()
+        {rest}
+        loss.backward()
+        optimizer.step()
+        print(loss.item())  #?
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "rest", "wait", "copy"),
+    [
+        ("x, y in loader", "pass", False, False),
+        ("x, y in loader", "print(loss.mean().item())", False, False),
+        ("x, y in loader", "chosen(loss)", True, True),
+        ("x, y in loader", "if loss > 3: print(1)", True, True),
+        ("x, y in loader", "scaled(scaler, optimizer, loss)", True, False),
+        ("x, y in loader", "torch.cuda.synchronize()", True, True),
+        ("epoch in range(200)", "pass", True, True),
+        ("step in range(200)", "pass", False, False),
+    ],
+)
+def test_what_a_step_waits_for_anyhow_also_in_what_it_calls(each: str, rest: str, wait: bool, copy: bool) -> None:
+    program = Program(CALLED.format(each=each, rest=rest))
+    scope, node = program.at("loss.item()")
+    assert steps_wait_anyhow(program.facts, scope, node, is_copy=False) is wait
+    assert steps_wait_anyhow(program.facts, scope, node, is_copy=True) is copy
+
+
+def test_nothing_is_known_of_code_that_no_loop_gets_to() -> None:
+    program = Program("import torch\n\ndef shown(loss: torch.Tensor):\n    print(loss.cuda().item())  #?\n")
+    scope, node = program.at("loss.cuda().item()")
+    assert steps_wait_anyhow(program.facts, scope, node, is_copy=False) is None

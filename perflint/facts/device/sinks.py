@@ -186,7 +186,7 @@ class _Fate(Walk[Sink]):
         elif self._value(step.value).must_be(Elements, Sequence):
             yield Sink.NEEDED if self._is_needed_at_once(target) else Sink.COLLECT
         else:
-            yield Sink.LOG if self._value(step.value).must_be(Text) else Sink.ACCUMULATE
+            yield Sink.LOG if _is_format(step.value) or self._value(step.value).must_be(Text) else Sink.ACCUMULATE
             if isinstance(target, ast.Name):
                 yield from self._decides(target)
 
@@ -351,6 +351,14 @@ class _Fate(Walk[Sink]):
         for call in calls if self._depth > 0 else ():
             fate = _Fate(self._sinks, call.scope, self._depth - 1, self.seen)
             yield from fate.ends(*_parts_taken(fate.flow, call.node, place))
+
+
+def _is_format(node: ast.AST) -> bool:
+    """`"loss %.4f" % loss.item()`."""
+    match node:
+        case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
+            return True
+    return False
 
 
 def _off_host(value: Value) -> bool:

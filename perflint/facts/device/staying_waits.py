@@ -8,13 +8,17 @@ from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom
 from perflint.facts.device.sinks import NOW
-from perflint.facts.facts import Facts, StayingWait
+from perflint.facts.facts import Facts, StayingWait, StepWait
 from perflint.facts.operations.operations import Road
 from perflint.facts.training.left_out import hot_sites
-from perflint.source.syntax import Scope
+from perflint.facts.training.loop_looks import counts_epochs
+from perflint.facts.training.loops import LoopKind
+from perflint.source.syntax import Scope, SyntaxProblem
 
 _DEPTH = 2
 """Through how many calls a function's steps are looked for."""
+_CALL_DEPTH = 3
+"""Through how many calls a step's waits, and the steps that call a function, are looked for."""
 
 
 def stays_beside(facts: Facts, scope: Scope, node: ast.expr, depth: int = _DEPTH) -> bool:
@@ -54,3 +58,77 @@ def _staying(facts: Facts, scope: Scope, loop: Loop | None) -> list[StayingWait]
 
 def _begin(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
+
+
+_Round = tuple[Scope, Loop | None]
+"""What runs again and again: the body of a loop, or a function of which no more is known."""
+
+
+def steps_wait_anyhow(facts: Facts, scope: Scope, node: ast.expr, *, is_copy: bool) -> bool | None:
+    """Whether each step that gets to a node waits in another place, too, by what no fix takes away: also in what it calls.
+
+    Or is an epoch, of which there are not many. None where no loop is in sight that gets there. is_copy: the wait of a
+    `GradScaler` comes at the end of a step, and a copy that waits at its beginning is another one.
+    """
+    rounds = _rounds(facts, scope, node, _CALL_DEPTH)
+    here = (scope.module.source.path, _begin(node))
+
+    def is_slow(round_: _Round) -> bool:
+        loop, waits = round_[1], _waits_of(facts, round_, _CALL_DEPTH)
+        others = (road for path, place, road in waits if (path, place) != here)
+        return (loop is not None and counts_epochs(loop)) or any(not is_copy or road is not Road.OVERFLOW for road in others)
+
+    return all(map(is_slow, rounds)) if rounds else None
+
+
+def _rounds(facts: Facts, scope: Scope, node: ast.AST, depth: int) -> set[_Round]:
+    """The step loops that get to a node."""
+    loop = facts.loops.step_loop(scope, node)
+    if loop is not None:
+        return {(scope, loop)}
+    if not depth:
+        return set()
+    return {found for site in hot_sites(facts, scope) for found in _rounds(facts, site.scope, site.node, depth - 1)}
+
+
+def _waits_of(facts: Facts, round_: _Round, depth: int) -> frozenset[StepWait]:
+    """Where each round waits by what no fix takes away."""
+    return facts.step_waits.get((*round_, depth), lambda: _find_waits(facts, *round_, depth))
+
+
+def _find_waits(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> frozenset[StepWait]:
+    try:
+        flow = flow_of(scope)
+        reads = {read.node for read in (*facts.reads(scope), *facts.truths(scope))}
+        own = [wait for wait in facts.waits.of(scope) if _is_in_round(facts, scope, wait.node, loop)]
+    except SyntaxProblem:
+        return frozenset()
+    path = scope.module.source.path
+    found = {
+        (path, _begin(wait.node), wait.road)
+        for wait in own
+        if wait.road in _STAYING
+        or (wait.road is Road.NUMBER and wait.node not in reads)
+        or (wait.node in reads and not facts.sinks.of(scope, wait.node).isdisjoint(NOW))
+    }
+    if depth:
+        for call in flow.calls:
+            for target in facts.loops.targets(scope, call) if _is_in_round(facts, scope, call, loop) else ():
+                if target is not scope:
+                    found |= _waits_of(facts, (target, None), depth - 1)
+    return frozenset(found)
+
+
+_STAYING = frozenset((Road.SHAPE, Road.TRUTH, Road.OVERFLOW, Road.DEVICE))
+"""Waits that the host needs whatever becomes of what it learns."""
+
+
+def _is_in_round(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
+    flow = flow_of(scope)
+    if node not in flow.block:
+        return False
+    if loop is None:
+        return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
+    found = facts.loops.step_loop(scope, node)
+    inside = found is not None and loop in found.ancestry() and facts.loops.kinds(scope)[found] is LoopKind.EVALUATE
+    return (found is loop or inside) and not is_seldom(flow, node)
