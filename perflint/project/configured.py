@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice
 
 from perflint.project.files import read_file
@@ -47,7 +47,8 @@ def settings(root: str, modules: Sequence[tuple[str, bytes]]) -> Mapping[str, fr
     """
     found: dict[str, set[str]] = {}
     instead: dict[str, set[str]] = {}
-    for path in _files(root, {os.path.dirname(path) for path, _ in modules}):
+    folders = {os.path.dirname(path) for path, _ in modules}
+    for path in small_files(root, folders, lambda name: name.endswith(_SUFFIXES), _FOLDER):
         for name, value in _LINE.findall(read_file(path) or b""):
             found.setdefault(name.decode(), set()).add(_spelt(value))
     for path, text in modules:
@@ -81,20 +82,22 @@ def _spelt(value: bytes) -> str:
     return repr(number) if math.isfinite(number) else "?"
 
 
-def _files(root: str, with_code: Set[str]) -> list[str]:
-    """The files beside Python code, in folders called like that, and in what these hold."""
+def small_files(
+    root: str, with_code: Set[str], is_wanted: Callable[[str], object], folder_names: re.Pattern[str]
+) -> list[str]:
+    """The files beside Python code, in folders called like that, and in what these hold; is_wanted: a look at a file's name."""
     found: list[str] = []
     folders, left = [root, *sorted(with_code - {root})], MAX_ENTRIES
     for folder in folders:
         entries = _entries(folder, left)
         left -= len(entries)
-        inside = _FOLDER.search(os.path.relpath(folder, root)) is not None
+        inside = folder_names.search(os.path.relpath(folder, root)) is not None
         for entry in entries:
             if _is_folder(entry):
-                wanted = (inside or _FOLDER.search(entry.name)) and entry.path not in folders
+                wanted = (inside or folder_names.search(entry.name)) and entry.path not in folders
                 if wanted and not entry.name.startswith((".", "_")) and entry.name.lower() not in _LEFT_OUT:
                     folders.append(entry.path)
-            elif entry.name.endswith(_SUFFIXES) and _is_small(entry.path):
+            elif is_wanted(entry.name) and _is_small(entry.path):
                 found.append(entry.path)
     return found[:MAX_FILES]
 

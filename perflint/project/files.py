@@ -11,7 +11,6 @@ import stat
 from perflint.source.cells import SUFFIX
 
 _REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
-_COMMANDS = re.compile(r"readme(?:\.\w+)?|[\w.-]+\.sh", re.I)
 
 Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
@@ -79,11 +78,6 @@ def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
 def requirement_files(root: str) -> list[str]:
     """The files in a directory that may say which versions of packages a project admits."""
     return _named(root, _REQUIREMENTS)
-
-
-def command_files(root: str) -> list[str]:
-    """The files in a directory that may say how its programs are run: what is to be read first, and shell scripts."""
-    return _named(root, _COMMANDS)
 
 
 def _named(root: str, names: re.Pattern[str]) -> list[str]:

@@ -14,6 +14,7 @@ from itertools import islice
 from perflint.project.configured import MAX_MODULES, settings
 from perflint.project.files import read_file, requirement_files, text_digest
 from perflint.project.texts import Texts
+from perflint.project.told import command_lines, named_scripts, told
 from perflint.source.cells import SUFFIX
 from perflint.source.vocabulary import words_in
 
@@ -306,6 +307,33 @@ class Imports(Texts):
     def _settings(self) -> Mapping[str, frozenset[str]]:
         files = sorted(self.files) if len(self.files) <= MAX_MODULES else []
         return settings(self.root, [(path, self._read(path) or b"") for path in files])
+
+    def commands(self) -> list[bytes]:
+        """The lines by which Python programs are run, from what a project says about itself."""
+        self.trace.note("commands")
+        return self._commands
+
+    @cached_property
+    def _commands(self) -> list[bytes]:
+        return command_lines(self._told)
+
+    @cached_property
+    def _told(self) -> list[bytes]:
+        """What the project's texts tell those who run it."""
+        return told(self.root, {os.path.dirname(path) for path in self.files})
+
+    @cached_property
+    def _told_files(self) -> Set[str]:
+        """The files of all programs that the project's texts name; none of a large project."""
+        if len(self.files) > MAX_MODULES:
+            return frozenset()
+        found = list(named_scripts(self._told, [(path, self._read(path) or b"") for path in sorted(self.files)]))
+        seen = set(found)
+        for file in found:
+            new = sorted(self._find_imports(file) - seen)
+            found += new
+            seen.update(new)
+        return seen
 
     def is_offered(self, path: str) -> bool:
         """Whether programs elsewhere may import a file: it belongs to a package, and the project can be installed."""

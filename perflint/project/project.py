@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 
-from perflint.project.files import command_files, read_file, requirements_digest, text_digest
+from perflint.project.files import requirements_digest, text_digest
 from perflint.project.imports import MAX_NEIGHBOURS, Imports
 from perflint.project.texts import Listing
 from perflint.project.trace import Question
@@ -34,7 +34,6 @@ _OPTIMIZER = any_layout(rb"class[\s\\]+\w+ \( (?:\w+ \. )*Optimizer \)")
 RUNS_ITSELF = any_layout(rb"\bif __name__ ==")
 _VENDORED = made(r"[\w.]-(?:main|master)/")
 """A folder as it is unpacked from an archive of a branch."""
-_CONTINUED = made(rb"\\[ \t]*\r?\n")
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Project(Imports):
         self._program_matches.clear()
         self._anywhere.clear()
         self._near_training.clear()
-        for found in ("_training_anywhere", "_script", "_settings"):
+        for found in ("_training_anywhere", "_script", "_settings", "_told_files", "_tells_of_training"):
             vars(self).pop(found, None)
         self._all_helpers = None
         self._answers.clear()
@@ -186,15 +185,17 @@ class Project(Imports):
     def _is_in_archive(self, path: str) -> bool:
         return _VENDORED.search(os.path.relpath(path, self.root).replace(os.sep, "/")) is not None
 
-    def commands(self) -> list[bytes]:
-        """The lines by which Python programs are run, from what a project says about itself at its root."""
-        self.trace.note("commands")
-        return self._commands
+    def is_left_aside(self, path: str) -> bool:
+        """Whether a file belongs to no program that the project tells its users to run, beside one that trains."""
+        self.trace.note("told", path)
+        return self._is_left_aside(path)
+
+    def _is_left_aside(self, path: str) -> bool:
+        return path not in self._told_files and self._tells_of_training
 
     @cached_property
-    def _commands(self) -> list[bytes]:
-        texts = (read_file(path) or b"" for path in command_files(self.root))
-        return [line for text in texts for line in _CONTINUED.sub(b" ", text).splitlines() if b".py" in line]
+    def _tells_of_training(self) -> bool:
+        return any(map(self._trains, self._told_files))
 
     def members(self, path: str) -> list[str] | None:
         """The files that run together with a file, nearest first; None where there are more than are looked at."""
@@ -425,6 +426,8 @@ class Project(Imports):
                 return self._script
             case "commands":
                 return _digest_of(line.decode("utf-8", "surrogateescape") for line in self._commands)
+            case "told":
+                return "aside" if self._is_left_aside(about[0]) else ""
             case "configured":
                 return " ".join(sorted(self._settings.get(about[0], ())))
             case "anywhere":

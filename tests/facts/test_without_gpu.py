@@ -62,3 +62,34 @@ def test_what_a_script_says_itself(tmp_path: Path, script: str, expected: bool) 
     path = tmp_path / "main.py"
     path.write_text(f"import numpy\nimport torch\n\nif __name__ == '__main__':\n    pass\n{script}")
     assert is_run_without_gpu(Facts(Project(str(tmp_path), [str(path)])), str(path)) is expected
+
+
+NUMBER = "parser.add_argument('--gpu', type=int, default=-1)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "module", "expected"),
+    [
+        ("Agent('cpu')\n", "self.net = Net().to(device)", True),
+        ("Agent('cpu')  # or cuda\n", "self.net = Net().to(device)", True),
+        ("Agent('cuda')\n", "self.net = Net().to(device)", False),
+        ("Agent('cpu')\n", "self.net = Net().to('cuda:0' if big else device)", False),
+        ("Agent('cpu')\n", "self.net = Net()", True),
+    ],
+)
+def test_a_script_that_names_no_device_but_the_cpu(tmp_path: Path, script: str, module: str, expected: bool) -> None:
+    (tmp_path / "main.py").write_text(f"from agent import Agent\n{script}")
+    (tmp_path / "agent.py").write_text(f"class Agent:\n    def __init__(self, device):\n        {module}\n")
+    (tmp_path / "other.py").write_text("from agent import Agent\nAgent('cpu')\n")
+    facts = Facts(Project(str(tmp_path), [str(tmp_path / name) for name in ("main.py", "agent.py", "other.py")]))
+    assert is_run_without_gpu(facts, str(tmp_path / "main.py")) is expected
+    assert is_run_without_gpu(facts, str(tmp_path / "agent.py")) is expected
+
+
+@pytest.mark.parametrize(("command", "expected"), [("--lr 0.1", True), ("--gpu 0", False)])
+def test_the_number_of_no_gpu(tmp_path: Path, command: str, expected: bool) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/run.sh").write_text(f"python main.py {command}\n")
+    (tmp_path / "main.py").write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{NUMBER}net.cuda()\n")
+    facts = Facts(Project(str(tmp_path), [str(tmp_path / "main.py")]))
+    assert is_run_without_gpu(facts, str(tmp_path / "main.py")) is expected

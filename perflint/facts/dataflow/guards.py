@@ -28,6 +28,8 @@ _BATCH_NUMBERS = frozenset(("batch_idx", "batch_index", "iteration", "global_ste
 _RARE_CALLS = frozenset(("isnan", "isinf", "is_nan"))
 _USUAL_CALLS = frozenset(("isfinite",))
 
+_GROWING = frozenset(("append", "extend", "update", "add"))
+
 
 def is_guard(flow: Flow, block: Block) -> bool:
     """Whether a block runs only now and then: every N steps, on the first step, after an exception.
@@ -194,6 +196,8 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
     }
     if not tested and not looked_up:
         return False
+    if block.loop is None and any(_grows_later(block.node, path) for path in tested):
+        return True
     targets = [t for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets]
     assigned = {path_of(t) for t in targets} & tested
     if block.loop is None:
@@ -201,6 +205,25 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
         # a local variable is kept for no other time
         return any(path is not None and (not path.isidentifier() or _is_outer(flow, path)) for path in assigned)
     return bool(assigned - {None})
+
+
+def _grows_later(guard: ast.If, path: str | None) -> bool:
+    """`if totals is None: totals = {...}`, else `totals[name].append(...)`: the first of many rounds begins it."""
+    grown = [
+        n.func.value
+        for s in guard.orelse
+        for n in walk(s)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in _GROWING
+    ]
+    grown += [n.target for s in guard.orelse for n in walk(s) if isinstance(n, ast.AugAssign)]
+    began = {path_of(t) for s in guard.body if isinstance(s, ast.Assign) for t in s.targets}
+    return path is not None and path in began and any(_root(node) == path for node in grown)
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return path_of(node)
 
 
 def _is_outer(flow: Flow, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -96,18 +97,15 @@ class _Defaults:
                 try:
                     return self._of_attribute(scope, node, depth - 1)
                 except _UnknownError:
-                    return self._configured(name)
+                    return self._configured(scope, name)
             case ast.Subscript(slice=ast.Constant(value=str() as name)):
-                return self._configured(name)
+                return self._configured(scope, name)
         raise _UnknownError
 
-    def _configured(self, name: str) -> object:
+    def _configured(self, scope: Scope, name: str) -> object:
         """The value that all configuration files agree on, where no command of the project's texts gives another."""
         values = self._facts.project.configured(name)
-        given = re.compile(rb"\b%b\b" % re.escape(name.encode()))
-        if len(values) != 1 or "?" in values or _OF_THE_RUN.search(name):
-            raise _UnknownError
-        if any(given.search(line) for line in self._facts.project.commands()):
+        if len(values) != 1 or "?" in values or _OF_THE_RUN.search(name) or self._is_given(scope.module.source.path, name):
             raise _UnknownError
         return ast.literal_eval(next(iter(values)))
 
@@ -138,7 +136,7 @@ class _Defaults:
         default = defaults_of(scope).get(name)
         if not sites and scope.name == "__init__":  # what a configuration makes
             try:
-                return self._configured(name)
+                return self._configured(scope, name)
             except _UnknownError:
                 if default is not None and not self._facts.project.configured(name):
                     return self.of(scope, default, depth)
@@ -170,7 +168,17 @@ class _Defaults:
         set_later = re.compile(rb"\bset_defaults\([^()]*\b%b\b" % re.escape(node.attr.encode()))
         if any(isinstance(site, tuple) and set_later.search(site[0].module.source.body) for site in sites):
             raise _UnknownError
+        if self._is_given(scope.module.source.path, node.attr):
+            raise _UnknownError
         return _agreed(list(map(_declared_default, declared)))
+
+    def _is_given(self, path: str, option: str) -> bool:
+        """Whether a command that runs a program with a file gives an option, as far as the project's texts show commands."""
+        project = self._facts.project
+        scripts = [os.path.basename(file).encode() for file in project.members(path) or ()]
+        spelt = re.compile(rb"\b%b\b" % re.escape(option.encode()).replace(b"_", b"[-_]"))
+        given = (line for line in project.commands() if spelt.search(line))
+        return any(not scripts or any(script in line for script in scripts) for line in given)
 
 
 def _agreed(found: list[object]) -> object:

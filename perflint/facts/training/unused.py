@@ -19,7 +19,7 @@ from perflint.source.uses import RUN_ALONE, part_around, parts, places_in_code, 
 from perflint.source.words import any_layout, made, words
 
 _KEPT_FILE = made(
-    r"(?:^|[/_\-. ])(?:old|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])|[_\-. ]copy\d*(?=$|[/.])", re.I
+    r"(?:^|[/_\-. ])(?:old|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])|[_\-. ]copy(?: ?\(?\d+\)?)?(?=$|[/.])", re.I
 )
 _OF_TESTS = made(r"(?:^|[/\\])tests?[/\\]|(?:^|[/\\])(?:test_[^/\\]*|[^/\\]*_test)\.py$")
 _IMPORTED_BY_NAME = any_layout(rb"\bimport_module \(|\b__import__ \(")
@@ -68,7 +68,7 @@ def _find(facts: Facts, scope: Scope) -> bool:
     project, path = facts.project, scope.module.source.path
     if _KEPT_FILE.search(os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")):
         return True
-    if project.is_vendored(path) or cannot_start(facts, path):
+    if project.is_vendored(path) or cannot_start(facts, path) or _is_left_aside(facts, path):
         return True
     while scope.parent is not None:
         scope = scope.parent
@@ -82,6 +82,12 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return True
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
     return not _is_reached(facts, (path, name))
+
+
+def _is_left_aside(facts: Facts, path: str) -> bool:
+    """Whether a project tells how its trainings are run, and a file belongs to none of them."""
+    project = facts.project
+    return not project.is_offered(path) and project.is_left_aside(path) and not project.anywhere(_FINDS_FILES)
 
 
 def _is_reached(facts: Facts, definition: _Definition) -> bool:

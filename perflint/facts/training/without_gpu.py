@@ -6,7 +6,7 @@ import os
 import re
 
 from perflint.facts.facts import Facts
-from perflint.project.project import ACCELERATOR, RUNS_ITSELF
+from perflint.project.project import ACCELERATOR, MAX_IMPORTERS, RUNS_ITSELF
 from perflint.source.cells import SUFFIX
 from perflint.source.chunks import STRING_OR_COMMENT
 from perflint.source.words import any_layout, made
@@ -15,8 +15,15 @@ _SWITCH = any_layout(
     rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"](--(?:use[-_])?(?:cuda|gpu))['\"] ,[^)]*\baction = ['\"]store_true['\"]"
     rb"|add_argument \( (?:['\"]-\w+['\"] , )?['\"](--device)['\"] ,[^)]*\bdefault = ['\"]cpu['\"]"
 )
+_NUMBER = any_layout(rb"add_argument \( (?:['\"]-\w+['\"] , )?['\"](--gpu\w*)['\"] ,[^)]*\bdefault = ['\"]?-1\b")
+"""The number of the GPU, none by default."""
 _ANYHOW = any_layout(rb"\. cuda \( \)|cuda \. is_available \( \) else")
 _CONSTANT = made(rb"^[ \t]*((?:use|with)_?(?:cuda|gpu))[ \t]*=(?!=)[ \t]*(False\b)?", re.M | re.I)
+_NAMES_GPU = made(rb"(?i:cuda|gpu|\bmps\b|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"'])")
+_NAMES_CPU = made(rb"[\"']cpu[\"']")
+_RUN = made(r"(?:^|[/\\])(?:main|run|train|test|eval|demo)\w*\.py$")
+MAX_FILES = 200
+"""How many files are looked at that a script imports, and these import."""
 _IS_AVAILABLE = any_layout(rb"cuda \. is_available \(")
 
 
@@ -24,36 +31,72 @@ def is_run_without_gpu(facts: Facts, path: str) -> bool:
     """Whether a file belongs to a program that computes on the CPU.
 
     It has an option for a GPU, and no command that the project shows gives it; a constant turns the GPU off
-    (`USE_CUDA = False`); or a script and what it imports name a device in comments alone.
+    (`USE_CUDA = False`); or a script and what it imports name a device in comments alone, or none but the CPU.
     """
     return facts.without_gpu.get(path, lambda: _find(facts, path))
 
 
 def _find(facts: Facts, path: str) -> bool:
     members = facts.project.members(path)
-    return members is not None and (_is_left_to_options(facts, path, members) or _is_written_for_cpu(facts, path, members))
+    if members is not None and _is_left_to_options(facts, path, members):
+        return True
+    importers = facts.project.importers(path) - {path}
+    if not importers:
+        return _is_written_for_cpu(facts, path)
+    scripts = _scripts_above(facts, path)
+    return bool(scripts) and not facts.project.is_offered(path) and all(is_run_without_gpu(facts, file) for file in scripts)
 
 
 def _is_left_to_options(facts: Facts, path: str, members: list[str]) -> bool:
     project = facts.project
-    if not project.program_holds(path, _SWITCH) or project.program_holds(path, _ANYHOW):
+    switches = project.program_holds(path, _SWITCH) and not project.program_holds(path, _ANYHOW)
+    if not switches and not project.program_holds(path, _NUMBER):
         return False
     scripts = {os.path.basename(file).encode() for file in members}
     commands = [line for line in project.commands() if any(script in line for script in scripts)]
-    options = {a or b for file in members for a, b in _SWITCH.findall(project.read(file) or b"")}
+    texts = [project.read(file) or b"" for file in members]
+    options = {a or b for text in texts for a, b in _SWITCH.findall(text)} if switches else set[bytes]()
+    options.update(option for text in texts for option in _NUMBER.findall(text))
     return bool(commands) and not any(option in line for option in options for line in commands)
 
 
-def _is_written_for_cpu(facts: Facts, path: str, members: list[str]) -> bool:
-    is_script = path.endswith(SUFFIX) or facts.project.holds(path, RUNS_ITSELF)
-    if not is_script or facts.project.importers(path) - {path}:
+def _is_written_for_cpu(facts: Facts, path: str) -> bool:
+    if not _is_script(facts, path):
         return False
-    texts = [_without_comments(facts.project.read(file) or b"") for file in members]
+    texts = [_without_comments(facts.project.read(file) or b"") for file in _imported_by(facts, path)]
     if not any(ACCELERATOR.search(text) for text in texts):
+        return True
+    if not any(map(_NAMES_GPU.search, (*texts, *facts.project.commands()))) and any(map(_NAMES_CPU.search, texts)):
         return True
     constants = [found for text in texts for found in _CONSTANT.findall(text)]
     turned_off = bool(constants) and all(value for _, value in constants) and len({name for name, _ in constants}) == 1
     return turned_off and not any(_IS_AVAILABLE.search(text) for text in texts)
+
+
+def _is_script(facts: Facts, path: str) -> bool:
+    return path.endswith(SUFFIX) or _RUN.search(path) is not None or facts.project.holds(path, RUNS_ITSELF)
+
+
+def _scripts_above(facts: Facts, path: str) -> list[str]:
+    """The scripts that import a file, or what imports it, and so on; none if there are many, or if it is run itself."""
+    found, scripts = [path], list[str]()
+    for file in found:
+        importers = sorted(facts.project.importers(file) - {file})
+        if not importers and _is_script(facts, file):
+            scripts.append(file)
+        found += (importer for importer in importers if importer not in found)
+        if len(found) > MAX_IMPORTERS:
+            return []
+    return scripts
+
+
+def _imported_by(facts: Facts, path: str) -> list[str]:
+    """A file, what it imports, what that imports, and so on."""
+    found = [path]
+    for file in found:
+        if len(found) < MAX_FILES:
+            found += sorted(facts.project.imports(file) - set(found))
+    return found
 
 
 def _without_comments(text: bytes) -> bytes:
