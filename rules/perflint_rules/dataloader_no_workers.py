@@ -76,6 +76,7 @@ _READS = words(
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
 _FOLDERS = words("ImageFolder")
 """Images that are read from files, one for each sample."""
+_DIGITS = words("MNIST FashionMNIST KMNIST EMNIST QMNIST USPS")
 _DRAWS = words("random randint randrange choice uniform rand")
 _TOKENISES = words("tokenizer tokenize encode_plus batch_encode_plus")
 
@@ -101,8 +102,14 @@ def check(code: Code) -> Iterator[Finding]:
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
-            little = idle or is_for_evaluation(code, loader)
+            little = idle or is_for_evaluation(code, loader) or _is_of_digits(loader)
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
+
+
+def _is_of_digits(loader: LoaderCall) -> bool:
+    """Whether all samples are 28 x 28 pixels that lie in memory: little is to be done for a sample."""
+    names = {a.qualname.rpartition(".")[2] for a in loader.dataset.alternatives if isinstance(a, Object)}
+    return bool(names) and names <= _DIGITS
 
 
 def _is_deliberate(loader: LoaderCall) -> bool:

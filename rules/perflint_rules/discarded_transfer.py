@@ -84,8 +84,20 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"`.{call.func.attr}()` leaves `{name}` as it is, and its result is dropped; assign it: `{name} = ...`"
         fix = code.fix("assign it", _assigned(code, call), unless=[_OTHER])
         # on the device, `.to(device)` is nothing, and may be left out just as well
-        little = call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor)
+        little = (call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor)) or not _is_used_later(code, tensor)
         yield code.finding(call, message, fix, [_OTHER], severity=Severity.INFO if little else None)
+
+
+def _is_used_later(code: Code, tensor: ast.expr) -> bool:
+    """Whether anybody asks for a tensor behind its copy: some are made to take memory, and dropped."""
+    if not isinstance(tensor, ast.Name):
+        return True
+    uses = (use for definition in code.flow.reaching.get(tensor, ()) for use in code.flow.uses[definition])
+    return any(code.flow.order[use] > code.flow.order[tensor] and not _is_deleted(code, use) for use in uses)
+
+
+def _is_deleted(code: Code, use: ast.expr) -> bool:
+    return isinstance(code.flow.parent.get(use), ast.Delete)
 
 
 def _assigned(code: Code, call: ast.Call) -> Iterator[Edit]:

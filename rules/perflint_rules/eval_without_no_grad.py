@@ -155,7 +155,7 @@ def check(code: Code) -> Iterator[Finding]:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
                 continue
-        ends = graph_ends(code.facts, scope, call)
+        ends, once = graph_ends(code.facts, scope, call), code.heat is None and code.flow.loop(call) is None
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
         if evaluation:
@@ -168,14 +168,13 @@ def check(code: Code) -> Iterator[Finding]:
             edits = _decorated(code) if len(reported) == 1 else ()
             fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
-            yield code.finding(call, message, fix, missing)
+            yield code.finding(call, message, fix, missing, severity=Severity.INFO if once and any(missing) else None)
         elif not ends and code.flow.statement(call) not in said:
             said.add(code.flow.statement(call))
             missing = statement_without_graph(code.facts, scope, call)
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
-            once = any(missing) and code.heat is None and code.flow.loop(call) is None
-            little = once or is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
+            little = (once and any(missing)) or is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
             yield code.finding(call, message, fix, missing, severity=Severity.INFO if little else None)
 
 

@@ -5,7 +5,9 @@ Finds `acc = torch.cat([acc, y])` (and `np.append`, `np.concatenate`, `vstack`, 
 nothing else, and buffers that are copied to make room: `self.states = torch.cat((new, self.states[:-n]))` in a method.
 
 ## Why it is slow
-Each round copies what was collected so far: n * n / 2 copies for n pieces, where a list that is joined once takes n.
+Each round copies what was collected so far: n * n / 2 copies for n pieces, where a list that is joined once takes n. Of 16
+such places that were read in programs of others none was worth the change (a number or a row for each sample, copied beside a
+training step), so the rule must be selected.
 
 ## Example
 ```python
@@ -26,8 +28,7 @@ In a buffer of fixed size, write new rows where the oldest are (`self.states[sel
 ## When it stays silent
 For windows that are sliced by a written-out number, or along another dimension than the first (the last frames of a game).
 When the loop needs what was collected in each round (a key-value cache, a window that moves), under a guard, when more than
-the one piece is added to the front and to the back, and in loops over a written-out `range` of a few rounds. Select it to see
-what is not known to run often, or short beside a step: a number for each sample (`argmax(1)`), parts of a forward pass.
+the one piece is added to the front and to the back, and in loops over a written-out `range` of a few rounds.
 
 ## Fix safety
 There is no fix yet: an empty start decides the type, and an empty loop ends with it.
@@ -41,20 +42,15 @@ from perflint.api import (
     Cost,
     Finding,
     Heat,
-    LoopKind,
     Option,
-    Rate,
     Severity,
     any_layout,
     is_guard,
     path_of,
-    rate_of,
     rule,
     runs_per_item,
-    trains_near,
     written_rounds,
 )
-from perflint_rules.small_rows import is_number_a_row
 
 _CALLS = [
     *(f"torch.{name}" for name in ("cat", "concat", "concatenate", "vstack", "hstack", "row_stack")),
@@ -69,7 +65,7 @@ _MIN_ROUNDS = Option("min-rounds", 4, "Loops over a written-out `range` of fewer
 @rule(
     category="memory",
     costs=Cost.COPY,
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     needs=[_JOINS],
     in_file=[("torch", "numpy")],
     options=[_MIN_ROUNDS],
@@ -92,29 +88,13 @@ def check(code: Code) -> Iterator[Finding]:
         rounds = written_rounds(loop)
         if _is_needed(code, call, grown) or (rounds is not None and rounds < code.option(_MIN_ROUNDS)):
             continue
-        message = f"each round copies all of `{grown}`; append to a list, and join it once after the loop"
-        step, parts = code.step_loop(call), _added(call, grown)
-        seldom = few or rate_of(code.facts, code.scope, call) is Rate.UNKNOWN
-        evaluates = step is not None and code.step_loops()[step] is LoopKind.EVALUATE
-        little = seldom or code.heat is Heat.FORWARD  # a short copy beside it
-        little |= evaluates and any(map(code.may_be_on_device, parts))
-        little |= step is not None and all(is_number_a_row(code, part) for part in parts)
-        little |= _has_one_dimension(code, call) and not trains_near(code.facts, code.scope)
-        yield code.finding(call, message, severity=Severity.INFO if little else None)
+        yield code.finding(call, f"each round copies all of `{grown}`; append to a list, and join it once after the loop")
 
 
 def _added(call: ast.Call, grown: str) -> list[ast.expr]:
     first = call.args[0] if call.args else None
     parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else call.args[:2]
     return [part for part in parts if path_of(part) != grown]
-
-
-def _has_one_dimension(code: Code, call: ast.Call) -> bool:
-    """Whether what an array of numpy grows from is `np.array([])` or `np.empty(0)`, so that it has one dimension."""
-    if not code.is_external(call.func, *(name for name in _CALLS if name.startswith("numpy."))):
-        return False
-    made = [d.value for node in ast.walk(call) if isinstance(node, ast.Name) for d in code.flow.reaching.get(node, ())]
-    return any(isinstance(m, ast.Call) and m.args and ast.unparse(m.args[0]) in ("[]", "0", "(0,)") for m in made)
 
 
 def _begins_with(call: ast.Call, grown: str) -> bool:

@@ -74,8 +74,8 @@ def follows_needed_read(code: Code, copy: ast.expr) -> bool:
 
 
 def adds_up_reads(code: Code, node: ast.expr) -> bool:
-    """Whether a name, such as `train_loss`, is computed of numbers that were read: `train_loss += loss.item() / steps`."""
-    return isinstance(node, ast.Name) and _is_of_reads(code, node, set())
+    """Whether `train_loss`, or what is computed with it, is of numbers that were read: `train_loss += loss.item() / steps`."""
+    return isinstance(node, (ast.Name, ast.BinOp)) and _is_of_reads(code, node, set())
 
 
 def _is_of_reads(code: Code, node: ast.expr | None, seen: set[ast.expr]) -> bool:
@@ -87,11 +87,11 @@ def _is_of_reads(code: Code, node: ast.expr | None, seen: set[ast.expr]) -> bool
             return True
         case ast.BinOp(left=left, right=right):
             return all(_is_of_reads(code, side, seen) for side in (left, right))
+        case ast.Name() if not code.may_be_on_device(node):
+            return True
         case ast.Name():
             seen.add(node)
             made = code.flow.reaching.get(node, frozenset())
-            if all(d.kind == "parameter" for d in made):
-                return not code.may_be_on_device(node)  # a factor
             return bool(made) and all(d.kind in ("assign", "augmented") and _is_of_reads(code, d.value, seen) for d in made)
     return node is not None and _is_read(node)
 

@@ -6,12 +6,22 @@ _ITERATOR = any_layout(rb"return zip \(")
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
 _OF_TORCH = any_layout(rb"torch|ensor|collate|pad_sequence|ransform|rocessor|okenizer|augment|\*\*|super \(")
+_CONVERTED = any_layout(rb"\. (?:float|half|double|bfloat16) \( \) \. (?:to|cuda) \(")
+"""What makes another tensor, in ordinary memory, and copies that: a batch of NumPy's float64, or one of half precision."""
 _PINS = any_layout(rb"\. pin_memory \( \)")
 
 
+def is_converted_somewhere(loader: LoaderCall) -> bool:
+    """Whether the program converts what it copies, where nobody can say which loops take a loader's batches."""
+    return not loader.takers() and loader.facts.project.program_holds(loader.scope.module.source.path, _CONVERTED)
+
+
 def gains_nothing(loader: LoaderCall) -> bool:
-    """Whether batches hold what pinning passes by: arrays, an iterator, texts and images; or each is pinned by hand."""
-    if any(_PINS.search(scope.text) for scope in (loader.scope, *(scope for scope, _ in loader.takers()))):
+    """Whether batches hold what pinning passes by (arrays, an iterator, texts), or are pinned by hand, or converted first."""
+    takers = {scope for scope, _ in loader.takers()}
+    if any(_PINS.search(scope.text) for scope in (loader.scope, *takers)):
+        return True
+    if takers and all(_CONVERTED.search(scope.text) for scope in takers):
         return True
     collate, samples = loader.collate_code(), loader.sample_code()
     texts = [scope.text for scope in collate]

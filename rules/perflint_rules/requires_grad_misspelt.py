@@ -48,7 +48,9 @@ def check(code: Code) -> Iterator[Finding]:
         if isinstance(told, ast.Constant) and (_becomes_parameter(code, store) if told.value else _is_not_trained(code, store)):
             continue
         fix = code.fix("write `requires_grad`", _spelt(code, store), unless=[_TRAINS])
-        yield code.finding(store, "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`", fix, [_TRAINS])
+        message = "torch knows no `require_grad`, so nothing is frozen; write `requires_grad`"
+        asks = isinstance(told, ast.Constant) and bool(told.value)  # for what a program that trains has anyhow
+        yield code.finding(store, message, fix, [_TRAINS], severity=Severity.INFO if asks else None)
 
 
 def _is_not_trained(code: Code, store: ast.Attribute) -> bool:

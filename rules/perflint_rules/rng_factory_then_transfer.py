@@ -66,6 +66,7 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     guarded=True,
     one_wait=True,
     steps=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each factory of random numbers whose result is copied."""
