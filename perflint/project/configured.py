@@ -82,9 +82,7 @@ def _spelt(value: bytes) -> str:
     return repr(number) if math.isfinite(number) else "?"
 
 
-def small_files(
-    root: str, with_code: Set[str], is_wanted: Callable[[str], object], folder_names: re.Pattern[str]
-) -> list[str]:
+def small_files(root: str, with_code: Set[str], is_wanted: Callable[[str], object], folder_names: re.Pattern[str]) -> list[str]:
     """The files beside Python code, in folders called like that, and in what these hold; is_wanted: a look at a file's name."""
     found: list[str] = []
     folders, left = [root, *sorted(with_code - {root})], MAX_ENTRIES

@@ -68,7 +68,7 @@ from perflint.api import (
 )
 from perflint_rules.loader_use import worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
-from perflint_rules.pinned_by_hand import gains_nothing, is_converted_somewhere
+from perflint_rules.pinned_by_hand import gains_nothing, may_be_converted
 from perflint_rules.read_once import is_taken
 
 _CUDA = any_layout(rb"\. cuda \(")
@@ -101,7 +101,7 @@ def check(code: Code) -> Iterator[Finding]:
         missing = [*_PINNABLE, *own, *code.replaced(DATA_LOADER, "torch.cuda.is_available")]
         cure, pinned = "pin the loader's batches when there is a GPU", _pinned(code, call, refused)
         fix = code.fix(cure, pinned, unless=missing, leads_to=_NEXT) if not told else None  # the dict is in another place
-        little = refused is not None or alone or not is_taken(fix) or is_converted_somewhere(loader)
+        little = refused is not None or alone or not is_taken(fix) or may_be_converted(loader)
         little |= is_for_evaluation(code, loader) and code.facts.project.near_training(code.source.path)
         yield code.finding(
             call,

@@ -11,17 +11,17 @@ _CONVERTED = any_layout(rb"\. (?:float|half|double|bfloat16) \( \) \. (?:to|cuda
 _PINS = any_layout(rb"\. pin_memory \( \)")
 
 
-def is_converted_somewhere(loader: LoaderCall) -> bool:
-    """Whether the program converts what it copies, where nobody can say which loops take a loader's batches."""
-    return not loader.takers() and loader.facts.project.program_holds(loader.scope.module.source.path, _CONVERTED)
+def may_be_converted(loader: LoaderCall) -> bool:
+    """Whether all loops over a loader's batches convert what they copy, or, where they are not known, the program does."""
+    takers = {scope for scope, _ in loader.takers()}
+    if takers:
+        return all(_CONVERTED.search(scope.text) for scope in takers)
+    return loader.facts.project.program_holds(loader.scope.module.source.path, _CONVERTED)
 
 
 def gains_nothing(loader: LoaderCall) -> bool:
-    """Whether batches hold what pinning passes by (arrays, an iterator, texts), or are pinned by hand, or converted first."""
-    takers = {scope for scope, _ in loader.takers()}
-    if any(_PINS.search(scope.text) for scope in (loader.scope, *takers)):
-        return True
-    if takers and all(_CONVERTED.search(scope.text) for scope in takers):
+    """Whether batches hold what pinning passes by: arrays, an iterator, texts and images; or each is pinned by hand."""
+    if any(_PINS.search(scope.text) for scope in (loader.scope, *(scope for scope, _ in loader.takers()))):
         return True
     collate, samples = loader.collate_code(), loader.sample_code()
     texts = [scope.text for scope in collate]

@@ -79,7 +79,10 @@ def test_a_lambda_of_a_module_is_no_function_that_has_a_name() -> None:
     assert not any(is_unused(program.facts, scope) for scope in scopes)
 
 
-@pytest.mark.parametrize("name", ["losses_old.py", "backup/losses.py", "losses copy.py", "losses copy 2.py", "losses copy(3).py", "deprecated/losses.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["losses_old.py", "backup/losses.py", "losses copy.py", "losses copy 2.py", "losses copy(3).py", "deprecated/losses.py"],
+)
 def test_files_that_are_kept_are_unused(name: str) -> None:
     assert "Used.forward" in unused(NAMED, name)
 
@@ -398,7 +401,9 @@ def test_a_module_that_git_ignores_is_there(tmp_path: Path) -> None:
     ids=["told", "both", "modules", "no-training", "nothing"],
 )
 def test_a_script_that_nobody_is_told_to_run(tmp_path: Path, readme: str, expected: set[str]) -> None:
-    training = "from net import Net\n\n\ndef main():\n    for x in data:\n        Net()(x).backward()\n        opt.step()\n\n\nmain()\n"
+    training = (
+        "from net import Net\n\ndef main():\n    for x in data:\n        Net()(x).backward()\n        opt.step()\n\nmain()\n"
+    )
     texts = {"train.py": training, "trials.py": training, "net.py": "class Net:\n    pass\n", "prepare.py": "print(1)\n"}
     for name, text in {**texts, "README.md": readme}.items():
         (tmp_path / name).write_text(text)

@@ -49,6 +49,7 @@ def outside_displays(loop: Loop | None, kinds: Container[Loop]) -> Loop | None:
         loop = _repeated(loop.parent)
     return loop
 
+
 _EPOCH = made(r"^ep$|epoch", re.I)
 
 
