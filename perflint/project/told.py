@@ -1,4 +1,4 @@
-"""What a project tells its users about how it is run: READMEs, shell scripts, job files and notebooks' commands."""
+"""What a project tells its users about how it is run: READMEs and other texts, shell scripts and job files."""
 
 from __future__ import annotations
 

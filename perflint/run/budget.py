@@ -18,6 +18,7 @@ from dataclasses import replace
 from perflint.facts.dataflow.definitions import Block, Loop
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.dataflow.guards import is_guard, is_seldom
+from perflint.facts.device.staying_waits import is_in_round
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
@@ -200,16 +201,9 @@ class _Counting:
 
     def _each_time(self, scope: Scope, node: ast.AST, loop: Loop | None, given: frozenset[str]) -> bool:
         if loop is not None:
-            return self._is_in_round(scope, node, loop) and not is_seldom(flow_of(scope), node)
+            return is_in_round(self._facts, scope, node, loop) and not is_seldom(flow_of(scope), node)
         flow = flow_of(scope)
         return not any(is_guard(flow, block) or _is_default(block, given) for block in flow.block[node].ancestry())
-
-    def _is_in_round(self, scope: Scope, node: ast.AST, loop: Loop) -> bool:
-        """Whether each round of a loop gets to a node, if only in rounds of a loop inside that trains nothing: a rollout."""
-        found = self._facts.loops.step_loop(scope, node)
-        if found is None or found is loop:
-            return found is loop
-        return loop in found.ancestry() and self._facts.loops.kinds(scope)[found] is LoopKind.EVALUATE
 
 
 def _period(guards: list[Block]) -> int:

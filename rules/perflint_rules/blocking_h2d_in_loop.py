@@ -26,9 +26,9 @@ for x, y in loader:
 ## When it stays silent
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
-100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations that
-run once, draw, read or collect on the host, for memory that is not pinned (dataloader-no-pin-memory comes first; without
-workers neither gains much), and where the host waits anyhow or has just read or decoded something, select it to see it.
+100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations, for
+memory that is not pinned (dataloader-no-pin-memory comes first; without workers neither gains much), and where the host waits
+anyhow or has just read or decoded something, select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or

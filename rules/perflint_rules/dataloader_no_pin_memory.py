@@ -25,7 +25,8 @@ loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
 When `pin_memory` is given in any way but as `False` (also through `**kwargs`), in programs that never name a device,
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays or are an
 iterator, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, for loaders
-of evaluations and without workers (to pin takes as long as to copy), and where the fix is unsafe, select it to see it.
+of evaluations and without workers (to pin takes as long as to copy), where batches are converted before they are copied
+(`x.float().cuda()` copies a new tensor, if the type changes), and where the fix is unsafe, select it to see it.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,

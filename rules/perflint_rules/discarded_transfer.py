@@ -20,7 +20,8 @@ mask = mask.to(device)
 ```
 
 ## When it stays silent
-For modules, and where it is not known that it is a tensor. Where it may be on the device already, select it to see it.
+For modules, and where it is not known that it is a tensor. Where it may be on the device already, or nobody uses
+it later (some copy to take memory, on purpose), select it to see it.
 
 ## Fix safety
 Unsafe: the program goes on with another tensor than before.

@@ -30,7 +30,7 @@ For `x[mask] = number`, which waits for nothing, `where` with three arguments, a
 run each step, and where the same function reads on the host what comes of it, or loops over it: that wait stays in any case.
 What is neither summed up nor written back (the places are what the code asks for), what stands beside such a selection, what a
 network picks out of its results when it does not train, what a program evaluates or draws, and where a condition asks how many
-there are, is reported only if the rule is selected.
+there are, or a step waits in another place anyhow, is reported only if the rule is selected.
 
 ## Fix safety
 There is no fix that keeps the size fixed: a sum over a mask adds in another order, and nan outside of the mask gets into

@@ -36,7 +36,8 @@ Under `no_grad` or `inference_mode`, lexically, by a decorator or by every calle
 network without autograd, or it trains; for frozen networks, those that keep results for another method, and modules of the
 project without parameters; in what runs once; in functions with `autograd.grad` or a backward pass, also in what they call,
 unless a caller's flag rules that out; in hooks that a framework runs without autograd; in test suites; when a caller
-back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it.
+back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it. Outside of loops,
+where a fix must be looked at, select it to see it.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function

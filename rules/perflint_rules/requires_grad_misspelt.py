@@ -21,7 +21,7 @@ for parameter in model.parameters():
 
 ## When it stays silent
 For `self.require_grad`: a class may have an attribute of that name. For `False` and a tensor that is no parameter: it asks
-for no gradients in any case.
+for no gradients in any case. Where it is set to True, nothing was to be frozen: select it to see it.
 
 ## Fix safety
 Unsafe: the program then trains something else.

@@ -23,7 +23,7 @@ for x, y in loader:
 
 ## When it stays silent
 When a `device` or a `generator` is given, when the numbers go to the host, and outside of code that runs each step.
-In evaluations, and where the same round waits for what it needs anyhow, it is reported only if the rule is selected.
+As the fix changes the numbers, it is reported only if the rule is selected.
 
 ## Fix safety
 Unsafe: the device's generator gives other random numbers, and the host's draws fewer. Where fixes may import the runtime, the

@@ -20,9 +20,9 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-Outside of code that runs each step, for the device "cpu", and for anything but a literal number: numpy scalars, lists
-and tensors give other types or shapes. Where the same round waits for what it needs anyhow and the fix is not safe, select it
-to see it.
+Outside of code that runs each step, for the device "cpu", and for anything but a literal number: numpy scalars, lists and
+tensors give other types or shapes. In evaluations, where a step waits in another place anyhow, and where no loop is in sight
+and the fix is not safe, select it to see it.
 
 ## Fix safety
 Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may

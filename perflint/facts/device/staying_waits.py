@@ -100,7 +100,7 @@ def _find_waits(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> fr
     try:
         flow = flow_of(scope)
         reads = {read.node for read in (*facts.reads(scope), *facts.truths(scope))}
-        own = [wait for wait in facts.waits.of(scope) if _is_in_round(facts, scope, wait.node, loop)]
+        own = [wait for wait in facts.waits.of(scope) if _each_time(facts, scope, wait.node, loop)]
     except SyntaxProblem:
         return frozenset()
     path = scope.module.source.path
@@ -113,7 +113,7 @@ def _find_waits(facts: Facts, scope: Scope, loop: Loop | None, depth: int) -> fr
     }
     if depth:
         for call in flow.calls:
-            for target in facts.loops.targets(scope, call) if _is_in_round(facts, scope, call, loop) else ():
+            for target in facts.loops.targets(scope, call) if _each_time(facts, scope, call, loop) else ():
                 if target is not scope:
                     found |= _waits_of(facts, (target, None), depth - 1)
     return frozenset(found)
@@ -123,12 +123,18 @@ _STAYING = frozenset((Road.SHAPE, Road.TRUTH, Road.OVERFLOW, Road.DEVICE))
 """Waits that the host needs whatever becomes of what it learns."""
 
 
-def _is_in_round(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
+def is_in_round(facts: Facts, scope: Scope, node: ast.AST, loop: Loop) -> bool:
+    """Whether each round of a loop gets to a node, if only in rounds of a loop inside that trains nothing: a rollout."""
+    found = facts.loops.step_loop(scope, node)
+    if found is None or found is loop:
+        return found is loop
+    return loop in found.ancestry() and facts.loops.kinds(scope)[found] is LoopKind.EVALUATE
+
+
+def _each_time(facts: Facts, scope: Scope, node: ast.AST, loop: Loop | None) -> bool:
     flow = flow_of(scope)
     if node not in flow.block:
         return False
     if loop is None:
         return not any(is_guard(flow, block) for block in flow.block[node].ancestry())
-    found = facts.loops.step_loop(scope, node)
-    inside = found is not None and loop in found.ancestry() and facts.loops.kinds(scope)[found] is LoopKind.EVALUATE
-    return (found is loop or inside) and not is_seldom(flow, node)
+    return is_in_round(facts, scope, node, loop) and not is_seldom(flow, node)

@@ -136,7 +136,8 @@ SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
     any_layout(
         rb"\bcuda \. (?:stream|\w*Stream|set_stream) \(|\btorch \. Stream \(|\baccelerator \. set_stream \("
-        rb"|\bStreamContext \(|\bcuda import\b[^\r\n]*\b(?:\w*Stream|set_stream|stream)\b|\btorch import\b[^\r\n]*\bStream\b"
+        rb"|\bStreamContext \(|\bStream \( \)|\b(?:wait|record)_stream \("
+        rb"|\bcuda import\b[^\r\n]*\b(?:\w*Stream|set_stream|stream)\b|\btorch import\b[^\r\n]*\bStream\b"
     ),
     "the program works with several streams, and another one may read before the copy is done",
 )
