@@ -261,6 +261,23 @@ class Imports(Texts):
         for word in words.keys() & self._named.keys():
             yield from ((file, words[word]) for file in self._named[word])
 
+    def outside(self, path: str) -> frozenset[str]:
+        """What a file imports from outside the project, dotted, with what it takes of it; missing files of its own, too."""
+        self.trace.note("outside", path)
+        return self._find_outside(path)
+
+    def _find_outside(self, path: str) -> frozenset[str]:
+        said, directory = self._said(path), os.path.dirname(path)
+        named = self._named if said.elsewhere else {}
+        found = set[str]()
+        for level, dotted, names in said.imports():
+            start, first = _seen_from(directory, level), dotted.partition(".")[0]
+            if self._target(start, dotted) is not None or (not level and (first in named or f"{first}." in named)):
+                continue
+            taken = [".".join(filter(None, (dotted, name))) for name in names or ("",)]
+            found.update("." * level + name for name in taken if self._target(start, name) is None)
+        return frozenset(found)
+
     @cached_property
     def _named(self) -> dict[str, list[str]]:
         """The files by their names and by those of their folders."""

@@ -408,6 +408,8 @@ class Project(Imports):
                 return self._resolve(about[0], about[1]) or ""
             case "imports":
                 return _digest_of(self._find_imports(about[0]))
+            case "outside":
+                return " ".join(sorted(self._find_outside(about[0])))
             case "beside":
                 return _digest_of(self._find_beside(about[0]))
             case "importers":

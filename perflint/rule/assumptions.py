@@ -74,9 +74,11 @@ def _all() -> Iterable[Assumption]:
         Kind.ONE_STREAM,
         "no CUDA streams of the program's own",
         "Nothing reads or writes a tensor on another stream than the one that made it, but through torch's own loaders.",
-        "A copy that no longer waits may still be under way when the other stream reads: wrong numbers, now and then.",
+        "A copy that no longer waits may still be under way when the other stream reads, or a batch that a loader copies ahead "
+        "may get memory which the model still reads, where a wait is gone that kept them apart: wrong numbers, now and then.",
         "The CUDA stream that each operation of the main thread runs on.",
-        rb"\bcuda \. Stream \(|\bStream \( \)|\bwait_stream \(|\bExternalStream \(|\bCUDAGraph \(|\bcuda \. graph \(",
+        rb"\bcuda \. Stream \(|\bStream \( \)|\bwait_stream \(|\bExternalStream \(|\bCUDAGraph \(|\bcuda \. graph \("
+        rb"|\bnvidia \. dali\b|\bPrefetchLoader\b|\btimm \. data (?:import\b[^\r\n]*|\. )\bcreate_loader\b",
         contradicts=True,
     )
     yield Assumption(

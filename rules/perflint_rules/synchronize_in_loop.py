@@ -39,7 +39,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Road, Severity, no_copy_in_flight, rule, untimed
+from perflint.api import SIDE_STREAM, Code, Cost, Finding, Kind, Road, Severity, no_copy_in_flight, rule, untimed
 
 _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z]Timer", re.I)
 
@@ -55,7 +55,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""
     for wait in code.waits(Road.DEVICE):
         others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
-        if no_copy_in_flight(code.facts, code.scope, [call for call in others if not _moves_batch(code, call)]) is not None:
+        if _keeps_apart(code, [call for call in others if not _moves_batch(code, call)]):
             continue
         text = ast.unparse(wait.node)
         message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
@@ -69,6 +69,12 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"`{text}` makes each process wait for the slowest in every step; leave it out"
         little = _is_asked_for(code, wait.node) or _waits_again(code, wait.node)
         yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if little else None)
+
+
+def _keeps_apart(code: Code, others: list[ast.Call]) -> bool:
+    """Whether the wait may be needed: for copies that a function starts, or between streams that the program names."""
+    missing = no_copy_in_flight(code.facts, code.scope, others)
+    return missing is not None and (missing.kind is not Kind.ONE_STREAM or any(code.feared(SIDE_STREAM)))
 
 
 def _waits_again(code: Code, node: ast.expr) -> bool:

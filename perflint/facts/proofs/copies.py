@@ -10,23 +10,22 @@ from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import Flow, flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.operations import operations
-from perflint.facts.proofs.fears import SIDE_STREAM
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.proofs.reach import called_from, can_be_parsed
+from perflint.facts.proofs.streams import HANDS_ON, one_stream
 from perflint.facts.values.arguments import transfer_target
 from perflint.facts.values.bound_arguments import given
 from perflint.facts.values.values import External, Loader, Place, Tensor, device_place, place_of
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.nodes import walk
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout
 
 MAX_FUNCTIONS = 200
 """How many functions are looked through for copies that they start."""
 _DEPTH = 8
 """How many names and calls far the origin of what is copied is followed."""
-_HANDS_ON = words("builtins.enumerate builtins.zip builtins.iter tqdm.tqdm tqdm.auto.tqdm tqdm.std.tqdm tqdm.notebook.tqdm")
 _STARTS_COPIES = any_layout(
     rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|cuda|copy_) \((?:[^()]|\([^()]*\))*\bTrue|\. replay \(|\bCUDAGraph \("
 )
@@ -38,8 +37,8 @@ def no_copy_in_flight(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> 
     Such are copies to the host, and copies out of a buffer that the next step may fill again. Where a program works with
     several streams, any wait may be what keeps one from writing to memory that another still reads.
     """
-    if facts.project.program_may_hold(scope.module.source.path, SIDE_STREAM.pattern):
-        return Obligation(Kind.ONE_STREAM, "the program works with several streams, which this wait may keep apart")
+    if (streams := one_stream(facts, scope)) is not None:
+        return streams
     calls = list(calls)
     ran = [*islice(_run_by(facts, scope, calls), MAX_FUNCTIONS)]
     if len(ran) == MAX_FUNCTIONS:
@@ -144,7 +143,7 @@ class _Origin:
         if not isinstance(iterated, ast.Call) or not iterated.args:
             return False
         callee = self.inference.value(scope, iterated.func).single
-        hands_on = isinstance(callee, External) and callee.qualname in _HANDS_ON
+        hands_on = isinstance(callee, External) and callee.qualname in HANDS_ON
         return hands_on and all(self.gives_batches(scope, given) for given in iterated.args[: None if _is_zip(callee) else 1])
 
     def is_given_in_step(self, scope: Scope, name: str, depth: int) -> bool:

@@ -139,7 +139,7 @@ SIDE_STREAM: Final = Fear(
         rb"|\bStreamContext \(|\bStream \( \)|\b(?:wait|record)_stream \("
         rb"|\bcuda import\b[^\r\n]*\b(?:\w*Stream|set_stream|stream)\b|\btorch import\b[^\r\n]*\bStream\b"
     ),
-    "the program works with several streams, and another one may read before the copy is done",
+    "the program works with several streams, which this wait may keep apart",
 )
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,
