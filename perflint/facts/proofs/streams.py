@@ -126,4 +126,7 @@ def _other_parts(package: str) -> re.Pattern[bytes] | None:
     """What a text holds that takes a part of a package which is not known; None where no part of it is."""
     parts = [rest.encode() for first, _, rest in (name.partition(".") for name in _ON_CURRENT_STREAM) if first == package]
     known = b"|".join(re.escape(part) for part in sorted(parts) if part and b"." not in part)
-    return any_layout(rb"\b%b(?! \. (?:%b)\b)(?! (?:[\r\n;#]|$))\b" % (re.escape(package.encode()), known)) if known else None
+    if not known:
+        return None
+    name = re.escape(package.encode())
+    return any_layout(rb"\b%b \. (?!(?:%b)\b)|[(,=\[{] %b (?! \.)|\b%b as\b" % (name, known, name, name))
