@@ -70,7 +70,6 @@ from perflint.facts.device.uploads import (
 from perflint.facts.device.waiting_places import MASKED, made_on_host
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road
-from perflint.facts.proofs.copies import no_copy_in_flight
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_survived
 from perflint.facts.proofs.fears import (
@@ -392,7 +391,6 @@ __all__ = [
     "moved_to",
     "names_behind",
     "needs_graph",
-    "no_copy_in_flight",
     "no_device",
     "once_then_leaves",
     "only_evaluates",

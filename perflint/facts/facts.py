@@ -63,6 +63,8 @@ class Facts:
         """Which modules each file hands on as objects, by their last names: None for any."""
         self.pins: LastingMemo[str, bool] = project.lasting("pins")
         """Whether each file pins memory by hand."""
+        self.copies: LastingMemo[str, bool] = project.lasting("copies")
+        """Whether each file starts copies that may lead to the host, and does not wait for them."""
         self.takes_whole: Memo[str, frozenset[Any]] = Memo(project.trace)
         """How each file takes functions as a whole, as `taken_whole` finds it."""
         self.regions: LastingMemo[str, list[Obligation]] = project.lasting("regions")

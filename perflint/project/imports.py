@@ -262,7 +262,10 @@ class Imports(Texts):
             yield from ((file, words[word]) for file in self._named[word])
 
     def outside(self, path: str) -> frozenset[str]:
-        """What a file imports from outside the project, dotted, with what it takes of it; missing files of its own, too."""
+        """What a file imports from outside the project, missing files of its own, too.
+
+        Dotted, with each name that it takes: `numpy.random.choice`, `numpy.` of `import numpy`, `numpy.*` of all its names.
+        """
         self.trace.note("outside", path)
         return self._find_outside(path)
 
@@ -274,8 +277,9 @@ class Imports(Texts):
             start, first = _seen_from(directory, level), dotted.partition(".")[0]
             if self._target(start, dotted) is not None or (not level and (first in named or f"{first}." in named)):
                 continue
-            taken = [".".join(filter(None, (dotted, name))) for name in names or ("",)]
-            found.update("." * level + name for name in taken if self._target(start, name) is None)
+            for name in ("",) if names is None else names or ("*",):
+                if not name.isidentifier() or self._target(start, f"{dotted}.{name}" if dotted else name) is None:
+                    found.add(f"{'.' * level}{dotted}{'.' if dotted else ''}{name}")
         return frozenset(found)
 
     @cached_property

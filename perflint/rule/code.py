@@ -25,6 +25,7 @@ from perflint.facts.device.waiting_places import places
 from perflint.facts.device.waits import HostWait
 from perflint.facts.facts import Facts
 from perflint.facts.operations.operations import Road
+from perflint.facts.proofs.copies import no_copy_in_flight
 from perflint.facts.proofs.errors import error_is_caught, relied_on
 from perflint.facts.proofs.factories import changes_factories
 from perflint.facts.proofs.fears import OWN_TENSORS, Fear, feared
@@ -256,6 +257,12 @@ class Code:
                 yield from own_tensors(self.facts, self.source.path)
             else:
                 yield from feared(self.facts.project, self.source.path, fear)
+
+    def needs_wait(self) -> Iterator[Obligation]:
+        """What may need a wait of this function's steps, beside what is read there: an obligation, if there is anything."""
+        found = no_copy_in_flight(self.facts, self.scope)
+        if found is not None:
+            yield found
 
     def replaced(self, *qualnames: str) -> Iterator[Obligation]:
         """What the program puts in the place of functions or classes of torch: an obligation each."""

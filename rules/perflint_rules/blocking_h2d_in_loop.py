@@ -47,7 +47,6 @@ from collections.abc import Iterator
 
 from perflint.api import (
     OWN_TENSORS,
-    SIDE_STREAM,
     Batch,
     Code,
     Cost,
@@ -138,7 +137,7 @@ def check(code: Code) -> Iterator[Finding]:
         asked = _asks_device(code, call, target)
         not_cuda = None if asked is not None else _not_cuda(call, target)
         looked_at = [_not_a_tensor(receiver), not_cuda, _may_be_on_device(receiver), written]
-        missing = list(code.feared(SIDE_STREAM))
+        missing = list(code.needs_wait())
         fix, cure, copies = None, "pass `non_blocking=True`", written is not None or is_ordinary(code, call.func.value)
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"

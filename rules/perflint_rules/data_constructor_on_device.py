@@ -42,7 +42,6 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     Batch,
     Code,
     Cost,
@@ -88,7 +87,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield code.finding(wait.node, did, waits=[wait.node])
             continue
         message = f"the CPU waits while `{_short(data)}` is copied to the device; {_cure(code, wait.node)}"
-        fix, missing = None, list(code.feared(SIDE_STREAM))
+        fix, missing = None, list(code.needs_wait())
         if code.options.runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
         little = Severity.INFO if follows_needed_read(code, wait.node) else None

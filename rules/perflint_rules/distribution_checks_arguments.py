@@ -44,7 +44,6 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     Alternative,
     Code,
     Cost,
@@ -82,7 +81,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if code.facts.project.program_may_hold(code.source.path, _SWITCHED):
             return
-        missing = [_SILENT, *code.feared(SIDE_STREAM)]
+        missing = [_SILENT, *code.needs_wait()]
         fix = code.fix("leave the checks out", _unchecked(code, call), unless=missing)
         message = "its parameters and samples are read back to be checked; pass `validate_args=False`"
         yield code.finding(call, message, fix, missing, severity=None if _waits(code, call) else Severity.INFO)

@@ -10,7 +10,6 @@ from perflint.api import (
     Kind,
     Obligation,
     Tensor,
-    no_copy_in_flight,
     operations,
     step_definitions,
     unshared,
@@ -46,10 +45,8 @@ def made_earlier(code: Code, read: HostRead, group: Sequence[HostRead]) -> Itera
 def computed_early(code: Code, tensor: ast.expr) -> Iterator[Obligation]:
     """What stands against it that a tensor is computed before other reads are made: they may wait for a copy that it takes."""
     yield from _open_about_order(code, tensor)
-    loop = code.flow.loop(tensor)
     if not isinstance(tensor, ast.Name):
-        calls = [call for call in code.flow.calls if loop is None or code.flow.within(call, loop.block)]
-        yield from filter(None, [no_copy_in_flight(code.facts, code.scope, calls)])
+        yield from code.needs_wait()
 
 
 def _is_apart(code: Code, held: ast.expr, read: HostRead) -> bool:

@@ -49,7 +49,6 @@ from perflint.api import (
     Obligation,
     Severity,
     delete_statement,
-    no_copy_in_flight,
     rule,
     untimed,
 )
@@ -86,7 +85,7 @@ def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:
     """What may need the wait for the device that freeing memory is."""
     others = [other for other in code.flow.calls if other is not call]
     yield untimed(others)
-    yield no_copy_in_flight(code.facts, code.scope, others)
+    yield from code.needs_wait()
 
 
 def _is_on_purpose(code: Code, call: ast.Call) -> bool:

@@ -41,7 +41,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     Alternative,
     Code,
     Cost,
@@ -115,7 +114,7 @@ def check(code: Code) -> Iterator[Finding]:
         if takes_device(factory):
             fix = code.fix("build the tensor on the device", folded(code, call, factory, device), unless=missing)
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
-            fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
+            fix, missing, cure = copy, list(code.needs_wait()), copy.message
         message = f"the result of `torch.{name}` is built on the host and copied to the device in every step; {cure}"
         yield code.finding(call, message, fix, missing, waits=[call], severity=_worth(code, call))
     yield from arrays_of_constants(code)
@@ -128,7 +127,7 @@ def _like_another(code: Code, call: ast.Call, factory: ast.Call) -> Iterator[Fin
         name, like = ast.unparse(factory.func), ast.unparse(call.args[0])
         message = f"the result of `{name}` is built on the host and copied to the device in every step"
         fix, cure = copied(code, call), f"pass `{like}`'s `device=` and `dtype=` instead"
-        missing = code.feared(SIDE_STREAM) if fix else ()
+        missing = code.needs_wait() if fix else ()
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
 
 
@@ -162,13 +161,14 @@ def _computed(code: Code, call: ast.Call) -> Iterator[Finding]:
         if not is_factory(code, factories[0]):
             cure = "build it on the device, or keep the result"
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
-            fix, missing = copy, list(code.feared(SIDE_STREAM))
+            fix, missing = copy, list(code.needs_wait())
         yield code.finding(call, f"{message}; {cure}", fix, missing, waits=[call], severity=_worth(code, call))
 
 
 def _open(code: Code, call: ast.Call, factory: ast.Call, device: ast.expr) -> Iterator[Obligation | None]:
     """What is open about building a tensor of numbers on the device."""
     yield inexact(code, factory)
+    yield from code.needs_wait()
     yield None if device is call else no_device(code.facts, code.scope, device)
     yield from code.changes_factories(factory, ast.unparse(factory.func))
     yield None if device is call or path_of(device) is not None else without_effect(code.facts, code.scope, device)

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     CannotRewrite,
     Code,
     Device,
@@ -55,7 +54,7 @@ def copied(code: Code, call: ast.Call) -> Fix | None:
     if not code.options.runtime or helper is None or not is_blocking(call) or code.compiled_by is not None:
         return None
     cure = f"copy it by `{helper}` of the runtime, which does not wait"
-    return code.fix(cure, guarded(code, call, helper), unless=code.feared(SIDE_STREAM))
+    return code.fix(cure, guarded(code, call, helper), unless=code.needs_wait())
 
 
 def takes_device(factory: ast.Call) -> bool:

@@ -37,7 +37,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     Alternative,
     CannotRewrite,
     Code,
@@ -91,11 +90,11 @@ def check(code: Code) -> Iterator[Finding]:
             index = brief(wait.node.slice)
             cure = "copy it without a wait, by `device_index` of the runtime"
             if code.options.runtime and code.compiled_by is None:
-                fix = code.fix(cure, _copied(code, wait.node), unless=code.feared(SIDE_STREAM))
+                fix = code.fix(cure, _copied(code, wait.node), unless=code.needs_wait())
             cure = cure if fix else _cure(code, wait.node)
             message = f"`{index}` is copied to the device as an index in every step; {cure}"
         trains = code.heat is not Heat.FORWARD and code.facts.loops.is_of_training(code.scope, wait.node)
-        missing = code.feared(SIDE_STREAM) if fix else ()
+        missing = code.needs_wait() if fix else ()
         rank = None if trains else Severity.INFO
         yield code.finding(wait.node, message, fix, missing, waits=[wait.node], severity=rank)
 

@@ -25,7 +25,6 @@ from perflint.api import (
     insert_before,
     is_guard,
     loop_without_effect,
-    no_copy_in_flight,
     once_then_leaves,
     path_of,
     replace,
@@ -161,7 +160,7 @@ def unproven_of_loop(code: Code, loop: Loop) -> Iterator[Obligation | None]:
     inside = [call for call in code.flow.calls if code.flow.within(call, loop.block)]
     yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT)
     yield untimed(inside)
-    yield no_copy_in_flight(code.facts, code.scope, inside)
+    yield from code.needs_wait()
 
 
 def _tensors(calls: list[ast.Call]) -> list[ast.expr]:

@@ -26,7 +26,6 @@ from perflint.api import (
     inspects_itself,
     is_differentiated,
     is_guard,
-    no_copy_in_flight,
     path_of,
     suspends,
     untimed,
@@ -102,7 +101,7 @@ class Kept:
             yield from code.feared(WATCHES_WARNINGS)  # `float` warns once of a tensor that belongs to a graph
         calls = [call for call in flow.calls if flow.within(call, self.loop.block)]
         yield untimed(calls)
-        yield no_copy_in_flight(code.facts, code.scope, calls)
+        yield from code.needs_wait()
         yield from self.unproven()
 
     def is_inside(self, node: ast.AST) -> bool:

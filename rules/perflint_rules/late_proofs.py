@@ -12,7 +12,6 @@ from perflint.api import (
     Kind,
     Loop,
     Obligation,
-    no_copy_in_flight,
     untimed,
     without_effect,
 )
@@ -35,7 +34,7 @@ def open_about_takes(
     yield from code.feared(OWN_TENSORS, LOOKS_AT_FRAMES)
     calls = [call for call in flow.calls if any(loop is None or flow.within(call, loop.block) for loop in takes.values())]
     yield untimed(calls)
-    yield no_copy_in_flight(code.facts, code.scope, calls)
+    yield from code.needs_wait()
     for take in takes:
         for part in filter(None, (take.weight, take.times, take.divisor, take.power, take.key)):
             yield without_effect(code.facts, code.scope, part)

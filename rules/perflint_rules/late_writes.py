@@ -14,7 +14,6 @@ from perflint.api import (
     Import,
     Kind,
     Obligation,
-    no_copy_in_flight,
     path_of,
     replace,
     untimed,
@@ -48,7 +47,7 @@ def _open(code: Code, reads: Reads, call: ast.Call) -> Iterator[Obligation | Non
     yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of the writer would be raised a step later")
     yield from code.feared(OWN_TENSORS, PATCHED)
     yield untimed(calls)
-    yield no_copy_in_flight(code.facts, code.scope, calls)
+    yield from code.needs_wait()
     yield from open_about(code, reads, call.args[1])
 
 

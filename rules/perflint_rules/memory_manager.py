@@ -74,7 +74,6 @@ from perflint.api import (
     Severity,
     any_layout,
     flow_of,
-    no_copy_in_flight,
     rate_of,
     replace,
     rule,
@@ -101,7 +100,7 @@ def check(code: Code) -> Iterator[Finding]:
         if code.is_hot(call) or _is_on_purpose(code, call) or not _comes_again(code, call):
             continue
         calls = [other for other in code.flow.calls if other is not call]
-        missing = [_SHARED_CARD, untimed(calls), no_copy_in_flight(code.facts, code.scope, calls)]
+        missing = [_SHARED_CARD, untimed(calls), *code.needs_wait()]
         missing += code.replaced("torch.cuda.empty_cache")
         fix = code.fix("ask the allocator first", _asked(code, call), unless=missing)
         message = "cached memory is given back in each epoch and asked for again; let the runtime look whether memory is short"

@@ -20,7 +20,6 @@ from perflint.api import (
     free_name,
     is_refuted,
     is_seldom,
-    no_copy_in_flight,
     path_of,
     step_definitions,
     suspends,
@@ -84,7 +83,7 @@ def open_about(code: Code, reads: list[HostRead]) -> Iterable[Obligation | None]
     between = list(flow.calls_between(reads[0].node, reads[-1].node))
     yield from code.feared(OWN_TENSORS, BUILT_FROM_TEXT, PATCHED)
     yield untimed(between)
-    yield no_copy_in_flight(code.facts, code.scope, between)
+    yield from code.needs_wait()
     if free_name(code.scope, wanted(tensor)) is None:
         yield Obligation(Kind.NAMES, "a new variable would be a global, or is visible to `locals()`")
 

@@ -22,7 +22,6 @@ from perflint.api import (
     free_name,
     insert_before,
     is_refuted,
-    no_copy_in_flight,
     replace,
     replace_statement,
     suspends,
@@ -117,7 +116,7 @@ def _again(code: Code, group: Sequence[HostRead]) -> Iterator[HostRead]:
         if flow.reaching.get(read.tensor) != flow.reaching.get(first) or not flow.dominates(line, read.node):
             continue
         between = list(flow.calls_between(line, read.node))
-        open_ = (untimed(between), no_copy_in_flight(code.facts, code.scope, between))
+        open_ = (untimed(between), *code.needs_wait())
         if not any(open_) and not any(made_earlier(code, read, [*group, read])):
             yield read
 
@@ -128,7 +127,7 @@ def _open_about_all(code: Code, group: Sequence[HostRead]) -> Iterator[Obligatio
     if suspends(code.flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function yields or awaits")
     yield from code.feared(OWN_TENSORS, PATCHED, LOOKS_AT_FRAMES)
-    yield from filter(None, [untimed(between), no_copy_in_flight(code.facts, code.scope, between)])
+    yield from filter(None, [untimed(between), *code.needs_wait()])
     yield Obligation(Kind.ERRORS_ARE_BUGS, "an error of a later read would be raised before the earlier lines run")
 
 

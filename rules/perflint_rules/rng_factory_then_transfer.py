@@ -35,7 +35,6 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
-    SIDE_STREAM,
     CannotRewrite,
     Code,
     Cost,
@@ -85,7 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
                 edits = folded(code, move, call, device) if plain and device is not None else _drawn(code, call, move)
                 fix = code.fix(cure, edits, unless=missing)
             if copy := copied(code, move):
-                fix, missing, cure = copy, list(code.feared(SIDE_STREAM)), copy.message
+                fix, missing, cure = copy, list(code.needs_wait()), copy.message
             message = f"random numbers are drawn on the host and copied to the device in every step; {cure}"
             trains = code.facts.loops.is_of_training(code.scope, move)
             yield code.finding(move, message, fix, missing, waits=[move], severity=None if trains else Severity.INFO)

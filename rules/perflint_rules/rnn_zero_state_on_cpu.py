@@ -105,7 +105,7 @@ def check(code: Code) -> Iterator[Finding]:
     for _, made, factory in places:
         moved = made is not factory
         missing = list(_moved(code, made) if moved else elsewhere)  # the states of a module move together, or not at all
-        missing += code.changes_factories(factory, "torch.zeros")
+        missing += [*code.changes_factories(factory, "torch.zeros"), *(code.needs_wait() if moved else ())]
         fix = code.fix("build the state on the device", _on_device(code, made, factory), unless=missing)
         message = (
             "the zero state is filled on the host and copied to the device for every batch; pass `device=`"

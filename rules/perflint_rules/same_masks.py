@@ -10,7 +10,6 @@ from perflint.api import (
     LOOKS_AT_FRAMES,
     OWN_TENSORS,
     PATCHED,
-    SIDE_STREAM,
     CannotRewrite,
     Code,
     Definition,
@@ -87,7 +86,8 @@ def missing(code: Code, selections: Selections) -> Iterator[Obligation | None]:
         if not code.value(selection.value).must_be(Tensor):
             words = f"`{ast.unparse(selection.value)}` may be no tensor, and look at what it is asked for"
             yield Obligation(Kind.PLAIN_OBJECTS, words)
-    yield from code.feared(OWN_TENSORS, PATCHED, LOOKS_AT_FRAMES, SIDE_STREAM, HOOKS)  # hooks see what is saved for backward
+    yield from code.needs_wait()
+    yield from code.feared(OWN_TENSORS, PATCHED, LOOKS_AT_FRAMES, HOOKS)  # hooks see what is saved for backward
     yield Obligation(Kind.ERRORS_ARE_BUGS, "a mask of another size raises with other words, or not at all")
     yield Obligation(
         Kind.MEMORY_TO_SPARE, "autograd keeps eight bytes for each place that is selected, not one for each of the mask's"

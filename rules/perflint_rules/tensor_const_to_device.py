@@ -94,7 +94,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(code, call), _scripts_differently(call), *_changed(code)]
+        missing = [_too_large(code, call), _scripts_differently(call), *_changed(code), *code.needs_wait()]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
         yield code.finding(call, message, fix, missing, waits=[call])
@@ -112,6 +112,7 @@ def _moved(code: Code) -> Iterator[Finding]:
         if device is None or not code.is_hot(call) or _is_way_out(code, call):
             continue
         missing = [
+            *code.needs_wait(),
             _too_large(code, made),
             _scripts_differently(made),
             None if device is call else no_device(code.facts, code.scope, device),

@@ -136,10 +136,30 @@ SIDE_STREAM: Final = Fear(
     Kind.ONE_STREAM,
     any_layout(
         rb"\bcuda \. (?:stream|\w*Stream|set_stream) \(|\btorch \. Stream \(|\baccelerator \. set_stream \("
-        rb"|\bStreamContext \(|\bStream \( \)|\b(?:wait|record)_stream \("
+        rb"|\bStreamContext \(|\bStream \(|\b(?:wait_stream|record_stream|wait_event|record_event) \("
         rb"|\bcuda import\b[^\r\n]*\b(?:\w*Stream|set_stream|stream)\b|\btorch import\b[^\r\n]*\bStream\b"
     ),
     "the program works with several streams, which this wait may keep apart",
+)
+SHARED_MEMORY: Final = Fear(
+    Kind.ONE_STREAM,
+    any_layout(rb"\bshare_memory_? \(|\breduce_tensor\b|\bipc_collect \("),
+    "the program shares tensors with other processes, which know nothing of this one's streams",
+)
+CAPTURED: Final = Fear(
+    Kind.TRANSFER,
+    any_layout(rb"\bCUDAGraph\b|\bcuda \. graphs?\b|\bmake_graphed_callables\b|\bcapture_begin\b"),
+    "the program replays CUDA graphs, which write to the same memory each time",
+)
+EVENTS: Final = Fear(
+    Kind.TRANSFER,
+    any_layout(rb"\belapsed_time \("),
+    "the program asks CUDA events for their times, which raises where the device has not got there",
+)
+QUOTED_NON_BLOCKING: Final = Fear(
+    Kind.TRANSFER,
+    any_layout(rb"['\"]non_blocking['\"]"),
+    "the program may copy to the host without a wait, by a setting of that name",
 )
 AUTOCAST: Final = Fear(
     Kind.NO_AUTOCAST,

@@ -28,7 +28,8 @@ _ON_CURRENT_STREAM: Final = words(
     safetensors huggingface_hub sentencepiece tiktoken evaluate timm.__version__ timm.create_model timm.models timm.layers
     timm.loss timm.optim timm.scheduler timm.utils timm.data.Mixup timm.data.create_transform timm.data.constants
     torch_geometric.nn torch_geometric.data.Data torch_geometric.data.Batch torch_geometric.data.Dataset
-    torch_geometric.data.InMemoryDataset torch_geometric.datasets torch_geometric.loader.DataLoader torch_geometric.transforms
+    torch_geometric.data.InMemoryDataset torch_geometric.datasets torch_geometric.loader.DataLoader
+    torch_geometric.data.DataListLoader torch_geometric.data.DataLoader torch_geometric.transforms
     torch_geometric.utils torch_scatter torch_sparse torch_cluster ogb.graphproppred ogb.nodeproppred einops opt_einsum
     numpy scipy pandas polars sklearn skimage sympy networkx igraph numba.jit numba.njit numba.prange joblib xgboost lightgbm
     PIL cv2 imageio tifffile rasterio albumentations imgaug matplotlib mpl_toolkits seaborn plotly pylab pycocotools
@@ -47,6 +48,15 @@ are called (transformers has streams for generation alone, which it keeps apart 
 a batch may be given to the next one while the model still reads it: loaders that copy ahead, as `timm.data.create_loader`'s,
 those of NVIDIA's DALI and apex, of DGL, and `torch_geometric.loader.PrefetchLoader`."""
 
+_WORDS: Final = (
+    "load data prefetch fetch batch iter stream pipe sampl queue feed read provid dali ffcv train engine runner learner"
+)
+_GIVES_BATCHES: Final = re.compile(
+    rf"(?<![A-Za-z])(?i:{_WORDS.replace(' ', '|')}|dls?\b)|{_WORDS.title().replace(' ', '|')}|loader|fetcher|iterator"
+)
+"""What a package that is not known would call what gives batches, or what runs the loops: of others, layers, losses, drawing,
+nobody's loop gets any."""
+
 
 def one_stream(facts: Facts, scope: Scope) -> Obligation | None:
     """What stands against all work of a function's steps being on one stream, in whose order memory is used again.
@@ -63,7 +73,7 @@ def one_stream(facts: Facts, scope: Scope) -> Obligation | None:
     unknown = min(strangers, default=None)
     if unknown is None:
         return None
-    words = f"batches may come from `{unknown}`, which may copy the next one while this one is still in use"
+    words = f"batches may come from `{unknown.rstrip('.*')}`, which may copy the next one while this one is still in use"
     return Obligation(Kind.ONE_STREAM, words)
 
 
@@ -108,8 +118,12 @@ def _is_plain(alternative: Alternative) -> bool:
 
 
 def _is_harmless(project: Project, file: str, name: str) -> bool:
-    """Whether what a file imports has no loaders that copy ahead; of a package as a whole, what the file takes of it."""
-    return _is_known_package(name) or ((others := _other_parts(name)) is not None and not project.holds(file, others))
+    """Whether what a file imports gives no batches that are copied ahead; of a whole module, what the file takes of it."""
+    if _is_known_package(name):
+        return True
+    if _GIVES_BATCHES.search(name) or name.endswith("*"):
+        return False
+    return not name.endswith(".") or not project.holds(file, _taken_of(name[:-1]))
 
 
 @cache
@@ -122,11 +136,8 @@ def _is_known_package(dotted: str) -> bool:
 
 
 @cache
-def _other_parts(package: str) -> re.Pattern[bytes] | None:
-    """What a text holds that takes a part of a package which is not known; None where no part of it is."""
-    parts = [rest.encode() for first, _, rest in (name.partition(".") for name in _ON_CURRENT_STREAM) if first == package]
-    known = b"|".join(re.escape(part) for part in sorted(parts) if part and b"." not in part)
-    if not known:
-        return None
-    name = re.escape(package.encode())
-    return any_layout(rb"\b%b \. (?!(?:%b)\b)|[(,=\[{] %b (?! \.)|\b%b as\b" % (name, known, name, name))
+def _taken_of(module: str) -> re.Pattern[bytes]:
+    """What a text holds that takes batches from a module by its name, or hands the module on."""
+    name, words = re.escape(module.encode()), _GIVES_BATCHES.pattern.encode()
+    first = re.escape(module.partition(".")[0].encode())
+    return any_layout(rb"\b%b(?: \. \w+)* \. (?=\w*(?:%b))|[(,=\[{] %b [],)}]|\bimport %b as\b" % (first, words, first, name))
