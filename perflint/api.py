@@ -70,6 +70,7 @@ from perflint.facts.device.uploads import (
 from perflint.facts.device.waiting_places import MASKED, made_on_host
 from perflint.facts.operations import operations
 from perflint.facts.operations.operations import Road
+from perflint.facts.proofs.copies import relies_on_waits
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_survived
 from perflint.facts.proofs.fears import (
@@ -400,6 +401,7 @@ __all__ = [
     "path_of",
     "place_of",
     "rate_of",
+    "relies_on_waits",
     "remove_keyword",
     "replace",
     "replace_statement",

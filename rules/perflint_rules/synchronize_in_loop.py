@@ -39,7 +39,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import SIDE_STREAM, Code, Cost, Finding, Kind, Obligation, Road, Severity, rule, untimed
+from perflint.api import Code, Cost, Finding, Road, Severity, relies_on_waits, rule, untimed
 
 _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z]Timer", re.I)
 
@@ -55,7 +55,7 @@ def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""
     for wait in code.waits(Road.DEVICE):
         others = [call for call in code.flow.calls if call is not wait.node and not _is_wait(call)]
-        if not all(_is_of_unknown(code, missing) for missing in code.needs_wait()):
+        if relies_on_waits(code.facts, code.scope, [call for call in others if not _moves_batch(code, call)]):
             continue
         text = ast.unparse(wait.node)
         message = f"`{text}` makes the CPU wait for all that is queued; leave it out"
@@ -71,11 +71,6 @@ def check(code: Code) -> Iterator[Finding]:
         yield code.finding(wait.node, message, waits=[wait.node], severity=Severity.INFO if little else None)
 
 
-def _is_of_unknown(code: Code, missing: Obligation) -> bool:
-    """Whether nothing that the program has needs the wait, but for what is not known of its loader."""
-    return missing.kind is Kind.ONE_STREAM and not any(code.feared(SIDE_STREAM))
-
-
 def _waits_again(code: Code, node: ast.expr) -> bool:
     """Whether the same round reads from the device behind a call that only waits: it is left out first."""
     loop, order = code.around(node), code.flow.order
@@ -88,6 +83,15 @@ def _is_asked_for(code: Code, node: ast.AST) -> bool:
     """`if args.timing:`: somebody wants to measure."""
     blocks = (block for block in code.flow.block[node].ancestry() if block.kind == "then")
     return any(isinstance(block.node, ast.If) and _MEASURES.search(ast.unparse(block.node.test)) for block in blocks)
+
+
+def _moves_batch(code: Code, call: ast.Call) -> bool:
+    """Whether a call copies what a loop goes over: as a rule from the host, so that nobody there waits for it."""
+    match call.func:
+        case ast.Attribute(value=ast.Name() as batch, attr="to" | "cuda"):
+            definitions = code.flow.reaching.get(batch, frozenset())
+            return bool(definitions) and all(definition.kind == "for" for definition in definitions)
+    return False
 
 
 def _is_wait(call: ast.Call) -> bool:

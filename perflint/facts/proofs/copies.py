@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import CAPTURED, EVENTS, QUOTED_NON_BLOCKING, SHARED_MEMORY, feared
+from perflint.facts.proofs.fears import CAPTURED, EVENTS, OTHER_KERNELS, QUOTED_NON_BLOCKING, SHARED_MEMORY, SIDE_STREAM, feared
 from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.proofs.streams import one_stream
@@ -19,7 +20,9 @@ from perflint.source.scopes import in_any_scope
 from perflint.source.syntax import Scope, SyntaxProblem
 from perflint.source.words import any_layout
 
-_ASYNCHRONOUS: Final = any_layout(rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|copy_) \((?:[^()]|\([^()]*\))*\bTrue")
+_WITHIN: Final = rb"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
+_ASYNCHRONOUS: Final = any_layout(rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|copy_) \(%b\bTrue" % _WITHIN)
+_ELSEWHERE: Final = (CAPTURED, EVENTS, SHARED_MEMORY, OTHER_KERNELS, QUOTED_NON_BLOCKING)
 _SPEAKS: Final = ("non_blocking", "async")
 _CALL_DEPTH: Final = 3
 
@@ -34,7 +37,7 @@ def no_copy_in_flight(facts: Facts, scope: Scope) -> Obligation | None:
     path = scope.module.source.path
     if (streams := one_stream(facts, scope)) is not None:
         return streams
-    if (found := next(feared(facts.project, path, CAPTURED, EVENTS, SHARED_MEMORY, QUOTED_NON_BLOCKING), None)) is not None:
+    if (found := next(feared(facts.project, path, *_ELSEWHERE), None)) is not None:
         return found
     if (pinned := pinned_by_hand(facts, path)) is not None:
         return Obligation(Kind.TRANSFER, pinned.words)
@@ -45,6 +48,14 @@ def no_copy_in_flight(facts: Facts, scope: Scope) -> Obligation | None:
     if any(_writes_to_batches(facts, function) for function in called_from(facts, scope, depth=_CALL_DEPTH)):
         return Obligation(Kind.TRANSFER, "a batch is written to, which may still be on its way to the device")
     return None
+
+
+def relies_on_waits(facts: Facts, scope: Scope, calls: Iterable[ast.Call]) -> bool:
+    """Whether something in sight needs a wait: streams, graphs, pinned memory; calls that start copies which may be read."""
+    path = scope.module.source.path
+    if any(feared(facts.project, path, SIDE_STREAM, CAPTURED, SHARED_MEMORY)) or pinned_by_hand(facts, path) is not None:
+        return True
+    return any(_may_go_to_host(facts, scope, call) for call in calls)
 
 
 def _copies_to_host(facts: Facts, file: str) -> bool:

@@ -146,6 +146,14 @@ SHARED_MEMORY: Final = Fear(
     any_layout(rb"\bshare_memory_? \(|\breduce_tensor\b|\bipc_collect \("),
     "the program shares tensors with other processes, which know nothing of this one's streams",
 )
+OTHER_KERNELS: Final = Fear(
+    Kind.ONE_STREAM,
+    any_layout(
+        rb"\bdata_ptr \(|dlpack|__cuda_array_interface__|\bonnxruntime\b|\btensorrt\b|\bmpi4py\b|['\"]mpi['\"]|cpp_extension"
+        rb"|\bload_inline \("
+    ),
+    "the program hands memory to others than torch, which may read it on a stream of their own",
+)
 CAPTURED: Final = Fear(
     Kind.TRANSFER,
     any_layout(rb"\bCUDAGraph\b|\bcuda \. graphs?\b|\bmake_graphed_callables\b|\bcapture_begin\b"),
