@@ -34,7 +34,7 @@ from perflint.facts.autograd.gradflow import (
 )
 from perflint.facts.autograd.gradients import READS_GRADIENTS, clears_gradients, gradients_untouched, leaves_gradients_alone
 from perflint.facts.autograd.graph_free import function_without_graph, statement_without_graph
-from perflint.facts.autograd.graphless import may_record
+from perflint.facts.autograd.graphs_of_parameters import may_record
 from perflint.facts.autograd.inference_escapes import creates_module, inference_escapes
 from perflint.facts.autograd.kept_graphs import graph_noticed
 from perflint.facts.autograd.without_graph import is_known_function

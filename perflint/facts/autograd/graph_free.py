@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from perflint.facts.autograd.forward import hidden_graphs, needs_graph
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, graph_ends
-from perflint.facts.autograd.graphless import may_record
+from perflint.facts.autograd.graphs_of_parameters import computes_graph, may_record
 from perflint.facts.autograd.retention import kept_by
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
@@ -18,9 +18,8 @@ from perflint.facts.training.training_objects import is_neural_module
 from perflint.facts.values.values import External, FunctionRef, Text
 from perflint.rule.obligations import Kind, Obligation, is_refuted
 from perflint.source.syntax import Scope
-from perflint.source.words import any_layout, made
+from perflint.source.words import made
 
-_PARAMETERS = any_layout(rb"parameters \(|\. (?:weight|bias)\b")
 _GRAD_SWITCH = made(rb"is_grad_enabled|set_grad_enabled|enable_grad|requires_grad")
 
 
@@ -93,16 +92,12 @@ def _other_graphs(facts: Facts, scope: Scope, looked_at: ast.Call) -> Iterator[O
                 if end.use is not GradUse.UNKNOWN or _is_handed_out(facts, scope, end):
                     yield Obligation(Kind.GRADIENT, f"`{ast.unparse(call.func)}`: {end.note} with its graph")
     for statement in flow.returns:
-        if statement.value is not None and may_record(inference.value(scope, statement.value)):
+        if statement.value is not None and computes_graph(facts, scope, statement.value):
             yield Obligation(Kind.GRADIENT, "a tensor is returned with its graph")
     for store in flow.stores:
         stored = [d.value for d in flow.definitions_at(store) if d.value is not None]
-        if any(may_record(inference.value(scope, value)) for value in stored):
+        if any(computes_graph(facts, scope, value) for value in stored):
             yield Obligation(Kind.GRADIENT, f"a tensor is stored in `{ast.unparse(store)}` with its graph")
-    if _PARAMETERS.search(scope.text):
-        for call in [c for name in ("print", "str", "repr") for c in flow.calls_named[name]]:
-            if any(may_record(inference.value(scope, given)) for given in call.args):
-                yield Obligation(Kind.GRADIENT, "a tensor of parameters may be printed with its graph")
     if _GRAD_SWITCH.search(scope.text):
         yield Obligation(Kind.GRADIENT, "the function looks at what requires gradients")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from perflint.facts.autograd.graphs_of_parameters import computes_graph, is_parameter, may_record
 from perflint.facts.autograd.without_graph import MODULE_METHODS
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
@@ -16,16 +17,12 @@ from perflint.facts.proofs.fears import CATCHES, feared
 from perflint.facts.values import classes
 from perflint.facts.values.values import (
     Alternative,
-    Elements,
     External,
     FunctionRef,
     Instance,
     Literal,
-    Mapping,
     Number,
     Object,
-    Output,
-    Sequence,
     Tensor,
     Text,
     Value,
@@ -49,27 +46,6 @@ _IN_PLACE = made(r"__(?:setitem|i(?:add|sub|mul|matmul|truediv|floordiv|mod|pow|
 _MADE = (ast.BinOp, ast.Compare, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp, ast.Constant)
 
 
-def may_record(value: Value, scalars: bool = True, depth: int = 3) -> bool:
-    """Whether a value may be or hold a tensor of a graph, as far as is known. scalars: 0-d tensors count."""
-    for alternative in value.alternatives:
-        match alternative:
-            case Tensor(grad=False) | Tensor(dtype="int64" | "bool"):
-                continue
-            case Tensor(ndim=ndim):
-                if scalars or ndim != 0:
-                    return True
-            case Output() | Object("torch.nn.Parameter" | "torch.nn.parameter.Parameter"):
-                return True
-            case Sequence(items=items) if depth and any(may_record(i, True, depth - 1) for i in items):
-                return True
-            case Elements(element=element) if depth and may_record(element, True, depth - 1):
-                return True
-            case Mapping(items=items, rest=rest) if depth:
-                if may_record(rest, True, depth - 1) or any(may_record(v, True, depth - 1) for _, v in items):
-                    return True
-    return False
-
-
 def differs_without_graph(facts: Facts, scope: Scope, nodes: Iterable[ast.AST]) -> str | None:
     """Why some code may do something else when autograd is off, though it asks nobody; None when it does not.
 
@@ -90,6 +66,9 @@ class _Look:
     def value(self, node: ast.expr) -> Value:
         return self.facts.inference.value(self.scope, node)
 
+    def records(self, node: ast.expr, scalars: bool = True) -> bool:
+        return computes_graph(self.facts, self.scope, node, scalars)
+
     def at(self, node: ast.AST) -> str | None:
         if self.shows(node):
             return "shows a tensor, and `grad_fn=` with it"
@@ -108,26 +87,26 @@ class _Look:
         """Whether a text is made of a tensor that may belong to a graph; a formatted scalar is a number only."""
         match node:
             case ast.Call(func=func, args=args) if self.value(func).may(_is_of_pandas):
-                return any(may_record(self.value(given)) for given in args)  # a table shows its items
+                return any(map(self.records, args))  # a table shows its items
             case ast.Call(func=func, args=args, keywords=keywords) if (path_of(func) or "") in _SHOWS:
-                values = [self.value(given) for given in (*args, *(k.value for k in keywords))]
-                return any(may_record(value) or value.may(self.shows_parts) for value in values)
+                shown = [*args, *(k.value for k in keywords)]
+                return any(self.records(given) or self.value(given).may(self.shows_parts) for given in shown)
             case ast.Name(id=name, ctx=ast.Load()) if name in _SHOWS and name not in self.flow.defined:
                 parent = self.flow.parent.get(node)
                 return isinstance(parent, ast.Call) and parent.func is not node and path_of(parent.func) != "isinstance"
             case ast.FormattedValue(value=value) if self.value(value).may(self.shows_parts):
                 return True
             case ast.FormattedValue(value=value, conversion=conversion):
-                return is_shown_whole(node) and may_record(self.value(value), scalars=conversion != -1)
+                return is_shown_whole(node) and self.records(value, scalars=conversion != -1)
             case ast.BinOp(left=left, op=ast.Mod(), right=right):
                 text = self.value(left)
                 if not text.may(lambda a: isinstance(a, Text) or (isinstance(a, Literal) and isinstance(a.value, str))):
                     return False
                 literal = text.literal
-                return (not isinstance(literal, str) or bool(_SHOWN_WHOLE.search(literal))) and may_record(self.value(right))
+                return (not isinstance(literal, str) or bool(_SHOWN_WHOLE.search(literal))) and self.records(right)
             case ast.Call(func=ast.Attribute(value=text_node, attr="format"), args=args, keywords=keywords):
                 whole = "!" in ast.unparse(text_node)
-                return any(may_record(self.value(given), scalars=whole) for given in (*args, *(k.value for k in keywords)))
+                return any(self.records(given, scalars=whole) for given in (*args, *(k.value for k in keywords)))
         return False
 
     def shows_parts(self, alternative: object) -> bool:
@@ -146,11 +125,11 @@ class _Look:
             base = call.func.value
             dropped = isinstance(base, ast.Attribute) and base.attr == "data"
             dropped |= isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr == "detach"
-            return not dropped and may_record(self.value(base))
+            return not dropped and self.records(base)
         names = [a.qualname for a in callee.alternatives if isinstance(a, (External, Object))]
         if not any(n in _COPIES or (n.startswith("numpy.") and n.rpartition(".")[2] in _ARRAYS) for n in names):
             return False
-        return any(may_record(self.value(given)) for given in call.args)
+        return any(map(self.records, call.args))
 
     def written(self, node: ast.AST) -> list[ast.expr]:
         """The tensors that a node writes to in place, as far as a graph may take part."""
@@ -243,14 +222,6 @@ def _is_of_pandas(alternative: object) -> bool:
 
 def _holds_unknown(alternative: Alternative) -> bool:
     return any(part.open for part in held_by(alternative))
-
-
-def is_parameter(alternative: object) -> bool:
-    """Whether something is a parameter of a network."""
-    match alternative:
-        case Object("torch.nn.Parameter" | "torch.nn.parameter.Parameter"):
-            return True
-    return isinstance(alternative, Tensor) and alternative.parameter
 
 
 def _is_made_here(facts: Facts, scope: Scope, node: ast.expr, seen: set[Definition]) -> bool:

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradEnd, GradUse, TensorWalk
-from perflint.facts.autograd.graphless import may_record
+from perflint.facts.autograd.graphs_of_parameters import may_record
 from perflint.facts.dataflow.definitions import Definition
 from perflint.facts.dataflow.flow import Region
 from perflint.facts.dataflow.uses import Step, Way

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from perflint.facts.autograd.fills import FILLING, fills
-from perflint.facts.autograd.graphless import differs_without_graph, is_parameter, may_record
+from perflint.facts.autograd.graphless import differs_without_graph
+from perflint.facts.autograd.graphs_of_parameters import is_parameter, may_record
 from perflint.facts.autograd.without_graph import (
     BUILTINS,
     COMPUTES_NOTHING,
