@@ -182,6 +182,7 @@ from perflint.fix.rewrite import (
     replace,
     replace_statement,
     wrap_statement,
+    written_out_addition,
 )
 from perflint.rule.code import Code
 from perflint.rule.finding import Applicability, Cost, Edit, Finding, Fix, Import, Rate, Severity
@@ -439,5 +440,6 @@ __all__ = [
     "words",
     "wrap_statement",
     "written_out",
+    "written_out_addition",
     "written_rounds",
 ]

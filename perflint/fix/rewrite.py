@@ -60,6 +60,20 @@ def replace(source: Source, node: ast.expr, content: str) -> Edit:
     return Edit(start, end, content)
 
 
+def written_out_addition(source: Source, statement: ast.AugAssign) -> Edit:
+    """`total += x` as `total = total + x`: what the name holds is not written to, and may get another shape.
+
+    Raises:
+        CannotRewrite: something else stands between the name and what is added.
+
+    """
+    (_, end), (value, _) = span(source, statement.target), span(source, statement.value)
+    between = source.text(end, value)
+    if between.count("+=") != 1 or between.strip(" (+=") or not isinstance(statement.target, ast.Name):
+        raise CannotRewrite("there is more between the total and what is added")
+    return Edit(end, value, between.replace("+=", f"= {statement.target.id} +"))
+
+
 def change_call(source: Source, call: ast.Call, change: Callable[[cst.Call], cst.BaseExpression]) -> Edit:
     """Rewrite a call through its LibCST node."""
     import libcst as cst

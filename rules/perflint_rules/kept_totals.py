@@ -17,6 +17,7 @@ from perflint.api import (
     Loop,
     Number,
     Obligation,
+    Place,
     ReadKind,
     Tensor,
     free_name,
@@ -25,6 +26,7 @@ from perflint.api import (
     place_of,
     replace,
     without_effect,
+    written_out_addition,
 )
 from perflint_rules.kept_locals import Kept
 from perflint_rules.late_order import out_of_order
@@ -70,10 +72,26 @@ class Total(Kept):
         if not self.is_differentiated:  # what a backward pass begins with is real
             yield from self._unknown_number()
             yield from self.code.feared(COMPLEX)
+        if not self.is_scalar and len(self._places) > 1:
+            yield Obligation(Kind.VALUE, f"`{ast.unparse(self.read.tensor)}` may be on another device in another step")
         if not self._has_float64 and not self.asks:
             yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
         if self.counts and not self.value.must(lambda a: isinstance(a, Tensor) and a.count):
             yield Obligation(Kind.NUMBERS, "the sum may be too large for an integer of 64 bits")
+
+    @property
+    def _places(self) -> set[Place]:
+        return {place_of(a) for a in self.value.alternatives}
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether all that is added is of no dimensions: one number may be of shape [1], too, and a backward pass takes it."""
+        return self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
+
+    @property
+    def _grows_in_place(self) -> bool:
+        """Whether what is added can be added to what the first step has left: of the same shape, on the same device."""
+        return self.is_scalar and len(self._places) == 1
 
     @cached_property
     def _has_float64(self) -> bool:
@@ -121,6 +139,8 @@ class Total(Kept):
             has_graph = not (self.counts or self.value.must(lambda a: isinstance(a, Tensor) and a.grad is False))
             made = f"{self._named()} = {self.source()}{'.detach()' if has_graph else ''}"
             yield insert_before(self.code.source, self.statement, made)
+        if not self._grows_in_place:
+            yield written_out_addition(self.code.source, self.statement)
         yield from super().parts()
 
     def kept(self) -> Edit:
@@ -131,7 +151,8 @@ class Total(Kept):
             return replace(source, read, kept)
         plain = f"{text}.item()" if self.read.kind is ReadKind.ITEM else f"float({text})"
         asked = f"{kept} if {text}.is_cuda else {plain}"
-        return replace(source, read, asked if self.statement.value is self.taken else f"({asked})")
+        is_whole = self.statement.value is self.taken and self._grows_in_place
+        return replace(source, read, asked if is_whole else f"({asked})")
 
     def converted(self, at_guard: bool) -> tuple[str, tuple[Import, ...]]:
         if self.counts:
