@@ -74,8 +74,10 @@ from perflint.facts.proofs.copies import relies_on_waits
 from perflint.facts.proofs.effectless import loop_without_effect, without_effect
 from perflint.facts.proofs.errors import error_is_survived
 from perflint.facts.proofs.fears import (
+    ASKS_FOR_GRADIENTS,
     AUTOCAST,
     BUILT_FROM_TEXT,
+    CAPTURED,
     CATCHES,
     COMPLEX,
     DEFAULT_TYPE,
@@ -194,9 +196,11 @@ from perflint.source.texts import brief, last_name
 from perflint.source.words import any_layout, call_pattern, keyword, words
 
 __all__ = [
+    "ASKS_FOR_GRADIENTS",
     "AUTOCAST",
     "BUILT_FROM_TEXT",
     "CALLS_EVAL",
+    "CAPTURED",
     "CATCHES",
     "COMPLEX",
     "DATA_LOADER",

@@ -50,7 +50,6 @@ from perflint.api import (
     Batch,
     Code,
     Cost,
-    Device,
     Edit,
     Finding,
     Heat,
@@ -63,7 +62,6 @@ from perflint.api import (
     Value,
     add_keyword,
     any_layout,
-    argument,
     comes_from_host,
     is_blocking,
     is_made_of_constants,
@@ -72,15 +70,14 @@ from perflint.api import (
     is_read_back,
     is_set_once,
     keyword,
-    path_of,
     place_of,
     rule,
     stays_as_is,
     target_of,
     without_cuda,
-    without_effect,
 )
 from perflint_rules.copies_into_place import COPIES, copies_into_place
+from perflint_rules.cuda_targets import asks_device, not_cuda, scripted
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
@@ -134,9 +131,9 @@ def check(code: Code) -> Iterator[Finding]:
         positional = any(code.value(a).may(lambda v: isinstance(v, Literal) and isinstance(v.value, bool)) for a in call.args)
         network = receiver.may(lambda a: is_neural_module(inference, a))  # whose `to` takes no `non_blocking`
         written = stays_as_is(code.facts, code.scope, call.func.value)
-        asked = _asks_device(code, call, target)
-        not_cuda = None if asked is not None else _not_cuda(call, target)
-        looked_at = [_not_a_tensor(receiver), not_cuda, _may_be_on_device(receiver), written]
+        asked = asks_device(code, call, target)
+        other = None if asked is not None else not_cuda(code, call, target)
+        looked_at = [_not_a_tensor(receiver), other, *scripted(code, call), _may_be_on_device(receiver), written]
         missing = list(code.needs_wait())
         fix, cure, copies = None, "pass `non_blocking=True`", written is not None or is_ordinary(code, call.func.value)
         if network:
@@ -167,27 +164,6 @@ def _not_a_tensor(receiver: Value) -> Obligation | None:
     if receiver.must(lambda a: isinstance(a, (Tensor, Batch))):
         return Obligation(Kind.PLAIN_BATCHES, "a batch may be an object whose `to` takes no `non_blocking`")
     return Obligation(Kind.VALUE, "the receiver may be no tensor")
-
-
-def _asks_device(code: Code, call: ast.Call, target: Place) -> str | None:
-    """A question to the device whether it is CUDA, where the source does not tell, and which nothing but gives an answer."""
-    given = argument(call, 0, "device")
-    if target.is_cuda_or_host or given is None or path_of(given) is None:
-        return None
-    device = code.value(given)
-    if not device.must(lambda a: isinstance(a, Device) or (isinstance(a, Literal) and a.value is None)):
-        return None
-    if code.compiled_by is not None or without_effect(code.facts, code.scope, given) is not None:
-        return None
-    may_be_none = f'"cuda" in str({code.text(given)})' if code.means_builtin("str") else None
-    return f'{code.text(given)}.type == "cuda"' if device.must_be(Device) else may_be_none
-
-
-def _not_cuda(call: ast.Call, target: Place) -> Obligation | None:
-    given = argument(call, 0, "device")
-    name = ast.unparse(given) if given is not None else "the device"
-    reason = f"`{name}` may be neither a CUDA device nor the CPU"
-    return None if target.is_cuda_or_host else Obligation(Kind.CUDA_OR_CPU, reason)
 
 
 def _may_be_on_device(receiver: Value) -> Obligation | None:

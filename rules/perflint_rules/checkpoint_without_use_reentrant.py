@@ -23,7 +23,8 @@ out = checkpoint(block, x, use_reentrant=True)
 and then try `use_reentrant=False`.
 
 ## When it stays silent
-When the argument is given, also through `**kwargs`, for torch below 1.11, and for functions of other packages.
+When the argument is given, also through `**kwargs`, for torch below 1.11 (2.0 for `checkpoint_sequential`), and for functions
+of other packages.
 
 ## Fix safety
 Safe: `use_reentrant=True` is what torch does today where nothing is given. It is the other value that may change what you
@@ -39,13 +40,17 @@ from perflint.api import WATCHES_WARNINGS, Code, Cost, Edit, Finding, Severity, 
 
 _FUNCTIONS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
 
+_FIRST, _OF_SEQUENCES = Version("1.11"), Version("2.0")
+"""The first torch whose two functions have the argument; `checkpoint_sequential` got it in October 2022."""
+
 
 @rule(category="memory", costs=Cost.MEMORY, severity=Severity.INFO, calls=_FUNCTIONS, in_file=[("checkpoint",)], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each checkpoint that does not say how it recomputes."""
-    if code.facts.versions.get("torch", Version("1.11")) < Version("1.11"):
-        return
+    oldest = code.facts.versions.get("torch", _OF_SEQUENCES)
     for call in code.calls_to(*_FUNCTIONS):
+        if oldest < (_FIRST if code.is_external(call.func, _FUNCTIONS[0]) else _OF_SEQUENCES):
+            continue
         if any(k.arg in (None, "use_reentrant") for k in call.keywords) or _is_given(code, call):
             continue
         missing = [*code.feared(WATCHES_WARNINGS), *code.replaced(*_FUNCTIONS)]

@@ -25,9 +25,23 @@ Safe where nothing catches the error: the call cannot succeed as it stands. With
 the two has to go, and only you know which.
 """
 
+import ast
 from collections.abc import Iterator
 
-from perflint.api import DATA_LOADER, Code, Edit, Finding, LoaderCall, Severity, remove_keyword, rule
+from perflint.api import (
+    BUILT_FROM_TEXT,
+    DATA_LOADER,
+    SET_BY_NAME,
+    Code,
+    Edit,
+    Finding,
+    Kind,
+    LoaderCall,
+    Obligation,
+    Severity,
+    remove_keyword,
+    rule,
+)
 
 _BESIDE_BATCH_SAMPLER = {"batch_size": 1, "shuffle": None, "sampler": None, "drop_last": False}
 """With the values that the constructor admits."""
@@ -39,7 +53,7 @@ def check(code: Code) -> Iterator[Finding]:
     for loader in code.loaders():
         for name, why in _refused(loader):
             message = f"the constructor raises: {why}; leave `{name}` out"
-            missing = [code.caught(loader.call), *code.replaced(DATA_LOADER)]
+            missing = [code.caught(loader.call), *code.replaced(DATA_LOADER), _set_from_outside(code, loader)]
             fix = code.fix(f"leave `{name}` out", _without(code, loader, name), unless=missing)
             yield code.finding(loader.call, message, fix, missing)
         if loader.literal("batch_sampler", None) is ... and loader.gives("batch_sampler"):
@@ -59,6 +73,14 @@ def _refused(loader: LoaderCall) -> Iterator[tuple[str, str]]:
             yield "prefetch_factor", "`prefetch_factor` needs workers"
         if loader.literal("persistent_workers", False) is True:
             yield "persistent_workers", "`persistent_workers` needs workers"
+
+
+def _set_from_outside(code: Code, loader: LoaderCall) -> Obligation | None:
+    """Whether the number of workers may be another one, because the program sets what it is read from by its name."""
+    workers = loader.argument("num_workers")
+    if workers is None or isinstance(workers, ast.Constant) or not any(code.feared(SET_BY_NAME, BUILT_FROM_TEXT)):
+        return None
+    return Obligation(Kind.VALUE, f"`{ast.unparse(workers)}` may be set by its name")
 
 
 def _without(code: Code, loader: LoaderCall, name: str) -> Iterator[Edit]:

@@ -29,7 +29,9 @@ _ARRAYS = words("zeros ones eye identity full arange array")
 _PLACES = frozenset(("device", "pin_memory", "out"))
 _COMPUTED = EXACT | {"linspace"}
 _ROUNDING = words("floor ceil round")
-_WIDE = frozenset(("int64", "int32", "float32", "float64"))
+_ROUND = frozenset(("float32", "float64"))
+"""Types whose numbers are no longer each integer from 2^24 or 2^53 on: the host adds to a base there, the device multiplies."""
+_WIDE = frozenset(("int64", "int32")) | _ROUND
 LAYOUT = words("expand view reshape repeat unsqueeze squeeze permute transpose")
 _SAME_NUMBERS = words("expand_as view_as contiguous float half double requires_grad_")
 
@@ -165,7 +167,13 @@ def inexact(code: Code, factory: ast.Call) -> Obligation | None:
     dtype = argument(factory, None, "dtype")
     if dtype is not None and dtype_of(code.value(dtype)) not in _WIDE:
         return Obligation(Kind.NUMBERS, "`arange` in a narrow type may round differently on the device")
+    if dtype is not None and dtype_of(code.value(dtype)) in _ROUND and not _counts_from_zero(code, start, step):
+        return Obligation(Kind.NUMBERS, "`arange` of large floats may round differently on the device")
     return None
+
+
+def _counts_from_zero(code: Code, start: ast.expr | None, step: ast.expr | None) -> bool:
+    return (start is None or code.value(start).literal == 0) and (step is None or code.value(step).literal == 1)
 
 
 def _is_integer(alternative: Alternative) -> bool:

@@ -46,6 +46,7 @@ import re
 from collections.abc import Iterator
 
 from perflint.api import (
+    ASKS_FOR_GRADIENTS,
     Code,
     Edit,
     Finding,
@@ -95,6 +96,9 @@ def _missing(code: Code, statement: ast.stmt, inside: Region) -> Iterator[Obliga
         )
     if any(creates_module(code.facts, code.scope, c) or (path_of(c.func) or "").endswith("Parameter") for c in inside.calls):
         yield Obligation(Kind.GRADIENT, "the fixed program trains what is created inside, the original does not")
+    if any(k.arg == "requires_grad" for call in inside.calls for k in call.keywords):
+        yield Obligation(Kind.GRADIENT, "what is created inside gets gradients in the fixed program")
+    yield from code.feared(ASKS_FOR_GRADIENTS)
     yield from code.replaced("torch.inference_mode", "torch.no_grad")
     callers = [site.scope for site in code.facts.inference.callers.sites(code.scope).sites]
     if any(_CATCHES.search(scope.text) for scope in (code.scope, *callers)):

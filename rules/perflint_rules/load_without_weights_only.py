@@ -36,6 +36,8 @@ from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, 
 from perflint_rules.once_in_file import also, places_in_file
 
 _FORCED = any_layout(rb"TORCH_FORCE_|WEIGHTS_ONLY_LOAD")
+_PATCHES = any_layout(rb"\b(?:ultralytics|torch_npu)\b")
+"""Packages that put a function of their own in the place of `torch.load`."""
 _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors raises")
 
 
@@ -55,6 +57,8 @@ def _missing(code: Code) -> Iterator[Obligation]:
     if code.facts.versions.get("torch", Version("2.0")) < Version("2.6"):
         yield _RAISES
     yield from code.replaced("torch.load")
+    if code.facts.project.program_may_hold(code.source.path, _PATCHES):
+        yield Obligation(Kind.PLAIN_MODULES, "a package may load files in another way than torch")
     if code.facts.project.program_may_hold(code.source.path, _FORCED):
         yield Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given")
 

@@ -37,9 +37,11 @@ import ast
 from collections.abc import Iterator
 
 from perflint.api import (
+    CAPTURED,
     Batch,
     Code,
     Edit,
+    External,
     Finding,
     Instance,
     Kind,
@@ -73,7 +75,7 @@ def check(code: Code) -> Iterator[Finding]:
         read = _read_of_result(code, call) if call.func.attr == "to" else _read_of_buffer(code, call, call.func.value)
         if read is None or _synchronised(code, call, read):
             continue
-        missing = [_not_a_tensor(code, call.func.value)]
+        missing = [_not_a_tensor(code, call.func.value), *code.feared(CAPTURED)]  # a capture must not wait
         fix = code.fix("wait for the copy", _waiting(code, call), unless=missing)
         yield code.finding(
             call,
@@ -138,7 +140,9 @@ def _synchronised(code: Code, call: ast.Call, read: ast.expr) -> bool:
         if other is not call and any(_WAITS.search(target.text) for target in code.facts.loops.targets(code.scope, other)):
             return True
         name = other.func.attr if isinstance(other.func, ast.Attribute) else path_of(other.func) or ""
-        if name.rpartition(".")[2] in _DATA_DEPENDENT:
+        if name.rpartition(".")[2] in _DATA_DEPENDENT or (isinstance(other.func, ast.Name) and name in _SYNCHRONISES):
+            return True
+        if other is not call and _is_unknown(code, other):
             return True
     return any(
         isinstance(c.func, ast.Attribute)
@@ -146,6 +150,15 @@ def _synchronised(code: Code, call: ast.Call, read: ast.expr) -> bool:
         for c in code.flow.calls_between(call, read)
         if c is not call
     )
+
+
+def _is_unknown(code: Code, call: ast.Call) -> bool:
+    """Whether a call by a name may be of anything: `fence()` of another package may wait."""
+    callee = code.value(call.func)
+    if isinstance(call.func, ast.Attribute) or code.facts.loops.targets(code.scope, call):
+        return False
+    known = ("torch.", "builtins.", "numpy.", "math.")
+    return not callee.must(lambda a: not isinstance(a, External) or a.qualname.startswith(known))
 
 
 def _copies_to_host(code: Code, call: ast.Call, func: ast.Attribute) -> bool:

@@ -20,17 +20,15 @@ for x, y in loader:
 ```
 
 ## When it stays silent
-Outside of code that runs each step, for the device "cpu", and for anything but a literal number: numpy scalars, lists and
-tensors give other types or shapes. In evaluations, where a step waits in another place anyhow, and where no loop is in sight
-and the fix is not safe, select it to see it.
+Outside of code that runs each step, for the device "cpu", and for anything but a literal number. In evaluations, where a step
+waits in another place anyhow, and where no loop is in sight and the fix is not safe, select it.
 
 ## Fix safety
-Safe: shape and type are the same for literals, also for a changed default type. Unsafe for a number that its type may
-not hold: `torch.tensor(1e39)` is infinity, `torch.full` raises; for integers both raise, with other words. A float that half
-precision cannot hold, without a type (`torch.tensor(-1e9)`), assumes that nobody makes half precision the default; it is unsafe
-if the program names `set_default_dtype`. Unsafe, too, with `requires_grad` and for a bool without `dtype`, of which TorchScript
-makes something else, and when what `.to` gets may be no device. No fix where `tensor` is imported by its name: the import might
-be left unused. `torch.tensor(value)` with a variable is not reported.
+Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: `torch.tensor(1e39)` is infinity,
+`torch.full` raises; for integers both raise, with other words. A float that half precision cannot hold, without a type, assumes
+that nobody makes half precision the default. Unsafe, too, with `requires_grad` and for a bool without `dtype`, of which
+TorchScript makes something else, when what `.to` gets may be no device, and where something may need the wait: several streams,
+pinned memory, copies to the host. No fix where `tensor` is imported by its name.
 """
 
 import ast
@@ -62,6 +60,7 @@ from perflint.api import (
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+_LARGEST_EXACT = 2**53  # `torch.tensor` makes a double of an integer first, and rounds twice, `torch.full` once
 _LARGEST_INT64 = 2**63 - 1
 _RANGES = {
     **dict.fromkeys(("float16", "bfloat16"), (-_LARGEST_HALF, _LARGEST_HALF)),
@@ -170,7 +169,8 @@ def _too_large(code: Code, call: ast.Call) -> Obligation | None:
         low, high = (-_LARGEST_HALF, _LARGEST_HALF) if isinstance(value, float) else (-_LARGEST_INT64, _LARGEST_INT64)
     else:
         low, high = _RANGES.get(dtype_of(code.value(dtype)), (0, 127))
-    return None if low <= value <= high else Obligation(Kind.VALUE, "the number may be too large for its type")
+    exact = isinstance(value, float) or isinstance(low, int) or abs(value) <= _LARGEST_EXACT
+    return None if exact and low <= value <= high else Obligation(Kind.VALUE, "the number may be too large for its type")
 
 
 def _scripts_differently(call: ast.Call) -> Obligation | None:

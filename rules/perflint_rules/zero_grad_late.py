@@ -5,9 +5,8 @@ Finds `optimizer.zero_grad()` between the forward pass and the backward pass of 
 
 ## Why it costs memory
 The gradients of the step before are still allocated while the activations of this step pile up. Cleared before the
-forward pass (or right after the step), they are free by then: the peak is lower by up to one copy of the gradients, 4
-bytes per parameter in float32. The time does not change, and neither do the weights. For a small network that is too little to
-say: the rule runs only when it is selected.
+forward pass, they are free by then: the peak is lower by up to one copy of the gradients, 4 bytes per parameter in float32. The
+time does not change, and neither do the weights. For a small network that is too little: the rule runs when it is selected.
 
 ## Example
 ```python
@@ -37,7 +36,7 @@ with gradient accumulation (a condition around it), and when the forward pass co
 Safe when everything stands in one block without a way out, the optimizer is the same object, no gradient is read or copied
 in between, and the forward pass runs no `backward()` of its own (SAM, MAML); what `torch.autograd.grad` computes is apart from
 the gradients that parameters hold. No caller handles an error and goes on, and the program registers no hooks and puts no
-method in the place of another. A layer that cannot be followed assumes `known-layers`.
+method in the place of another. What cannot be followed assumes `known-layers`.
 """
 
 import ast
@@ -136,8 +135,9 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
         yield Obligation(Kind.NAMES, "the optimizer is not a variable")
     elif _is_assigned(code, receiver, forward, zero):
         yield Obligation(Kind.NAMES, f"`{receiver}` is assigned in between")
-    if READS_GRADIENTS.search(code.source.body[code.span(forward)[0] : code.span(zero)[0]]):
-        yield Obligation(Kind.GRADIENT, "lines in between read gradients")
+    between = code.source.body[code.span(forward)[0] : code.span(zero)[0]]
+    if READS_GRADIENTS.search(between) or re.search(rb"group|params\b", between):
+        yield Obligation(Kind.GRADIENT, "lines in between read gradients, or change whose are cleared")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, READS_GRADIENTS):
         yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
     fears = [*code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)]
@@ -146,7 +146,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
     if suspends(flow):
         yield Obligation(Kind.CONTROL_FLOW, "the function is suspended in between, and others may read gradients")
     for block in flow.block[zero].ancestry():
-        if block.kind == "try" and getattr(block.node, "handlers", []):
+        if block.kind == "try" and (getattr(block.node, "handlers", []) or getattr(block.node, "finalbody", [])):
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an exception in between is caught, and old gradients may be used then")
         if block.kind == "with" and flow.within(zero, block) and isinstance(block.node, (ast.With, ast.AsyncWith)):
             if not all(leaves_gradients_alone(code.facts, code.scope, item.context_expr) for item in block.node.items):

@@ -182,6 +182,27 @@ def given_again(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Obligatio
         yield Obligation(Kind.RETENTION, f"`{shown}` is a generator, and may keep what it makes until the next step")
 
 
+def goes_on(facts: Facts, scope: Scope, node: ast.AST) -> Obligation | None:
+    """Whether items are taken of an iterator that was begun before, whose workers may send what is used later.
+
+    A batch that arrives too early is made a tensor at once, and kept until its turn: one of `inference_mode`, if it is on then.
+    """
+    source = _taken_from(node)
+    if source is None or isinstance(source, ast.Call):
+        return None
+    leaves = isinstance(node, ast.For) and any(isinstance(inner, (ast.Break, ast.Return)) for inner in ast.walk(node))
+    if not (leaves or isinstance(node, ast.Call)):
+        return None
+    reaching = flow_of(scope).reaching.get(source, frozenset())
+    made_here = reaching and all(d.kind == "assign" and isinstance(d.value, ast.Call) for d in reaching)
+    if made_here or not facts.project.program_may_hold(scope.module.source.path, _MAKES_ITERATORS):
+        return None
+    return Obligation(Kind.RETENTION, f"`{ast.unparse(source)}` may go on elsewhere, and keep batches that came too early")
+
+
+_MAKES_ITERATORS = any_layout(rb"(?<!\.)\biter \(|\b__iter__ \(")
+
+
 def _taken_from(node: ast.AST) -> ast.expr | None:
     """What a node takes items of, one after the other: a loop, `next(it)`."""
     match node:

@@ -13,6 +13,7 @@ from perflint.facts.autograd.keeps_nothing import (
     COLLECTING,
     changes,
     given_again,
+    goes_on,
     holds_numbers,
     is_abstract,
     is_distribution_of,
@@ -198,6 +199,8 @@ class _Proof:
     def samples(self, scope: Scope, nodes: Iterable[ast.AST], batches: bool) -> Iterator[Obligation]:
         """The loaders that some code iterates over: what makes their batches may keep what it makes."""
         for node in nodes:
+            if batches and (begun := goes_on(self.facts, scope, node)) is not None:
+                yield begun
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 value = self.inference.value(scope, node.iter)
                 for alternative in value.alternatives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
     from packaging.version import Version
 
+_QUOTED = made(r"""['"]([A-Za-z][\w.-]*(?:\[[\w, -]*\])? ?[<>=~!]=? ?[\w.*, <>=~!]+)['"]""")
 _PINNED = made(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
 
 
 def oldest_versions(root: str) -> dict[str, Version]:
     """The lowest version of each package that the project's own files admit; packages without a bound are absent.
 
-    Reads pyproject.toml, setup.cfg, requirements*.txt and environment.yml in `root`. Where files disagree, the lowest
-    bound counts.
+    Reads pyproject.toml, setup.cfg, setup.py, requirements*.txt and environment.yml in `root`. Where files disagree, the lowest
+    bound counts. Where only newer versions are excluded, it is the newest that is not.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -35,6 +37,7 @@ def oldest_versions(root: str) -> dict[str, Version]:
         bound = _lower_bound(requirement)
         name = requirement.name.lower().replace("_", "-")
         if bound is not None:
+            name = "torch" if name == "pytorch" else name  # as conda calls it
             lowest[name] = min(bound, lowest.get(name, bound))
     return lowest
 
@@ -48,14 +51,15 @@ def depends_on(root: str, package: str) -> bool:
 def _lower_bound(requirement: Requirement) -> Version | None:
     from packaging.version import InvalidVersion, Version
 
-    bounds = []
+    bounds, below = [], []
     for specifier in requirement.specifier:
-        if specifier.operator in (">=", "==", "~=", ">", "==="):
-            try:
-                bounds.append(Version(specifier.version.removesuffix(".*")))
-            except InvalidVersion:
-                continue
-    return max(bounds) if bounds else None
+        with contextlib.suppress(InvalidVersion):
+            version = Version(specifier.version.removesuffix(".*"))
+            if specifier.operator in (">=", "==", "~=", ">", "==="):
+                bounds.append(version)
+            elif specifier.operator in ("<", "<="):
+                below.append(version if specifier.operator == "<=" else Version(f"{version.base_version}.dev0"))
+    return max(bounds) if bounds else min(below, default=None)
 
 
 def _requirement_lines(root: str) -> Iterator[str]:
@@ -68,7 +72,9 @@ def _requirement_lines(root: str) -> Iterator[str]:
                 found = _PINNED.match(line)
                 if found:
                     yield f"{found.group(1)}=={found.group(2)}"
-        elif name != "setup.py":
+        elif name == "setup.py":
+            yield from (found.group(1) for line in _text_lines(path) for found in _QUOTED.finditer(line))
+        else:
             for line in _text_lines(path):
                 yield line.partition("#")[0].partition(";")[0].strip()
 

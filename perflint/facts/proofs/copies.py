@@ -9,7 +9,16 @@ from typing import Final
 
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
-from perflint.facts.proofs.fears import CAPTURED, EVENTS, OTHER_KERNELS, QUOTED_NON_BLOCKING, SHARED_MEMORY, SIDE_STREAM, feared
+from perflint.facts.proofs.fears import (
+    CAPTURED,
+    EVENTS,
+    OTHER_DEVICES,
+    OTHER_KERNELS,
+    QUOTED_NON_BLOCKING,
+    SHARED_MEMORY,
+    SIDE_STREAM,
+    feared,
+)
 from perflint.facts.proofs.pinned_by_hand import pinned_by_hand
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.proofs.streams import one_stream
@@ -22,7 +31,7 @@ from perflint.source.words import any_layout
 
 _WITHIN: Final = rb"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
 _ASYNCHRONOUS: Final = any_layout(rb"\b(?:non_blocking|async) =(?! False)|\. (?:to|copy_) \(%b\bTrue" % _WITHIN)
-_ELSEWHERE: Final = (CAPTURED, EVENTS, SHARED_MEMORY, OTHER_KERNELS, QUOTED_NON_BLOCKING)
+_ELSEWHERE: Final = (CAPTURED, EVENTS, SHARED_MEMORY, OTHER_DEVICES, OTHER_KERNELS, QUOTED_NON_BLOCKING)
 _SPEAKS: Final = ("non_blocking", "async")
 _CALL_DEPTH: Final = 3
 

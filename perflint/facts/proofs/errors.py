@@ -10,6 +10,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import CATCHES
+from perflint.facts.proofs.reach import called_from
 from perflint.facts.values.values import External, Object
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
@@ -29,6 +30,8 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
     around = (block for block in flow_of(scope).block[node].ancestry() if block.kind in ("try", "with"))
     if any(_may_end(facts, scope, block.node) for block in around):
         return Obligation(Kind.CONTROL_FLOW, "the error is caught, and the program goes on")
+    if facts.project.program_may_hold(scope.module.source.path, _AT_END):
+        return Obligation(Kind.ERRORS_ARE_BUGS, "the program runs code of its own at its end, whose errors end nothing")
     if scope.is_module:
         return None
     found = facts.inference.callers.sites(scope)
@@ -105,9 +108,9 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     for site in facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
         for block in flow_of(site.scope).block[site.node].ancestry():
             handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
-            if any(_goes_on(handler) or USES_GRADIENTS.search(site.scope.text) for handler in handlers):
+            if any(map(_goes_on, handlers)) or any(looks_at_gradients(facts, site.scope, handler.body) for handler in handlers):
                 return True
-            if getattr(block.node, "finalbody", []) and USES_GRADIENTS.search(site.scope.text):
+            if looks_at_gradients(facts, site.scope, getattr(block.node, "finalbody", [])):
                 return True
             if isinstance(block.node, (ast.With, ast.AsyncWith)) and any(
                 _may_swallow(facts, site.scope, item.context_expr) for item in block.node.items
@@ -116,6 +119,15 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
         if error_is_survived(facts, site.scope, depth - 1):
             return True
     return False
+
+
+def looks_at_gradients(facts: Facts, scope: Scope, body: list[ast.stmt]) -> bool:
+    """Whether statements that run when an error is raised use gradients, or their function does, or what they call."""
+    if not body:
+        return False
+    calls = [node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    targets = [target for call in calls for target in facts.loops.targets(scope, call)]
+    return any(USES_GRADIENTS.search(function.text) for function in (scope, *called_from(facts, *targets, depth=None)))
 
 
 _SWALLOW: Final = ("suppress", "raises", "ExitStack", "AsyncExitStack")

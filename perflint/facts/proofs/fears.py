@@ -154,6 +154,11 @@ OTHER_KERNELS: Final = Fear(
     ),
     "the program hands memory to others than torch, which may read it on a stream of their own",
 )
+OTHER_DEVICES: Final = Fear(
+    Kind.CUDA_OR_CPU,
+    any_layout(rb"gpu_migration|transfer_to_npu|\b(?:torch_npu|torch_xla|torch_musa|intel_extension_for_pytorch)\b"),
+    "the program may compute on a device that only goes by the name of CUDA",
+)
 CAPTURED: Final = Fear(
     Kind.TRANSFER,
     any_layout(rb"\bCUDAGraph\b|\bcuda \. graphs?\b|\bmake_graphed_callables\b|\bcapture_begin\b"),
@@ -263,7 +268,8 @@ LOOKS_AT_CALLS: Final = Fear(
 LOOKS_AT_OBJECTS: Final = Fear(
     Kind.GRADIENT,
     any_layout(
-        rb"\bgc \.|\bget_objects \(|memory_allocated|memory_stats|memory_snapshot|max_memory"
+        rb"\bgc \.|\bget_objects \(|memory_allocated|memory_stats|memory_snapshot|max_memory|memory_reserved"
+        rb"|memory_summary|mem_get_info|memory_usage"
         rb"|tracemalloc|" + whole("weakref")
     ),
     "the program looks at which objects are alive",

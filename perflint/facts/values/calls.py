@@ -127,7 +127,7 @@ def iterating_runs(*values: Value) -> tuple[object, ...]:
 
 _MOVABLE_SAMPLES = any_layout(
     rb"^[\t\f\x20]+def (?:to|cuda) \( \w|\b(?:to|cuda|collate_fn) = lambda\b|\. (?:to|cuda|collate_fn) =(?!=)"
-    rb"|\bdefault_collate_fn_map\b|\bdef __getattr__\b|^[\t\f\x20]*(?:from|import) transformers\b",
+    rb"|\bdefault_collate_fn_map\b|\bdef __getattr__\b|^[\t\f\x20]+(?:to|cuda) =(?!=)|transformers\b",
     re.M,
 )
 """Where samples may come from that `default_collate` rebuilds in their own class, a dict with a method `to`, say."""

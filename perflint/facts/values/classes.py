@@ -36,8 +36,9 @@ from perflint.facts.values.values import (
 from perflint.project.project import MAX_IMPORTERS
 from perflint.project.trace import LastingMemo
 from perflint.source.syntax import Class, Scope, SyntaxProblem
-from perflint.source.words import made
+from perflint.source.words import any_layout, made
 
+_SETS_BY_NAME = any_layout(rb"\bsetattr \(|\b__dict__\b|\bvars \(")
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
 _MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
@@ -277,14 +278,15 @@ def _assigned(inference: Inferring, cls: Class, base: Instance | ClassRef, name:
     """What one class assigns to an attribute, in its body and in its methods."""
     values: list[Value] = []
     frame = inference.frame(cls.module.top, (), depth - 1)
+    given_elsewhere = _may_be_given(inference, cls)
     for statement in cls.node.body:
         match statement:
             case ast.Assign(targets=targets, value=value) if any(path_of(t) == name for t in targets):
-                values.append(_evaluate(inference, value, frame))
+                values.append(_evaluate(inference, value, frame, given_elsewhere))
             case ast.AnnAssign(target=ast.Name(id=target), value=None, annotation=annotation) if target == name:
                 values.append(annotated(inference, cls.module, annotation) or hinted(name))
             case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
-                values.append(_evaluate(inference, value, frame))
+                values.append(_evaluate(inference, value, frame, given_elsewhere or _makes_constructor(cls)))
     for method in cls.methods_assigning(name):
         if not method.parameters:
             continue
@@ -305,11 +307,22 @@ def _where_the_network_is(buffer: Value) -> Value:
     return buffer.map(lambda a: one(replace(a, place=Place.UNKNOWN) if isinstance(a, Tensor) and a.place is Place.HOST else a))
 
 
-def _evaluate(inference: Inferring, node: ast.expr, frame: Frame) -> Value:
-    """A class-level value. Its nodes are outside every flow, so only constants and calls of globals are understood."""
+def _evaluate(inference: Inferring, node: ast.expr, frame: Frame, is_default: bool) -> Value:
+    """A class-level value, of which only constants are understood. is_default: objects may have another one."""
     if isinstance(node, ast.Constant):
-        return inference.infer(node, frame)
+        value = inference.infer(node, frame)
+        return Value(value.alternatives, open=True) if is_default else value
     return UNKNOWN
+
+
+def _makes_constructor(cls: Class) -> bool:
+    """Whether a field with a type is an argument of a constructor that nobody wrote: of a dataclass, attrs, pydantic."""
+    return bool(cls.node.decorator_list or cls.node.bases)
+
+
+def _may_be_given(inference: Inferring, cls: Class) -> bool:
+    """Whether a program sets attributes by their names, perhaps those of a class that holds settings."""
+    return inference.project.program_may_hold(cls.module.source.path, _SETS_BY_NAME)
 
 
 def _inherited(base: str, name: str) -> list[Value]:
