@@ -24,11 +24,11 @@ Outside of code that runs each step, for the device "cpu", and for anything but 
 waits in another place anyhow, and where no loop is in sight and the fix is not safe, select it.
 
 ## Fix safety
-Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: `torch.tensor(1e39)` is infinity,
-`torch.full` raises; for integers both raise, with other words. A float that half precision cannot hold, without a type, assumes
-that nobody makes half precision the default. Unsafe, too, with `requires_grad` and for a bool without `dtype`, of which
-TorchScript makes something else, when what `.to` gets may be no device, and where something may need the wait: several streams,
-pinned memory, copies to the host. No fix where `tensor` is imported by its name.
+Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: of `1e39`, `torch.tensor` makes
+infinity, `torch.full` raises; for integers both raise, with other words. A float that half precision cannot hold, without a
+type, assumes that nobody makes half precision the default. Unsafe, too, with `requires_grad` and for a bool without `dtype`, of
+which TorchScript makes something else, when what `.to` gets may be no device, and where something may need the wait: several
+streams, pinned memory, copies to the host. No fix where `tensor` is imported by its name.
 """
 
 import ast

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from perflint.facts.autograd.without_graph import COMPUTES_NOTHING, DISTRIBUTIONS, OPERATORS, is_known_function
 from perflint.facts.dataflow.definitions import Definition, path_of
@@ -16,6 +16,7 @@ from perflint.facts.values.frames import Inferring
 from perflint.facts.values.values import Alternative, External, Literal, Number, Object, Text
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
+from perflint.source.texts import last_name
 from perflint.source.words import any_layout, words
 
 _READING_METHODS = words("keys values items get join format split startswith endswith strip lower upper replace copy")
@@ -182,24 +183,28 @@ def given_again(facts: Facts, scope: Scope, node: ast.AST) -> Iterator[Obligatio
         yield Obligation(Kind.RETENTION, f"`{shown}` is a generator, and may keep what it makes until the next step")
 
 
-def goes_on(facts: Facts, scope: Scope, node: ast.AST) -> Obligation | None:
+def goes_on(facts: Facts, scope: Scope, node: ast.AST, inside: Set[ast.AST]) -> Obligation | None:
     """Whether items are taken of an iterator that was begun before, whose workers may send what is used later.
 
     A batch that arrives too early is made a tensor at once, and kept until its turn: one of `inference_mode`, if it is on then.
+    inside: all nodes of the region.
     """
     source = _taken_from(node)
+    while isinstance(source, ast.Call) and source.args and last_name(source.func) in _HANDS_ON:
+        source = source.args[0]
     if source is None or isinstance(source, ast.Call):
         return None
     leaves = isinstance(node, ast.For) and any(isinstance(inner, (ast.Break, ast.Return)) for inner in ast.walk(node))
     if not (leaves or isinstance(node, ast.Call)):
         return None
     reaching = flow_of(scope).reaching.get(source, frozenset())
-    made_here = reaching and all(d.kind == "assign" and isinstance(d.value, ast.Call) for d in reaching)
+    made_here = reaching and all(d.kind == "assign" and isinstance(d.value, ast.Call) and d.node in inside for d in reaching)
     if made_here or not facts.project.program_may_hold(scope.module.source.path, _MAKES_ITERATORS):
         return None
     return Obligation(Kind.RETENTION, f"`{ast.unparse(source)}` may go on elsewhere, and keep batches that came too early")
 
 
+_HANDS_ON = words("enumerate zip tqdm islice map filter")
 _MAKES_ITERATORS = any_layout(rb"(?<!\.)\biter \(|\b__iter__ \(")
 
 

@@ -198,8 +198,10 @@ class _Proof:
 
     def samples(self, scope: Scope, nodes: Iterable[ast.AST], batches: bool) -> Iterator[Obligation]:
         """The loaders that some code iterates over: what makes their batches may keep what it makes."""
+        nodes = [*nodes]
+        inside = frozenset(nodes)
         for node in nodes:
-            if batches and (begun := goes_on(self.facts, scope, node)) is not None:
+            if batches and (begun := goes_on(self.facts, scope, node, inside)) is not None:
                 yield begun
             if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
                 value = self.inference.value(scope, node.iter)
