@@ -32,14 +32,15 @@ anyhow or has just read or decoded something, select it to see it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
-the CPU, and the program uses no CUDA stream and no tensor class or method of its own: only a blocking copy is over before
-another stream reads. Unsafe when a batch may be an object of another kind (a `collate_fn`, `batch_size=None`, samples with a
-method `to`), whose `to` may not take the keyword. Asynchronous copies are safe for CUDA only: where a device may be another,
-the copy asks it, `x.to(device, non_blocking=device.type == "cuda")`; where it may be no device at all, the fix rests on
-`cuda-or-cpu`. With `runtime = true` such a copy becomes `moved(x, device)`, which looks at tensor and device when the program
-runs, and differs from `x.to(device)` only where a plain tensor goes from pinned memory to a CUDA device. Where somebody may
-write to it, or nothing pins it, it becomes `moved_copy(x, device)`, which first copies it into pinned memory, without a wait;
-that no other stream reads the result must be proved.
+the CPU, the program has no tensor class or method of its own, and nothing in it may need the wait: streams, memory that is
+pinned by hand, copies to the host that nobody waits for, CUDA graphs, timed events, other libraries that read the memory, and
+loaders that are not known (timm's copies ahead on a stream). Unsafe when a batch may be an object of another kind (a
+`collate_fn`, `batch_size=None`, samples with a method `to`), whose `to` may not take the keyword. Asynchronous copies are safe
+for CUDA only: where a device may be another, the copy asks it, `x.to(device, non_blocking=device.type == "cuda")`; where it may
+be no device at all, the fix rests on `cuda-or-cpu`. With `runtime = true` such a copy becomes `moved(x, device)`, which looks
+at tensor and device when the program runs, and differs from `x.to(device)` only where a plain tensor goes from pinned memory to
+a CUDA device. Where somebody may write to it, or nothing pins it, it becomes `moved_copy(x, device)`, which first copies it
+into pinned memory, without a wait; that no other stream reads the result must be proved.
 """
 
 import ast

@@ -38,8 +38,8 @@ the device gets nothing to do in between), they are reported only if the rule is
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
 the project keeps or holds under another name, nothing that runs in between can write to it, the first read comes before
-the others on every path (or another one always runs, so that no read is added), no clock is read in between and no
-asynchronous copy is in flight. Whose memory it is does not matter where the code in between only computes. At most one of
+the others on every path (or another one always runs, so that no read is added), no clock is read in between and nothing in the
+program may need the wait (blocking-h2d-in-loop says what). At most one of
 the reads gives its number to keep, the others are shown, compared or computed with: a list finds a nan only where it holds
 the same object, so that two kept ones assume `plain-objects`. Reads of attributes and items are reported without these proofs,
 so their fix is unsafe: a property may compute anew.

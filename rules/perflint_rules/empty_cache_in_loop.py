@@ -33,7 +33,7 @@ In evaluations it is reported only if the rule is selected.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
-`gc.collect`, for finalizers run at another time, and where a clock is read or an asynchronous copy relies on the wait.
+`gc.collect`, for finalizers run at another time, and where a clock is read or something may need the wait.
 """
 
 import ast

@@ -24,17 +24,18 @@ def forward(self, x):
 
 ## When it stays silent
 Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
-rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations, where a step
-waits in another place anyhow, and where no loop is in sight and the fix is not safe, select it to see it.
+rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations, where a step waits in another place
+anyhow, and where no loop is in sight and the fix is not safe, select it to see it.
 
 ## Fix safety
-Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device.
-Unsafe when the device is known by its name only: `.to` takes a tensor or a type as well, a factory does not. A change of
-type in the same call keeps its own rounding, so it is left alone; zeros and ones are the same in each type. Of a layout that
-is made before the copy (`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) and of a `Variable` the same holds, where it
-is memory of its own, or computed with at once. There is no fix for `.to(other_tensor)`, which also converts the type, and for
-what else is computed before the copy: the device may round otherwise. Where fixes may import the runtime, these are still made
-on the host, the same ones, and copied by `moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
+Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device, and
+nothing in the program may need the wait (blocking-h2d-in-loop says what). Unsafe when the device is known by its name only:
+`.to` takes a tensor or a type as well, a factory does not. A change of type in the same call keeps its own rounding, so it is
+left alone; zeros and ones are the same in each type. Of a layout that is made before the copy
+(`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) and of a `Variable` the same holds, where it is memory of its own, or
+computed with at once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed
+before the copy: the device may round otherwise. Where fixes may import the runtime, these are still made on the host, the same
+ones, and copied by `moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
 """
 
 import ast
@@ -109,8 +110,7 @@ def check(code: Code) -> Iterator[Finding]:
             yield from _like_another(code, call, factory)
             continue
         name = factory.func.attr
-        missing = [*_open(code, call, factory, device)]
-        fix, cure = None, "pass `device=` instead"
+        missing, fix, cure = [*_open(code, call, factory, device)], None, "pass `device=` instead"
         if takes_device(factory):
             fix = code.fix("build the tensor on the device", folded(code, call, factory, device), unless=missing)
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):

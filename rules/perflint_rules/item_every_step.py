@@ -67,8 +67,8 @@ not in sight, only if selected. Repeats: duplicate-item-read.
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
 looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the loop
-reads no clock, no `try` in it handles an error of the read, no asynchronous copy in it relies on the wait, and the program
-neither names streams or several GPUs, nor has tensors of its own, nor switches `inference_mode` on and off but by `with` and
+reads no clock, no `try` in it handles an error of the read, nothing in the program may need the wait (blocking-h2d-in-loop says
+what), and it neither names several GPUs, nor has tensors of its own, nor switches `inference_mode` on and off but by `with` and
 as a decorator. Integers must be counts: sums of others may not fit into 64 bits. Else the fix is unsafe, or an `ItemSum`,
 which needs neither type, size nor device, divides, and takes any weight; where each step looks at the total there is none. A
 name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on

@@ -55,8 +55,8 @@ In an exception handler or behind a test of free memory; before and after all lo
 look at memory statistics, where clearing is part of a measurement.
 
 ## Fix safety
-Assumes `memory-to-spare`: other processes on the same card see less of it free. Unsafe where a clock is read or an asynchronous
-copy relies on the wait. What the program computes stays the same.
+Assumes `memory-to-spare`: other processes on the same card see less of it free. Unsafe where a clock is read or something
+may need the wait. What the program computes stays the same.
 """
 
 import ast
