@@ -143,7 +143,7 @@ SIDE_STREAM: Final = Fear(
 )
 SHARED_MEMORY: Final = Fear(
     Kind.ONE_STREAM,
-    any_layout(rb"\bshare_memory_? \(|\breduce_tensor\b|\bipc_collect \("),
+    any_layout(rb"\bshare_memory_? \(|\bmultiprocessing \. reductions?\b|\bipc_collect \("),
     "the program shares tensors with other processes, which know nothing of this one's streams",
 )
 OTHER_KERNELS: Final = Fear(
