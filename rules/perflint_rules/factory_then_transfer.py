@@ -24,8 +24,8 @@ def forward(self, x):
 
 ## When it stays silent
 Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
-rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations, where a step waits in another place
-anyhow, and where no loop is in sight and the fix is not safe, select it to see it.
+rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations, where a step waits in another
+place anyhow, and where no loop is in sight and the fix is not safe, select it to see it.
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device, and

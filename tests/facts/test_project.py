@@ -346,3 +346,21 @@ def test_an_optimizer_that_nobody_imports_is_one_to_choose_from() -> None:
     }
     project = Project(ROOT, list(files), files.get)
     assert [file for file in sorted(files) if project.uses_accelerator(file)] == [f"{ROOT}/lion.py", f"{ROOT}/train.py"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "oldest"),
+    [
+        ("environment.yml", "dependencies:\n  - pytorch=1.9.0\n", "1.9.0"),
+        ("requirements.txt", "torch<1.11\n", "1.11.dev0"),
+        ("requirements.txt", "torch<=1.10.2\n", "1.10.2"),
+        ("requirements.txt", "torch>=1.8,<3\n", "1.8"),
+        ("setup.py", "setup(install_requires=['numpy', 'torch==1.9.0'])\n", "1.9.0"),
+        ("setup.py", 'setup(install_requires=["torch >= 2.0, < 3"])\n', "2.0"),
+        ("setup.py", "setup(version='1.9.0', install_requires=['torch'])\n", None),
+    ],
+)
+def test_the_oldest_torch_that_a_project_admits(tmp_path: Path, file: str, text: str, oldest: str | None) -> None:
+    (tmp_path / file).write_text(text)
+    found = oldest_versions(str(tmp_path)).get("torch")
+    assert (str(found) if found is not None else None) == oldest
