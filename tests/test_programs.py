@@ -48,6 +48,7 @@ EXPECTED = {
     "lstm/predict.py": {"eval-without-no-grad"},
     "lstm/training.py": {
         "blocking-h2d-in-loop",
+        "duplicate-item-read",
         "factory-then-transfer",
         "item-every-step",
     },

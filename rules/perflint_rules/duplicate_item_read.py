@@ -32,8 +32,8 @@ for x, y in loader:
 ## When it stays silent
 For reads in branches that exclude each other, for tensors that change in between (also through an alias or a view),
 for host tensors, arrays and frames, in closures, and for expressions that only look alike (`(loss * 7).item()`). Where all
-reads stand under a guard (`step % 100 == 0`), where the fix needs a look, and where the device gets nothing to do in between (a
-second read costs a few microseconds then), they are reported only if the rule is selected.
+reads stand under a guard (`step % 100 == 0`), and where the fix needs a look (a second read costs a few microseconds as long as
+the device gets nothing to do in between), they are reported only if the rule is selected.
 
 ## Fix safety
 Safe when one definition reaches all reads, or one in each branch before them, the tensor is new memory that no function of
@@ -88,7 +88,7 @@ def check(code: Code) -> Iterator[Finding]:
         fix = code.fix("read the value once", _merged(code, reads), unless=missing)
         message = f"`{ast.unparse(first.tensor)}` {_times(reads)}; read it once and keep the number"
         little = all(is_seldom(code.flow, read.node, code.around(read.node)) for read in reads)
-        little = little or all(stays_idle(code, read.node) for read in later)
+        little = little or (any(missing) and stays_idle(code, first.node, later[-1].node))
         place, waits = later[-1].node if len(later) == 1 else later[0].node, [read.node for read in later]
         yield code.finding(place, message, fix, missing, waits=waits, severity=Severity.INFO if little else None)
 

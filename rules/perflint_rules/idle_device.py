@@ -55,12 +55,11 @@ def is_paid_for(code: Code, node: ast.expr) -> bool:
     return False
 
 
-def stays_idle(code: Code, place: ast.expr) -> bool:
-    """Whether the device got nothing to do since the last read, so that a place waits for nothing."""
-    flow, loop = code.flow, code.flow.loop(place)
-    before = [r.node for r in code.reads() if flow.order[r.node] < flow.order[place] and flow.loop(r.node) is loop]
-    last = max((node for node in before if flow.dominates(node, place)), key=flow.order.__getitem__, default=None)
-    return last is not None and _launch_nothing(code, flow.calls_between(last, place))
+def stays_idle(code: Code, first: ast.expr, last: ast.expr) -> bool:
+    """Whether the device gets nothing to do between a wait and a second place, which therefore waits for nothing."""
+    flow = code.flow
+    near = flow.block[first] is flow.block[last] and flow.dominates(first, last)
+    return near and _launch_nothing(code, flow.calls_between(first, last))
 
 
 def follows_needed_read(code: Code, copy: ast.expr) -> bool:
