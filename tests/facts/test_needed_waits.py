@@ -105,6 +105,13 @@ def test_batches_are_of_a_loader_that_is_known_or_of_a_program_that_has_no_other
     assert _is_proved(loader=loader, imports=imports) is (is_known or loader != "given")
 
 
+@pytest.mark.parametrize(("batch", "is_proved"), [("next(given)", False), ("given.next()", False), ("given.pop()", True)])
+def test_batches_are_taken_one_by_one(batch: str, is_proved: bool) -> None:
+    step = f"y = {batch}"
+    assert _is_proved(imports="from yolox.data import DataPrefetcher", loader="range(10)", step=step) is is_proved
+    assert _is_proved(imports="from yolox.models import Layer", loader="range(10)", step=step)
+
+
 def _is_proved(imports: str = "", helper: str = "pass", step: str = "pass", loader: str = TORCHS_LOADER) -> bool:
     program = Program(STEPS.format(imports=imports, helper=helper, step=step, loader=loader, given="given"))
     return no_copy_in_flight(program.facts, program.scope("run")) is None

@@ -78,7 +78,7 @@ def one_stream(facts: Facts, scope: Scope) -> Obligation | None:
 
 
 def _loops(facts: Facts, scope: Scope) -> Iterator[tuple[Scope, ast.expr | None]]:
-    """What the loops of a function, and those of its callers, go over; None for what is not known."""
+    """What the loops of a function, and those of its callers, go over or take by `next`; None for what is not known."""
     pending, seen = [scope], {scope}
     while pending:
         found = pending.pop()
@@ -89,6 +89,8 @@ def _loops(facts: Facts, scope: Scope) -> Iterator[tuple[Scope, ast.expr | None]
             yield found, None
             continue
         yield from ((found, loop.iterated) for loop in loops)
+        for call in flow_of(found).calls_named["next"]:
+            yield found, call.func.value if isinstance(call.func, ast.Attribute) else next(iter(call.args), None)
         if not sites.sites and not loops and not found.is_module:
             yield found, None
         new = {site.scope for site in sites.sites} - seen
