@@ -105,6 +105,7 @@ from perflint.facts.proofs.fears import (
 )
 from perflint.facts.proofs.hidden import hidden_runs
 from perflint.facts.proofs.meters import keeps_to_itself, may_be_replaced, may_run_later, methods_of
+from perflint.facts.proofs.packages import stranger
 from perflint.facts.proofs.proofs import (
     free_name,
     inspects_itself,
@@ -425,6 +426,7 @@ __all__ = [
     "stays_inside",
     "step_definitions",
     "stored_for_training",
+    "stranger",
     "surgery",
     "suspends",
     "target_of",

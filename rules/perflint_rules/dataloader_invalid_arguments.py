@@ -22,7 +22,8 @@ Where the number of workers is not a literal, and where arguments come by `**kwa
 
 ## Fix safety
 Safe where nothing catches the error: the call cannot succeed as it stands. With a `batch_sampler` there is no fix: one of
-the two has to go, and only you know which.
+the two has to go, and only you know which. Unsafe, too, where the number of workers is read from something and the program sets
+attributes or variables by their names.
 """
 
 import ast

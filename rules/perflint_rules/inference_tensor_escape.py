@@ -38,7 +38,8 @@ place. Where it only may be saved for the backward pass, it is a warning.
 
 ## Fix safety
 Safe: `no_grad` computes the same numbers, and everything that worked keeps working. Unsafe where the program asks for the
-mode or switches autograd on again, where the error may be caught, and where the fixed program trains what is created inside.
+mode, switches autograd on again or differentiates by other means than `backward()`, where the error may be caught, and where
+the fixed program trains what is created inside.
 """
 
 import ast

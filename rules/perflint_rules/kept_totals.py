@@ -72,7 +72,7 @@ class Total(Kept):
         if not self.is_differentiated:  # what a backward pass begins with is real
             yield from self._unknown_number()
             yield from self.code.feared(COMPLEX)
-        if not self.is_scalar and len(self._places) > 1:
+        if not self._is_scalar and len(self._places) > 1:
             yield Obligation(Kind.VALUE, f"`{ast.unparse(self.read.tensor)}` may be on another device in another step")
         if not self._has_float64 and not self.asks:
             yield Obligation(Kind.CUDA_OR_CPU, "the device may have no float64 (MPS), or is not known")
@@ -84,14 +84,14 @@ class Total(Kept):
         return {place_of(a) for a in self.value.alternatives}
 
     @property
-    def is_scalar(self) -> bool:
+    def _is_scalar(self) -> bool:
         """Whether all that is added is of no dimensions: one number may be of shape [1], too, and a backward pass takes it."""
         return self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0)
 
     @property
     def _grows_in_place(self) -> bool:
         """Whether what is added can be added to what the first step has left: of the same shape, on the same device."""
-        return self.is_scalar and len(self._places) == 1
+        return self._is_scalar and len(self._places) == 1
 
     @cached_property
     def _has_float64(self) -> bool:
@@ -121,7 +121,7 @@ class Total(Kept):
 
     def _unknown_number(self) -> Iterator[Obligation]:
         tensor = ast.unparse(self.read.tensor)
-        if not self.value.must(lambda a: isinstance(a, Tensor) and a.ndim == 0):
+        if not self._is_scalar:
             yield Obligation(Kind.VALUE, f"`{tensor}` may be no tensor with a single number")
         if not self.value.must(lambda a: isinstance(a, Tensor) and ("float" in a.dtype or a.dtype == "int64")):
             yield Obligation(Kind.VALUE, f"the type of `{tensor}` is not known")

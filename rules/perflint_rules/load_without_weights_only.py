@@ -24,7 +24,8 @@ When the argument is given, also through `**kwargs`.
 Safe where the project's oldest torch is 2.6 or newer: it says what is the default. Otherwise unsafe: a file that holds other
 objects raises. Unsafe, too, in programs that change the default: by a function of their own in the place of `torch.load`, or by
 the variable `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` of the environment, which no longer counts where the argument is given. Where a
-shell sets that variable, no source says so.
+shell sets that variable, no source says so. Where the program imports a package that is not known, assumes `plain-modules`:
+ultralytics puts a function of its own in the place of `torch.load`.
 """
 
 import ast
@@ -32,12 +33,10 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, rule
+from perflint.api import Code, Cost, Edit, Finding, Kind, Obligation, Severity, add_keyword, any_layout, rule, stranger
 from perflint_rules.once_in_file import also, places_in_file
 
 _FORCED = any_layout(rb"TORCH_FORCE_|WEIGHTS_ONLY_LOAD")
-_PATCHES = any_layout(rb"\b(?:ultralytics|torch_npu)\b")
-"""Packages that put a function of their own in the place of `torch.load`."""
 _RAISES = Obligation(Kind.UNKNOWN_CODE, "a file that holds more than tensors raises")
 
 
@@ -57,8 +56,8 @@ def _missing(code: Code) -> Iterator[Obligation]:
     if code.facts.versions.get("torch", Version("2.0")) < Version("2.6"):
         yield _RAISES
     yield from code.replaced("torch.load")
-    if code.facts.project.program_may_hold(code.source.path, _PATCHES):
-        yield Obligation(Kind.PLAIN_MODULES, "a package may load files in another way than torch")
+    if (unknown := stranger(code.facts.project, code.source.path)) is not None:  # ultralytics puts a function in its place
+        yield Obligation(Kind.PLAIN_MODULES, f"`{unknown}` may load files in another way than torch")
     if code.facts.project.program_may_hold(code.source.path, _FORCED):
         yield Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given")
 

@@ -6,7 +6,7 @@ Finds `optimizer.zero_grad()` between the forward pass and the backward pass of 
 ## Why it costs memory
 The gradients of the step before are still allocated while the activations of this step pile up. Cleared before the
 forward pass, they are free by then: the peak is lower by up to one copy of the gradients, 4 bytes per parameter in float32. The
-time does not change, and neither do the weights. For a small network that is too little: the rule runs when it is selected.
+time does not change, and neither do the weights. The rule runs only when it is selected.
 
 ## Example
 ```python
@@ -36,7 +36,7 @@ with gradient accumulation (a condition around it), and when the forward pass co
 Safe when everything stands in one block without a way out, the optimizer is the same object, no gradient is read or copied
 in between, and the forward pass runs no `backward()` of its own (SAM, MAML); what `torch.autograd.grad` computes is apart from
 the gradients that parameters hold. No caller handles an error and goes on, and the program registers no hooks and puts no
-method in the place of another. What cannot be followed assumes `known-layers`.
+method in the place of another. Layers that cannot be followed assume `known-layers`.
 """
 
 import ast

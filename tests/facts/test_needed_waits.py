@@ -78,8 +78,8 @@ PACKAGES = {
     "from tqdm import tqdm": True,
     "from timm.models import create_model": True,
     "import timm\ntimm.create_model('resnet18')": True,
-    "import unknown\nunknown.Layer()": True,
-    "from unknown import Layer": True,
+    "import unknown\nunknown.Layer()": False,
+    "from unknown import Layer": False,
     "import timm\ntimm.data.create_loader(None)": False,
     "from timm.data import create_loader": False,
     "import unknown\nunknown.PrefetchedBatches()": False,
@@ -109,7 +109,7 @@ def test_batches_are_of_a_loader_that_is_known_or_of_a_program_that_has_no_other
 def test_batches_are_taken_one_by_one(batch: str, is_proved: bool) -> None:
     step = f"y = {batch}"
     assert _is_proved(imports="from yolox.data import DataPrefetcher", loader="range(10)", step=step) is is_proved
-    assert _is_proved(imports="from yolox.models import Layer", loader="range(10)", step=step)
+    assert _is_proved(imports="from torchvision.models import resnet18", loader="range(10)", step=step)
 
 
 def _is_proved(imports: str = "", helper: str = "pass", step: str = "pass", loader: str = TORCHS_LOADER) -> bool:

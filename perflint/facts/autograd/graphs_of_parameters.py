@@ -21,7 +21,11 @@ _HAS_PARAMETERS: Final = any_layout(
 _DEPTH: Final = 6
 _VIEWS: Final = words("T mT H mH real imag")
 _NUMBERS: Final = words("item tolist numpy detach argmax argmin size dim numel ndimension nelement data_ptr get_device")
-_PASSES_ON: Final = words("sum abs max min list tuple zip reversed sorted next iter getattr map enumerate dict set round")
+_PASSES_ON: Final = words(
+    "sum abs max min list tuple zip reversed sorted next iter getattr map filter enumerate dict set round pow"
+)
+"""Python's own functions that give what they get, or an item or a sum of it; what packages make of tensors may have a graph."""
+_WITHOUT_TENSORS: Final = words("builtins math numpy time datetime os sys json random logging")
 
 
 def may_record(value: Value, scalars: bool = True, depth: int = 3) -> bool:
@@ -116,9 +120,8 @@ class _Parameters:
         if targets:
             return any(map(self.returns, targets))
         callee = self.value(call.func)
-        if callee.must(lambda a: isinstance(a, External) and not a.qualname.startswith("torch.")):
-            name = callee.single.qualname if isinstance(callee.single, External) else ""
-            return name.removeprefix("builtins.") in _PASSES_ON and any(map(self.takes, given))
+        if callee.must(lambda a: isinstance(a, External) and _gives_no_tensor(a.qualname)):
+            return False
         if callee.must(lambda a: is_neural_module(self.facts.inference, a)):
             return False  # a forward pass, whose graph is followed elsewhere
         if isinstance(call.func, ast.Attribute) and not callee.may(lambda a: isinstance(a, External)):
@@ -126,7 +129,7 @@ class _Parameters:
             if name in _NUMBERS:
                 return False
             if operations.method(name) is None:
-                return self.is_network(base)
+                return self.may_be_network(base)
             return self.takes(base) or any(map(self.takes, given))
         return any(map(self.takes, given))
 
@@ -146,11 +149,11 @@ class _Parameters:
             return False
         match node:
             case ast.Attribute(value=base):
-                return self.is_network(base) or (not _is_known(self.value(base)) and self.has_parameters())
+                return self.may_be_network(base)
             case ast.Subscript(value=base):
                 return self.is_parameter(base)
             case ast.Call(func=ast.Name(id="getattr"), args=[base, *_]):
-                return self.is_network(base) or self.has_parameters()
+                return self.may_be_network(base)
             case ast.Call(func=ast.Attribute(attr="parameters" | "named_parameters")):
                 return True
             case ast.Name():
@@ -176,6 +179,10 @@ class _Parameters:
             if not isinstance(call.func, ast.Attribute) or call.func.attr in _OF_NETWORKS or path_of(call.func) == path
         )
 
+    def may_be_network(self, node: ast.expr) -> bool:
+        """The same of what is not known, either, in a program that gets hold of parameters."""
+        return self.is_network(node) or (not _is_known(self.value(node)) and self.has_parameters())
+
     def is_property(self, base: ast.expr, name: str) -> bool:
         """Whether an attribute is computed when it is asked for, perhaps of parameters."""
         runs = self.facts.project.program_may_hold(self.scope.module.source.path, any_layout(rb"\bdef %b \(" % name.encode()))
@@ -186,6 +193,11 @@ class _Parameters:
 
 
 _OF_NETWORKS: Final = words("eval train parameters named_parameters state_dict load_state_dict")
+
+
+def _gives_no_tensor(qualname: str) -> bool:
+    package, _, name = qualname.rpartition(".")
+    return package.partition(".")[0] in _WITHOUT_TENSORS and not (package == "builtins" and name in _PASSES_ON)
 
 
 def _is_known(value: Value, depth: int = 3) -> bool:

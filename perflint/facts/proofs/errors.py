@@ -108,9 +108,11 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     for site in facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
         for block in flow_of(site.scope).block[site.node].ancestry():
             handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
-            if any(map(_goes_on, handlers)) or any(looks_at_gradients(facts, site.scope, handler.body) for handler in handlers):
+            if any(map(_goes_on, handlers)) or any(
+                _looks_at_gradients(facts, site.scope, handler.body) for handler in handlers
+            ):
                 return True
-            if looks_at_gradients(facts, site.scope, getattr(block.node, "finalbody", [])):
+            if _looks_at_gradients(facts, site.scope, getattr(block.node, "finalbody", [])):
                 return True
             if isinstance(block.node, (ast.With, ast.AsyncWith)) and any(
                 _may_swallow(facts, site.scope, item.context_expr) for item in block.node.items
@@ -121,7 +123,7 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
     return False
 
 
-def looks_at_gradients(facts: Facts, scope: Scope, body: list[ast.stmt]) -> bool:
+def _looks_at_gradients(facts: Facts, scope: Scope, body: list[ast.stmt]) -> bool:
     """Whether statements that run when an error is raised use gradients, or their function does, or what they call."""
     if not body:
         return False

@@ -36,6 +36,7 @@ from perflint.source.syntax import Module, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
 
 _BUILTINS: Final = frozenset(dir(builtins))
+_SETS_BY_TEXT: Final = any_layout(rb"(?<![\w.])(?:exec|globals) \(")
 _GLOBAL: Final = made(rb"\bglobal ")
 _NAMES_BUILTINS: Final = made(rb"builtin")
 _REPLACES_BUILTINS: Final = any_layout(
@@ -204,7 +205,17 @@ def _defined(inference: Inferring, module: Module, name: str, depth: int) -> lis
     return [*values, UNKNOWN] if shared and may_change_elsewhere(inference, module, name, any(shared)) else values
 
 
+def _is_set_by_text(module: Module, name: str) -> bool:
+    """Whether code that a file runs from a text, or finds by name, may give a constant of its own another value."""
+    if _SETS_BY_TEXT.search(module.source.body) is None:
+        return False
+    found = flow_of(module.top).definitions_of(name)
+    return bool(found) and all(isinstance(d.value, ast.Constant) for d in found)
+
+
 def _assigned_as_global(inference: Inferring, module: Module, name: str, depth: int) -> list[Value]:
+    if _is_set_by_text(module, name):
+        return [UNKNOWN]
     if not module.holds(_GLOBAL):
         return []
     if (depth <= 0 and module.global_writers) or any(
