@@ -30,7 +30,8 @@ and the first use, and when the result is only kept or returned.
 
 ## Fix safety
 Safe for a tensor: dropping `non_blocking` waits for the copy, which is what the code takes for granted. Unsafe for what may
-be an object of another kind, whose method may do something else, and where the program captures CUDA graphs, which must not wait.
+be an object of another kind, whose method may do something else, and where the program captures CUDA
+graphs, which must not wait.
 """
 
 import ast
