@@ -89,7 +89,7 @@ class Invocation:
                 return self._update_baseline(run, result)
             self._narrow(run, result)
         if self.ranking is not None:
-            self.ranking.rank(result)
+            self.ranking.rank(result, run.shows)
         return self._report(run, found, result)
 
     def standing(self) -> tuple[Result, list[str], tuple[str, ...]]:
@@ -129,7 +129,8 @@ class Invocation:
         from perflint.run.run import Run
 
         cached = not self.options.get("no_cache")
-        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=self._first_folder())
+        near, measured = self._first_folder(), self.ranking is not None
+        run = Run(None, self._fixed_config(), self._overrides(), cached=cached, near=near, measured=measured)
         found = self._found(run)
         assumed = run.configurations.of(os.getcwd()).assume
         if assumed:

@@ -481,6 +481,17 @@ def test_lines_that_did_not_run_errors_and_memory_stay(profiled: Callable[..., A
     assert dict(rules_of(done))["item-every-step"] is None
 
 
+def test_what_is_measured_is_shown_though_it_seems_worth_little(
+    profiled: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    monkeypatch.setattr(f"{__name__}.THREE_RULES", ["--isolated"])
+    done = profiled({11: 5.0, 12: 70.0, 20: 9.0}, "--output-format", "json")
+    assert ("item-every-step", 5.0) in rules_of(done)
+    unmeasured = profiled({12: 70.0, 20: 9.0}, "--output-format", "json")
+    assert "item-every-step" not in dict(rules_of(unmeasured))
+
+
 def test_hiding_everything_is_clean(profiled: Callable[..., Any]) -> None:
     done = profiled({11: 0.0}, "--ignore", "zero-grad-late,no-grad-without-call")
     assert done.exit_code == 0

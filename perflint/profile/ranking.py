@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from perflint.profile.costs import Costs
+from perflint.rule.finding import Finding
 from perflint.run.outcome import Checked
 from perflint.run.result import Result
 from perflint.source.words import counted
@@ -20,11 +21,15 @@ class Ranking:
     hidden: int = 0
     outdated: list[str] = field(default_factory=list)
 
-    def rank(self, result: Result) -> None:
-        """Put the costs into a result's findings, and take out those that do not matter."""
+    def rank(self, result: Result, shows: Callable[[str, Finding], bool] = lambda path, finding: True) -> None:
+        """Put the costs into a result's findings, and take out those that do not matter.
+
+        shows: whether a finding about a file is shown where nothing is known of its cost.
+        """
         result.is_ranked = True
         for checked in result.checked:
             self._rank_file(checked)
+            checked.findings = [f for f in checked.findings if _is_measured(f) or shows(checked.path, f)]
 
     def _rank_file(self, checked: Checked) -> None:
         file = self.costs.file(os.path.abspath(checked.path))
@@ -50,3 +55,8 @@ class Ranking:
                 yield "The profile was made without a GPU, where waiting for one and copying to it cost nothing."
         for path in self.outdated:
             yield f"{path} has changed since it was profiled: its findings are not ranked."
+
+
+def _is_measured(finding: Finding) -> bool:
+    """Whether it is known what a finding costs: its time is lost where it is, and was measured there."""
+    return finding.measured_ms_per_step is not None and (finding.costs is None or finding.costs.is_at_its_line)

@@ -148,7 +148,9 @@ def _findings(
     paths = {str(root / module): module for module in modules}
     module_of = {shown(path): module for path, module in paths.items()}
     found, rows = [], set()
-    for checked in Check(all_rules(), None, overrides).check(Found(files=list(paths), explicit=set(paths))).checked:
+    for checked in (
+        Check(all_rules(), None, overrides, measured=True).check(Found(files=list(paths), explicit=set(paths))).checked
+    ):
         module = module_of[checked.path]
         for finding in checked.findings:
             source = checked.source

@@ -45,6 +45,7 @@ class Run:
     """Checks or fixes the files that paths name.
 
     rules: all that are installed, if none are given. near: the folder in whose project's cache these may be remembered.
+    measured: whether a measurement says what findings are worth, so that those of little worth are among them.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class Run:
         *,
         cached: bool = False,
         near: str = ".",
+        measured: bool = False,
     ) -> None:
         self._folders = Folders()
         self.configurations = Configurations(fixed_config, overrides or {}, self._folders)
         self._roots = Roots(self._folders)
         self._walked: dict[str, list[tuple[str, str | None]]] = {}
         self._closed: dict[str, str] = {}
-        self._is_cached = cached
+        self._is_cached, self._is_measured = cached, measured
         self._stores: dict[str, Store] = {}
         self._catalog: Catalog | None = None
         if rules is None:
@@ -333,10 +335,15 @@ class Run:
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
                 all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
                 PerFileIgnores(config.directory or os.getcwd(), expanded(config.per_file_ignores, self.rules)),
-                asked_for(self.rules, config),
+                None if self._is_measured else asked_for(self.rules, config),
             )
             self._places[id(session)] = len(self._places)
         return session
+
+    def shows(self, path: str, finding: Finding) -> bool:
+        """Whether a finding about a file is reported where no measurement says what it is worth."""
+        config = self.configurations.of(os.path.dirname(os.path.abspath(path)))
+        return finding.severity is not Severity.INFO or finding.rule in asked_for(self.rules, config)
 
     def _project(self, root: str, marked: bool, found: Found) -> Project:
         key = root if marked else ""
@@ -450,6 +457,7 @@ class Run:
             basis = (
                 self._code,
                 [rule.name for rule in self.rules],
+                self._is_measured,
                 (config.select, config.extend_select, config.ignore, config.runtime, config.compiled),
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
