@@ -68,7 +68,7 @@ def test_findings_say_in_which_cell_they_are(project: Project, monkeypatch: pyte
     assert project.findings()[1]["fix"]["edits"][0]["location"] == {"row": 2, "column": 10}
     lines = {style: in_process("check", "--output-format", style, ".").stdout for style in ("concise", "full", "grouped")}
     assert lines["concise"].startswith("a.ipynb:cell 3:2:6: no-grad-without-call")
-    assert "a.ipynb:cell 5:2 f\n  safe    2  no-grad" in lines["grouped"]
+    assert "a.ipynb:cell 5:2 f\n  assume  2  no-grad" in lines["grouped"]
     assert "1 | x = torch.ones(2)\n2 | with torch.no_grad:\n  |      ^^^^" in lines["full"]
     assert "#%%" not in lines["full"]
     assert "line=26,col=11," in in_process("check", "--output-format", "github", ".").stdout
@@ -367,7 +367,7 @@ def test_a_cell_gets_the_imports_that_its_fixes_need_behind_its_magics(project: 
     text = (FIXTURES / "eval-without-no-grad" / "train.py").read_text(encoding="utf-8")
     first, *functions = re.split(r"\n(?=def )", text.rstrip())
     path = written(project, first, *(f"%%time\n{function}" for function in functions))
-    project.run("fix", "--isolated", "--runtime", "--assume", "cell-order")
+    project.run("fix", "--isolated", "--runtime", "--assume", "cell-order", "--extend-select", "item-every-step")
     after = sources(path.read_bytes())
     assert after[0] == first
     assert [cell.startswith("%%time\nfrom perflint_runtime import ItemSum\n") for cell in after] == [

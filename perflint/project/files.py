@@ -10,7 +10,12 @@ import stat
 
 from perflint.source.cells import SUFFIX
 
-_REQUIREMENTS = re.compile(r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|environment\.ya?ml")
+_REQUIREMENTS = re.compile(
+    r"pyproject\.toml|setup\.py|(?:requirements|constraints)[\w.-]*\.txt|setup\.cfg|(?:\w*env\w*|conda[\w.-]*)\.ya?ml|Pipfile"
+    r"|Dockerfile[\w.-]*"
+)
+
+_LISTS = re.compile(r"[\w.-]+\.txt")
 
 Stat = tuple[int, int, int]
 """A file's size in bytes, and its times of modification and of change in nanoseconds."""
@@ -77,7 +82,7 @@ def read_with_stat(path: str) -> tuple[bytes, Stat] | None:
 
 def requirement_files(root: str) -> list[str]:
     """The files in a directory that may say which versions of packages a project admits."""
-    return _named(root, _REQUIREMENTS)
+    return [*_named(root, _REQUIREMENTS), *_named(os.path.join(root, "requirements"), _LISTS)]
 
 
 def _named(root: str, names: re.Pattern[str]) -> list[str]:

@@ -40,6 +40,7 @@ from perflint.api import (
     LoaderCall,
     Obligation,
     Severity,
+    any_layout,
     remove_keyword,
     rule,
 )
@@ -76,10 +77,16 @@ def _refused(loader: LoaderCall) -> Iterator[tuple[str, str]]:
             yield "persistent_workers", "`persistent_workers` needs workers"
 
 
+_FILLS = any_layout(rb"import_module|__import__|parse_(?:known_)?args \( [^()\s][^()]*(?:\([^()]*\)[^()]*)*(?:,|namespace =)")
+"""What gives a module or an object other attributes: `config = import_module(name)`, `parser.parse_args(argv, config)`."""
+
+
 def _set_from_outside(code: Code, loader: LoaderCall) -> Obligation | None:
     """Whether the number of workers may be another one, because the program sets what it is read from by its name."""
     workers = loader.argument("num_workers")
-    if workers is None or isinstance(workers, ast.Constant) or not any(code.feared(SET_BY_NAME, BUILT_FROM_TEXT)):
+    if workers is None or isinstance(workers, ast.Constant):
+        return None
+    if not any(code.feared(SET_BY_NAME, BUILT_FROM_TEXT)) and not code.facts.project.program_may_hold(code.source.path, _FILLS):
         return None
     return Obligation(Kind.VALUE, f"`{ast.unparse(workers)}` may be set by its name")
 

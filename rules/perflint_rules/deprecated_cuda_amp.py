@@ -51,7 +51,9 @@ from perflint.api import (
     path_of,
     replace,
     rule,
+    stranger,
 )
+from perflint_rules.old_torch import lacks_name
 
 _CUDA = '"cuda"'
 _NAMES = ("torch.amp.autocast", "torch.amp.GradScaler")
@@ -85,7 +87,8 @@ _SETS_NAME = any_layout(rb"\. (?:autocast|GradScaler) =(?!=)|['\"](?:[\w.]+\.)?(
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call by an old name."""
-    if code.facts.versions.get("torch", Version("2.4")) < Version("2.4"):
+    oldest = code.facts.versions.get("torch")
+    if oldest is not None and oldest < Version("2.0"):
         return
     for call in code.calls_to(*_NAMES):
         name = _old_name(code, call)
@@ -97,6 +100,10 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _missing(code: Code) -> Iterator[Obligation]:
+    if (lacking := lacks_name(code, "torch.amp.GradScaler", "2.3")) is not None:
+        yield lacking
+    if (unknown := stranger(code.facts.project, code.source.path)) is not None:  # torch_npu puts its own under the old names
+        yield Obligation(Kind.PLAIN_MODULES, f"`{unknown}` may put others in the place of torch's")
     if code.facts.project.program_may_hold(code.source.path, _CACHE_OFF):
         yield Obligation(Kind.NUMBERS, "a region around it may convert weights anew for each use")
     if code.facts.project.program_may_hold(code.source.path, _ASKS_FOR_CLASS):

@@ -40,6 +40,7 @@ from perflint.api import (
     Edit,
     Finding,
     Import,
+    Obligation,
     Severity,
     any_layout,
     path_of,
@@ -47,6 +48,7 @@ from perflint.api import (
     rule,
     words,
 )
+from perflint_rules.old_torch import lacks_name
 
 _LINALG = {
     "cholesky": "cholesky",
@@ -111,9 +113,10 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if old not in _TWO_NAMES:
             said.add(old)
-        missing, fix = [], None
+        missing, fix = list[Obligation | None](), None
         if old in _TWO_NAMES:
-            missing = [*code.feared(OWN_TENSORS, LOOKS_AT_CALLS), *code.replaced(old, _REPLACED[old])]
+            missing = [lacks_name(code, _REPLACED[old], "1.7"), *code.feared(OWN_TENSORS, LOOKS_AT_CALLS)]
+            missing += code.replaced(old, _REPLACED[old])
             fix = code.fix(f"call `{_REPLACED[old]}`", _renamed(code, call, _TWO_NAMES[old]), unless=missing)
         yield code.finding(call.func, f"`{old}` is deprecated or gone; use `{_REPLACED[old]}`", fix, missing)
 

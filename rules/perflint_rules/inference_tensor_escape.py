@@ -97,7 +97,7 @@ def _missing(code: Code, statement: ast.stmt, inside: Region) -> Iterator[Obliga
         )
     if any(creates_module(code.facts, code.scope, c) or (path_of(c.func) or "").endswith("Parameter") for c in inside.calls):
         yield Obligation(Kind.GRADIENT, "the fixed program trains what is created inside, the original does not")
-    if any(k.arg == "requires_grad" for call in inside.calls for k in call.keywords):
+    if "requires_grad" in code.text(statement):
         yield Obligation(Kind.GRADIENT, "what is created inside gets gradients in the fixed program")
     yield from code.feared(ASKS_FOR_GRADIENTS)
     yield from code.replaced("torch.inference_mode", "torch.no_grad")

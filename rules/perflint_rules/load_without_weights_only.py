@@ -21,11 +21,10 @@ state = torch.load("model.pt", map_location="cpu", weights_only=True)
 When the argument is given, also through `**kwargs`.
 
 ## Fix safety
-Safe where the project's oldest torch is 2.6 or newer: it says what is the default. Otherwise unsafe: a file that holds other
-objects raises. Unsafe, too, in programs that change the default: by a function of their own in the place of `torch.load`, or by
-the variable `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` of the environment, which no longer counts where the argument is given. Where a
-shell sets that variable, no source says so. Where the program imports a package that is not known, assumes `plain-modules`:
-ultralytics puts a function of its own in the place of `torch.load`.
+Rests on `plain-modules` where the project's oldest torch is 2.6 or newer: it says what is the default, and a package that is
+not known (ultralytics) may put a function of its own in the place of `torch.load`, as a shell may set
+`TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`, which no longer counts where the argument is given. Otherwise unsafe: a file that holds
+other objects raises. Unsafe, too, where the source itself does one of these.
 """
 
 import ast
@@ -58,6 +57,7 @@ def _missing(code: Code) -> Iterator[Obligation]:
     yield from code.replaced("torch.load")
     if (unknown := stranger(code.facts.project, code.source.path)) is not None:  # ultralytics puts a function in its place
         yield Obligation(Kind.PLAIN_MODULES, f"`{unknown}` may load files in another way than torch")
+    yield Obligation(Kind.PLAIN_MODULES, "the environment may say what is loaded where nothing is given")
     if code.facts.project.program_may_hold(code.source.path, _FORCED):
         yield Obligation(Kind.VALUE, "the program says by the environment what is loaded where nothing is given")
 

@@ -23,7 +23,8 @@ with torch.no_grad():
 On decorators, and wherever the name is not torch's.
 
 ## Fix safety
-Safe where nothing catches the error: the statement cannot succeed as it stands.
+Safe where nothing catches the error: the statement cannot succeed as it stands. Where a function has callers that cannot be
+seen, a method none, or programs run others, that errors are bugs is assumed.
 """
 
 import ast
@@ -33,6 +34,8 @@ from perflint.api import (
     Code,
     Edit,
     Finding,
+    Kind,
+    Obligation,
     Severity,
     any_layout,
     keyword,
@@ -41,6 +44,7 @@ from perflint.api import (
 )
 
 _ENTERED = any_layout(rb"(?:no_grad|enable_grad|inference_mode) (?:[:,)]|\bas\b)")
+_RUNS_PROGRAMS = any_layout(rb"\bsubprocess\b|\bos \. (?:system|popen|spawn\w*) \(|\brunpy\b")
 _MANAGERS = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode")
 
 
@@ -58,9 +62,20 @@ def check(code: Code) -> Iterator[Finding]:
         manager = node.context_expr
         if code.is_external(manager, *_MANAGERS):
             text = code.text(manager)
-            missing = [code.caught(manager), *code.replaced(*_MANAGERS)]
+            missing = [code.caught(manager), _may_be_survived(code), *code.replaced(*_MANAGERS)]
             fix = code.fix("call it", _called(code, manager), unless=missing, leads_to=("no-grad-to-inference-mode",))
             yield code.finding(manager, f"`with {text}:` raises TypeError; write `{text}()`", fix, missing)
+
+
+def _may_be_survived(code: Code) -> Obligation | None:
+    """Whether somebody who cannot be seen may run the code, and go on after its error."""
+    found = code.facts.inference.callers.sites(code.scope)
+    unseen = not found.complete or (code.scope.owner is not None and not found.sites)
+    if unseen and not code.scope.is_module:
+        return Obligation(Kind.ERRORS_ARE_BUGS, "whoever calls the function may handle the error")
+    if code.facts.project.anywhere(_RUNS_PROGRAMS):
+        return Obligation(Kind.ERRORS_ARE_BUGS, "another program may run this one, and go on after its error")
+    return None
 
 
 def _called(code: Code, manager: ast.expr) -> Iterator[Edit]:

@@ -47,6 +47,7 @@ from perflint.api import (
     LOOKS_AT_OBJECTS,
     READS_GRADIENTS,
     RUNS_WITHIN,
+    SIDE_STREAM,
     WRAPPED,
     Alternative,
     Code,
@@ -98,11 +99,8 @@ def check(code: Code) -> Iterator[Finding]:
                 move_before(code.source, statement, target, siblings, _ABOUT),
                 unless=missing,
             )
-        message = (
-            f"the last step's gradients stay alive during the forward pass of line {forward.lineno}; "
-            "clear them before it to lower the memory peak"
-        )
-        yield code.finding(zero, message, fix, missing)
+        message = f"the last step's gradients stay alive during the forward pass of line {forward.lineno}"
+        yield code.finding(zero, f"{message}; clear them before it to lower the memory peak", fix, missing)
 
 
 _ABOUT = re.compile(r"zero|clear|reset|(?:old|previous|last) grad", re.I)
@@ -140,7 +138,7 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
         yield Obligation(Kind.GRADIENT, "lines in between read gradients, or change whose are cleared")
     if (zero.args or zero.keywords) and code.facts.project.program_may_hold(code.source.path, READS_GRADIENTS):
         yield Obligation(Kind.GRADIENT, "gradients that are filled with zeros may be held elsewhere")
-    fears = [*code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS)]
+    fears = [*code.feared(*RUNS_WITHIN, WRAPPED, LOOKS_AT_OBJECTS, SIDE_STREAM)]
     yield from fears
     yield from surgery(code.facts, code.source.path, fears)
     if suspends(flow):
@@ -150,10 +148,8 @@ def _missing(code: Code, zero: ast.Call, forward: ast.stmt) -> Iterator[Obligati
             yield Obligation(Kind.ERRORS_ARE_BUGS, "an exception in between is caught, and old gradients may be used then")
         if block.kind == "with" and flow.within(zero, block) and isinstance(block.node, (ast.With, ast.AsyncWith)):
             if not all(leaves_gradients_alone(code.facts, code.scope, item.context_expr) for item in block.node.items):
-                yield Obligation(
-                    Kind.CONTROL_FLOW,
-                    f"`{ast.unparse(block.node.items[0].context_expr)}` is around it, and may change what it does",
-                )
+                manager = ast.unparse(block.node.items[0].context_expr)
+                yield Obligation(Kind.CONTROL_FLOW, f"`{manager}` is around it, and may change what it does")
     if error_is_survived(code.facts, code.scope):
         yield Obligation(Kind.ERRORS_ARE_BUGS, "a caller handles errors and goes on, with gradients that may be old ones then")
     yield _may_do_more(code, zero.func.value)
@@ -168,6 +164,9 @@ def _is_assigned(code: Code, path: str, forward: ast.stmt, zero: ast.Call) -> bo
     """Whether a variable, or what it is a part of, gets another value between the forward pass and the `zero_grad`."""
     low, high = code.flow.order[forward], code.flow.order[zero]
     names = [path[:at] for at, character in enumerate(f"{path}.") if character in ".["]
+    stores = (ast.unparse(store) for store in code.flow.stores if low <= code.flow.order[store] <= high)
+    if any(text.startswith((f"{path}.", f"{path}[")) for text in stores):
+        return True  # a part of a network
     return any(low <= d.order <= high for name in names for d in code.flow.definitions_of(name))
 
 

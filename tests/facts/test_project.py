@@ -358,9 +358,31 @@ def test_an_optimizer_that_nobody_imports_is_one_to_choose_from() -> None:
         ("setup.py", "setup(install_requires=['numpy', 'torch==1.9.0'])\n", "1.9.0"),
         ("setup.py", 'setup(install_requires=["torch >= 2.0, < 3"])\n', "2.0"),
         ("setup.py", "setup(version='1.9.0', install_requires=['torch'])\n", None),
+        ("requirements.txt", "torch<3\n", "2.0"),
+        ("requirements.txt", "torch\n", "2.0"),
+        ("requirements.txt", "torch==1.7.1 \\\n    --hash=sha256:12\n", "1.7.1"),
+        (
+            "requirements.txt",
+            "https://example.org/whl/torch-1.7.1%2Bcu110-cp37-cp37m-linux_x86_64.whl\n",
+            "1.7.1",
+        ),
+        ("environment.yml", "dependencies:\n  - pytorch==1.7.1=py3.7_cuda\n", "1.7.1"),
+        ("environment.yml", "dependencies:\n  - pytorch::pytorch=1.7.1\n", "1.7.1"),
+        ("environment.yml", "dependencies:\n  - pip:\n    - torch>=1.5\n", "1.5"),
+        ("conda_env.yaml", "dependencies:\n  - pytorch=1.12\n", "1.12"),
+        ("pyproject.toml", "[tool.poetry.dependencies]\ntorch = '^1.13'\n", "1.13"),
+        ("pyproject.toml", "[tool.poetry.dependencies]\ntorch = {version = '1.13.1', source = 'x'}\n", "1.13.1"),
+        ("Dockerfile", "FROM pytorch/pytorch:1.12.1-cuda11.3-cudnn8-runtime\n", "1.12.1"),
+        ("requirements.txt", "torchvision==0.15.2\npytorch-lightning==1.9\n", None),
     ],
 )
 def test_the_oldest_torch_that_a_project_admits(tmp_path: Path, file: str, text: str, oldest: str | None) -> None:
     (tmp_path / file).write_text(text)
     found = oldest_versions(str(tmp_path)).get("torch")
     assert (str(found) if found is not None else None) == oldest
+
+
+def test_lists_of_requirements_may_stand_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "base.txt").write_text("torch==1.7.1\n")
+    assert str(oldest_versions(str(tmp_path))["torch"]) == "1.7.1"

@@ -18,17 +18,27 @@ if TYPE_CHECKING:
 
 _QUOTED = made(r"""['"]([A-Za-z][\w.-]*(?:\[[\w, -]*\])? ?[<>=~!]=? ?[\w.*, <>=~!]+)['"]""")
 _PINNED = made(r"^\s*-?\s*([A-Za-z][\w.-]*)\s*=\s*([\d.]+)")
+_OF_TORCH = made(
+    r"""(?i)(?<![\w.-])(?:py)?torch["']?\s*(?:=\s*\{\s*version\s*)?(?:[=>~]=?=?|[:-])\s*["']?[\^~>=]*\s*v?(\d+\.\d+(?:\.\d+)?)"""
+)
+"""What names a version of torch however it is written: conda's `pytorch==1.7.1=py3.7`, a wheel, poetry's `"^1.13"`."""
+FIRST = "2.0"
+"""The oldest torch that a project is taken to admit which says nothing of it."""
 
 
 def oldest_versions(root: str) -> dict[str, Version]:
     """The lowest version of each package that the project's own files admit; packages without a bound are absent.
 
     Reads pyproject.toml, setup.cfg, setup.py, requirements*.txt and environment.yml in `root`. Where files disagree, the lowest
-    bound counts. Where only newer versions are excluded, it is the newest that is not.
+    bound counts. Where only newer versions than an old one are excluded, it is the newest that is not; else an upper bound says
+    nothing. A requirement without a bound admits what is taken where nothing is said.
     """
     from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.version import Version
 
     lowest: dict[str, Version] = {}
+    for number in _of_torch(root):
+        lowest["torch"] = min(Version(number), lowest.get("torch", Version(number)))
     for line in _requirement_lines(root):
         try:
             requirement = Requirement(line)
@@ -36,8 +46,10 @@ def oldest_versions(root: str) -> dict[str, Version]:
             continue
         bound = _lower_bound(requirement)
         name = requirement.name.lower().replace("_", "-")
+        name = "torch" if name == "pytorch" else name  # as conda calls it
+        if bound is None and name == "torch":
+            bound = Version(FIRST)
         if bound is not None:
-            name = "torch" if name == "pytorch" else name  # as conda calls it
             lowest[name] = min(bound, lowest.get(name, bound))
     return lowest
 
@@ -59,7 +71,16 @@ def _lower_bound(requirement: Requirement) -> Version | None:
                 bounds.append(version)
             elif specifier.operator in ("<", "<="):
                 below.append(version if specifier.operator == "<=" else Version(f"{version.base_version}.dev0"))
-    return max(bounds) if bounds else min(below, default=None)
+    if bounds:
+        return max(bounds)
+    return min((version for version in below if version <= Version(FIRST)), default=None)
+
+
+def _of_torch(root: str) -> Iterator[str]:
+    """The versions of torch that the files of a project name, in whatever form."""
+    for path in requirement_files(root):
+        for line in _text_lines(path):
+            yield from _OF_TORCH.findall(line.partition("#")[0])
 
 
 def _requirement_lines(root: str) -> Iterator[str]:
@@ -67,11 +88,13 @@ def _requirement_lines(root: str) -> Iterator[str]:
         name = os.path.basename(path)
         if name == "pyproject.toml":
             yield from _from_pyproject(read_file(path))
-        elif name.startswith("environment."):
+        elif name.endswith((".yml", ".yaml")):
             for line in _text_lines(path):
                 found = _PINNED.match(line)
                 if found:
                     yield f"{found.group(1)}=={found.group(2)}"
+        elif name == "Pipfile" or name.startswith("Dockerfile"):
+            continue  # of torch alone, by `_of_torch`
         elif name == "setup.py":
             yield from (found.group(1) for line in _text_lines(path) for found in _QUOTED.finditer(line))
         else:

@@ -10,6 +10,7 @@ from perflint.facts.dataflow.definitions import path_of
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import CATCHES
+from perflint.facts.proofs.packages import is_known_package
 from perflint.facts.proofs.reach import called_from
 from perflint.facts.values.values import External, Object
 from perflint.rule.obligations import Kind, Obligation
@@ -18,7 +19,8 @@ from perflint.source.words import any_layout, words
 
 _RUNS_APART: Final = any_layout(
     rb"\b(?:Thread\w*|Timer|Process|Pool|fork|spawn|start_processes|__del__) \("
-    rb"|\bsubmit \(|Executor \(|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
+    rb"|\bsubmit \(|Executor \(|\b(?:run_in_executor|to_thread) \("
+    rb"|\bcreate_task \(|\bgather \(|\bensure_future \(|\bTestCase\b|\bpytest\b"
 )
 """What runs a function so that its error ends nothing else."""
 _AT_END: Final = any_layout(rb"\batexit\b|excepthook\b")
@@ -32,12 +34,18 @@ def error_is_caught(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -
         return Obligation(Kind.CONTROL_FLOW, "the error is caught, and the program goes on")
     if facts.project.program_may_hold(scope.module.source.path, _AT_END):
         return Obligation(Kind.ERRORS_ARE_BUGS, "the program runs code of its own at its end, whose errors end nothing")
+    path = scope.module.source.path
     if scope.is_module:
+        imported = facts.project.importers(path) - {path}
+        if imported and facts.project.program_may_hold(path, CATCHES.pattern):
+            return Obligation(Kind.ERRORS_ARE_BUGS, "whoever imports the file may handle the error")
         return None
+    if any(_may_retry(facts, scope, decorator) for decorator in scope.decorators):
+        return Obligation(Kind.ERRORS_ARE_BUGS, "a decorator of another package may handle the error")
     found = facts.inference.callers.sites(scope)
     missing = [error_is_caught(facts, s.scope, s.node, depth - 1) for s in found.sites] if depth else []
     if not found.complete or not missing:
-        path, project = scope.module.source.path, facts.project
+        project = facts.project
         if project.program_may_hold(path, CATCHES.pattern) or project.program_may_hold(path, _RUNS_APART):
             missing.append(Obligation(Kind.ERRORS_ARE_BUGS, "the error may be caught"))
     return min(filter(None, missing), key=lambda caught: caught.kind.is_declarable, default=None)
@@ -64,8 +72,11 @@ def relied_on(facts: Facts, scope: Scope, node: ast.AST, depth: int = 3) -> Obli
 def _exits(handler: ast.ExceptHandler) -> bool:
     """Whether the last thing that a handler does is to end the program."""
     last = handler.body[-1]
-    call = last.value if isinstance(last, ast.Expr) else None
-    return isinstance(call, ast.Call) and path_of(call.func) in ("sys.exit", "exit", "quit", "os._exit")
+    return isinstance(last, ast.Expr) and _ends_program(last.value)
+
+
+def _ends_program(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and path_of(node.func) in ("sys.exit", "exit", "quit", "os._exit")
 
 
 def _is_named_for_errors(manager: ast.expr) -> bool:
@@ -92,7 +103,8 @@ def _may_end(facts: Facts, scope: Scope, statement: ast.AST | None) -> bool:
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         return any(_may_swallow(facts, scope, item.context_expr) for item in statement.items)
     leaving = (ast.Return, ast.Break, ast.Continue)
-    ends = any(isinstance(node, leaving) for final in getattr(statement, "finalbody", []) for node in ast.walk(final))
+    last = [node for final in getattr(statement, "finalbody", []) for node in ast.walk(final)]
+    ends = any(isinstance(node, leaving) or _ends_program(node) for node in last)
     return ends or any(map(_goes_on, getattr(statement, "handlers", [])))
 
 
@@ -132,13 +144,28 @@ def _looks_at_gradients(facts: Facts, scope: Scope, body: list[ast.stmt]) -> boo
     return any(USES_GRADIENTS.search(function.text) for function in (scope, *called_from(facts, *targets, depth=None)))
 
 
-_SWALLOW: Final = ("suppress", "raises", "ExitStack", "AsyncExitStack")
+_SWALLOW: Final = ("suppress", "raises", "ExitStack", "AsyncExitStack", "catch", "attempt")
+_PLAIN_DECORATORS: Final = words(
+    "torch functools builtins abc contextlib typing numba jaxtyping beartype typeguard perflint_runtime"
+)
+
+
+def _may_retry(facts: Facts, scope: Scope, decorator: ast.expr) -> bool:
+    """Whether a decorator is of a package that may call a function again, or end its errors: `@retry`."""
+    made = decorator.func if isinstance(decorator, ast.Call) else decorator
+    value = facts.inference.value(scope.parent or scope.module.top, made)
+    return value.may(lambda a: isinstance(a, (External, Object)) and a.qualname.partition(".")[0] not in _PLAIN_DECORATORS)
 
 
 def _may_swallow(facts: Facts, scope: Scope, manager: ast.expr) -> bool:
     """Whether a context manager may end an error: `contextlib.suppress`, or a class of the project."""
     value = facts.inference.value(scope, manager.func if isinstance(manager, ast.Call) else manager)
-    return not value.must(lambda a: isinstance(a, (External, Object)) and a.qualname.rpartition(".")[2] not in _SWALLOW)
+    return not value.must(lambda a: isinstance(a, (External, Object)) and _lets_through(a.qualname))
+
+
+def _lets_through(manager: str) -> bool:
+    """Whether errors leave a context manager of a package: it is known, and not there to end them."""
+    return manager.rpartition(".")[2] not in _SWALLOW and is_known_package(manager)
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:

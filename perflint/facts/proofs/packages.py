@@ -44,6 +44,11 @@ def stranger(project: Project, path: str) -> str | None:
     return min((name.rstrip(".*") for name in found), default=None)
 
 
+def is_known_package(dotted: str) -> bool:
+    """Whether a module, or a part of it, is Python's own or of one of the packages that are known."""
+    return _is_listed(dotted)
+
+
 def _is_known(project: Project, file: str, name: str) -> bool:
     """Whether what a file imports is of a package that is known; of a whole module, what the file takes of it."""
     if _is_listed(name):
