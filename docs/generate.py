@@ -36,7 +36,7 @@ RULES = ROOT / "docs" / "rules"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 GPU = ROOT / "docs" / "gpu.md"
 REPORT = ROOT / "docs" / "report.md"
-REPORTED = "fixtures/programs/lstm"
+REPORTED = "fixtures/programs/bloom"
 REPORT_COLUMNS = 118
 MEASUREMENTS = ROOT / "rules" / "perflint_rules" / MEASURED
 

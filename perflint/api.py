@@ -139,6 +139,7 @@ from perflint.facts.training.recurrent import (
 )
 from perflint.facts.training.training_loops import TrainingLoop, training_loop
 from perflint.facts.training.training_objects import is_neural_module, is_optimizer, is_scaler, may_run_module
+from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
 from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.call_sites import CallSite
@@ -368,6 +369,7 @@ __all__ = [
     "is_read_in_step",
     "is_refuted",
     "is_rnn",
+    "is_run_without_gpu",
     "is_scaler",
     "is_seldom",
     "is_set_once",

@@ -31,7 +31,12 @@ KNOWN = "perflint-baseline.json"
 def messy(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project with a handful of findings, all of them in its baseline, as the working directory."""
     monkeypatch.chdir(project.root)
-    project.write({"train.py": LOOP, "perflint.toml": f'baseline = "{KNOWN}"\n'})
+    project.write(
+        {
+            "train.py": LOOP,
+            "perflint.toml": f'baseline = "{KNOWN}"\nextend-select = ["item-every-step", "blocking-h2d-in-loop"]\n',
+        }
+    )
     done = in_process("check", "--update-baseline")
     assert done.exit_code == 0, done.output
     assert f"{KNOWN}: 2 findings, 2 added, 0 removed." in done.stderr

@@ -40,10 +40,14 @@ def report(loss: torch.Tensor):
 """
 
 
+WORTH_LITTLE = ("--extend-select", "blocking-h2d-in-loop,item-every-step,duplicate-item-read")
+"""What shows also findings of these rules that are not worth much."""
+
+
 def page_of(project: Project, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
     """The page for a project, made in its folder."""
     monkeypatch.chdir(project.root)
-    result = in_process("check", "--output-format", "html", "--exit-zero", *arguments)
+    result = in_process("check", "--output-format", "html", "--exit-zero", *WORTH_LITTLE, *arguments)
     assert result.exit_code == 0, result.output
     text: str = result.stdout
     return text
@@ -63,7 +67,7 @@ def ids(reader: Reader) -> set[str]:
 
 def test_each_finding_stands_in_it_with_its_rule_place_and_fix(text: str, project: Project) -> None:
     reader = read(text)
-    found = project.findings()
+    found = project.findings(*WORTH_LITTLE)
     assert len(found) > 5
     for finding in found:
         assert finding["rule"] in reader.text
@@ -126,7 +130,7 @@ def test_the_waits_of_a_step_in_the_order_of_the_code(tmp_path: Path, monkeypatc
     Project(tmp_path).write({"train.py": TRAIN, "lib/steps.py": STEPS, "pyproject.toml": "", "lib/__init__.py": ""})
     (tmp_path / "train.py").write_text(TRAIN.replace("from steps", "from lib.steps"))
     monkeypatch.chdir(tmp_path)
-    run = Run()
+    run = Run(overrides={"select": ("all",)})
     (budget,) = [budget for checked in run.check(run.find(["."])).checked for budget in checked.budgets]
     waits = budget.timeline
     assert [(wait.row, wait.how, wait.rule) for wait in waits if not wait.file] == [

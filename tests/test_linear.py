@@ -106,7 +106,7 @@ def calls_of(act: Callable[[], Result]) -> tuple[int, Result]:
 def work(path: Path, text: str, fixing: bool) -> tuple[int, int]:
     """The calls that checking or fixing takes, and the number of findings and fixes."""
     path.write_text(text, encoding="utf-8")
-    run = Run(all_rules(), Config())
+    run = Run(all_rules(), Config(), {"select": ("all",)})
     found = run.find([str(path)])
     if fixing:
         count, result = calls_of(lambda: run.fix(found, unsafe=False, write_files=False))
@@ -145,7 +145,7 @@ def test_the_work_grows_with_the_number_of_files(tmp_path: Path, monkeypatch: py
     def calls(files: int) -> int:
         for i in range(files):
             (tmp_path / f"m{i}.py").write_text("x = 1\n")
-        run = Run(all_rules(), Config())
+        run = Run(all_rules(), Config(), {"select": ("all",)})
         return calls_of(lambda: run.check(run.find([str(tmp_path)])))[0]
 
     calls(2)  # what is loaded on first use does not count
@@ -199,7 +199,7 @@ def test_findings_do_not_depend_on_how_much_is_held(tmp_path: Path, monkeypatch:
     clique(tmp_path, 6)
 
     def findings() -> list[Finding]:
-        run = Run(all_rules(), Config())
+        run = Run(all_rules(), Config(), {"select": ("all",)})
         return [finding for _, finding in run.check(run.find([str(tmp_path)])).findings]
 
     held = findings()

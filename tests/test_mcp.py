@@ -237,7 +237,7 @@ def test_what_an_import_leads_to_outside_is_not_looked_at(tmp_path: Path) -> Non
         "        print(loss.item())\n"
     )
     (root / "train.py").write_text(caller)
-    (root / "perflint.toml").write_text("")
+    (root / "perflint.toml").write_text('extend-select = ["item-every-step"]\n')
     helper = "def measure(model, batch):\n    return model(batch).sum().cpu()\n"
 
     def findings(way: Callable[[Path], object]) -> list[str]:

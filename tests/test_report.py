@@ -95,7 +95,7 @@ def test_a_safe_or_unsafe_fix_and_its_missing_proofs_are_in_the_record(project: 
 
 
 def test_columns_are_characters_counted_from_1(project: Project) -> None:
-    findings = {f["rule"]: f for f in project.write({"train.py": TRAIN}).findings()}
+    findings = {f["rule"]: f for f in project.write({"train.py": TRAIN}).findings("--select", "all")}
     line = TRAIN.splitlines()[8]
     place = findings["blocking-h2d-in-loop"]
     assert place["location"] == {"row": 9, "column": line.index("\u00e9.cuda()") + 1}

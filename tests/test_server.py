@@ -103,6 +103,10 @@ def test_what_a_baseline_knows_is_not_shown(project: Project) -> None:
     act(scenario)
 
 
+WORTH_LITTLE = 'extend-select = ["item-every-step", "duplicate-item-read"]\n'
+"""Settings that show also findings of these rules that are not worth much."""
+
+
 def test_open_texts_stand_for_the_files_that_others_import(project: Project) -> None:
     """What a helper returns decides whether its caller waits for the device."""
     helper = "import torch\n\ndef measure(model, batch):\n    return model(batch).sum()\n"
@@ -119,7 +123,7 @@ def test_open_texts_stand_for_the_files_that_others_import(project: Project) -> 
                 total += loss.item()
             return total
         """
-    project.write({"helper.py": helper, "train.py": caller})
+    project.write({"helper.py": helper, "train.py": caller, "perflint.toml": WORTH_LITTLE})
     on_disk = as_checked(project, "train.py")
     project.write({"helper.py": "def measure(model, batch):\n    return model(batch).sum().cpu()\n"})
     changed = as_checked(project, "train.py")
@@ -208,7 +212,7 @@ def collects(model, optimizer, loader):
 
 def test_fixes_say_what_they_rest_on_and_which_is_preferred(tmp_path: Path) -> None:
     source = (PROGRAM / "training.py").read_text() + COLLECTS + TRACE
-    (tmp_path / "perflint.toml").write_text("")
+    (tmp_path / "perflint.toml").write_text(WORTH_LITTLE)
 
     async def offered(editor: Editor, uri: str) -> dict[str, types.CodeAction]:
         found = await editor.actions(uri, EVERYWHERE, ["quickfix"])
@@ -229,7 +233,7 @@ def test_fixes_say_what_they_rest_on_and_which_is_preferred(tmp_path: Path) -> N
             assert all(action.edit is not None and action.diagnostics for action in found.values())
             assert safe.edit is not None
             assert applied(source, safe.edit) != source
-            (tmp_path / "perflint.toml").write_text('assume = ["memory-to-spare"]\n')
+            (tmp_path / "perflint.toml").write_text(WORTH_LITTLE + 'assume = ["memory-to-spare"]\n')
             editor.changed_on_disk(tmp_path / "perflint.toml")
             editor.change(uri, source + "\n", 2)
             await editor.findings(uri, 2)

@@ -33,6 +33,7 @@ from perflint.facts.proofs.listed_names import lists_names
 from perflint.facts.proofs.own_tensors import own_tensors
 from perflint.facts.proofs.replaced import replaced
 from perflint.facts.proofs.taken_whole import taken_whole
+from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import writes_text
 from perflint.facts.training.left_out import is_left_out
 from perflint.facts.training.loaders import DATA_LOADER, LoaderCall
@@ -296,8 +297,6 @@ class Code:
         """
         start, end = self.span(node)
         rate = rate_of(self.facts, self.scope, node)
-        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
-            severity = Severity.INFO
         distinct = dict.fromkeys(obligation for obligation in missing if obligation is not None)
         obligations = tuple(
             sorted(distinct, key=lambda obligation: self._may_be_declared(obligation.kind))
@@ -309,6 +308,8 @@ class Code:
         if fix is not None and refuted is not None:
             fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
             obligations = (refuted, *obligations)
+        if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
+            severity = Severity.INFO
         offsets = tuple(self.span(wait)[0] for wait in waits)
         rule = self.rule
         return Finding(
@@ -328,15 +329,16 @@ class Code:
     def _is_worth_little(self, node: ast.AST, rate: Rate, fix: Fix | None) -> bool:
         """Whether nobody runs the code, or a wait or a copy is one now and then, on request, beside a model that writes text.
 
-        Or beside another wait that stays, or in a program that is run without a GPU.
+        Or beside another wait that stays, or in a program that is run without a GPU, or, without a fix that can be taken, in
+        one that steps an environment.
 
-        So are those of evaluations alone, which are a small part of most runs, unless a fix can be taken without a look.
+        So are those of evaluations alone, which are a small part of most runs, unless the program only evaluates.
         """
-        if self.rule.costs is None:
-            return False
         needs_look = fix is None or fix.applicability is Applicability.UNSAFE
         if (self.rule.by_fix and needs_look) or is_unused(self.facts, self.scope):
             return True
+        if self.rule.costs is None:
+            return False
         if is_switched_off(self.facts, self.scope, node):
             return True
         if self.rule.costs not in (Cost.WAIT, Cost.COPY):
@@ -356,6 +358,9 @@ class Code:
                 return True
             if waits_anyhow is None and (fix is None or fix.applicability is not Applicability.SAFE):
                 return True
+            if (needs_look or is_copy) and steps_environment(self.facts, self.source.path):
+                return True
+        needs_look = needs_look or (self.rule.one_wait and self.facts.project.near_training(self.source.path))
         return (needs_look or self.rule.costs is Cost.COPY) and is_of_evaluation(self.facts, self.scope, node)
 
     def fix(

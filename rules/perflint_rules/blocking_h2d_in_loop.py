@@ -27,8 +27,8 @@ for x, y in loader:
 When the tensor is on the device already (a second `.to` is a no-op), where a function returns what it reads from the device
 (`return net(x.to(device)).cpu()`: the read waits anyhow), in code that does not run per batch, under a guard such as `step %
 100 == 0`, for a change of dtype only, for modules, and for copies to the host (non-blocking-d2h-read). In evaluations, for
-memory that is not pinned (dataloader-no-pin-memory comes first; without workers neither gains much), and where the host waits
-anyhow or has just read or decoded something, select it to see it.
+batches of text and those that no workers make, for memory that is not pinned (dataloader-no-pin-memory comes first), where the
+host waits anyhow or has just read or decoded something, and without a fix that can be taken without a look, select it.
 
 ## Fix safety
 Safe when the receiver is a tensor without doubt, comes from host memory that nobody writes to, the target is a CUDA device or
@@ -82,8 +82,17 @@ from perflint_rules.cuda_targets import asks_device, not_cuda, scripted
 from perflint_rules.guarded_copies import guarded, helper_of
 from perflint_rules.host_factories import is_made_there
 from perflint_rules.loader_use import hardly_counts
-from perflint_rules.pageable import UNPINNED, has_no_workers, hint_at_memory, is_ordinary, is_to_be_pinned, may_be_pinned
+from perflint_rules.pageable import (
+    UNPINNED,
+    has_no_workers,
+    hint_at_memory,
+    is_ordinary,
+    is_to_be_pinned,
+    loaders_around,
+    may_be_pinned,
+)
 from perflint_rules.read_once import is_taken
+from perflint_rules.text_batches import carries_text
 
 _TO_DEVICE = any_layout(rb"\. to \((?:(?! (?:torch \.|dtype\b|\w+ \. dtype))|[^()]*\bdevice\b)")
 _KEPT = any_layout(rb"self \. \w+ (?:= \w+(?:\[[^]\n]*\])? )?\. (?:to|cuda) \(")
@@ -106,6 +115,7 @@ _BUILDS_ON_HOST = any_layout(
     fixes=True,
     guarded=True,
     one_wait=True,
+    by_fix=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -156,6 +166,7 @@ def check(code: Code) -> Iterator[Finding]:
         to_pin = {*pinned} == {False} and not (is_to_be_pinned(code, call) or has_no_workers(code, call))
         gains = may_be_pinned(code, pinned) or (is_taken(fix) and (to_pin or hint.startswith(", or,")))
         little = not gains or (hint == UNPINNED and not pins) or hardly_counts(code, call)
+        little = little or has_no_workers(code, call) or carries_text(code, loaders_around(code, call))
         yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if little else None)
 
 

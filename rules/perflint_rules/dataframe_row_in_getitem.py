@@ -55,7 +55,9 @@ _ROW = any_layout(rb"\. i?loc \[")
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each row of a frame in code that makes a sample."""
-    if _WORK.search(code.scope.text):
+    owner = code.scope.owner
+    methods = owner.methods.items() if owner is not None else ()
+    if any(_WORK.search(scope.text) for scope in (code.scope, *(m for name, m in methods if name != "__init__"))):
         return
     for row in _rows(code):
         if not is_conditional(code.scope, row) and runs_per_item(code.facts, code.scope):

@@ -26,7 +26,8 @@ When `pin_memory` is given in any way but as `False` (also through `**kwargs`), 
 when all who take the loader's batches are known, and none of them copies one to a device, when batches hold arrays or are an
 iterator, and when the dataset or the `collate_fn` returns device tensors. Where `pin_memory=False` is written out, for loaders
 of evaluations and without workers (to pin takes as long as to copy), where batches are converted before they are copied
-(`x.float().cuda()` copies a new tensor, if the type changes), and where the fix is unsafe, select it to see it.
+(`x.float().cuda()` copies a new tensor, if the type changes), where they are text, which is some kilobytes, in programs that
+are run without a GPU, and where the fix is unsafe, select it to see it.
 
 ## Fix safety
 Unsafe: pinned memory is taken from the machine's RAM for good, a batch type of one's own needs a method `pin_memory`,
@@ -62,6 +63,7 @@ from perflint.api import (
     any_layout,
     argument,
     find_method,
+    is_run_without_gpu,
     is_test,
     place_of,
     replace,
@@ -71,6 +73,7 @@ from perflint_rules.loader_use import worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
 from perflint_rules.pinned_by_hand import gains_nothing, may_be_converted
 from perflint_rules.read_once import is_taken
+from perflint_rules.text_batches import carries_text
 
 _CUDA = any_layout(rb"\. cuda \(")
 _NEXT = ("blocking-h2d-in-loop",)
@@ -103,6 +106,7 @@ def check(code: Code) -> Iterator[Finding]:
         cure, pinned = "pin the loader's batches when there is a GPU", _pinned(code, call, refused)
         fix = code.fix(cure, pinned, unless=missing, leads_to=_NEXT) if not told else None  # the dict is in another place
         little = refused is not None or alone or not is_taken(fix) or may_be_converted(loader)
+        little = little or carries_text(code, [loader]) or is_run_without_gpu(code.facts, code.source.path)
         little |= is_for_evaluation(code, loader) and code.facts.project.near_training(code.source.path)
         yield code.finding(
             call,

@@ -30,10 +30,11 @@ loader = DataLoader(Images(), batch_size=64, num_workers=4)
 `perflint_runtime.tune_loader` measures how many pay.
 
 ## When it stays silent
-When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample
-opens a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets,
-which workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model
-write text, or evaluates, and for the digits of MNIST and the like, it is reported only if the rule is selected.
+When the number of workers is given and not 0, or not known; for datasets that are not the project's own; when no sample opens
+a file, decodes, tokenises, or draws a random number for each of its parts in a loop of Python; for iterable datasets, which
+workers would repeat. Where batches stay on the host, where all that is seen takes one batch, or has a language model write
+text, or evaluates, in programs that are run without a GPU, where a sample is only tokenised or uses the GPU itself, where the
+loader is made in a step, and for the digits of MNIST and the like, select it to see it.
 
 ## Fix safety
 There is no fix: random numbers that samples draw would come from other generators, and how many workers pay depends on the
@@ -55,6 +56,7 @@ from perflint.api import (
     Scope,
     Severity,
     Value,
+    any_layout,
     argument,
     flow_of,
     is_test,
@@ -73,6 +75,7 @@ _READS = words(
     safetensors.torch.load_file
     """
 )
+_TO_GPU = any_layout(rb"\. cuda \(|\. to \( (?:self \. )?device\b|device = (?:self \. )?device\b|requires_grad")
 _OWN = Option("readers", (), "Names of further functions and methods that read or decode a sample")
 _FOLDERS = words("ImageFolder")
 """Images that are read from files, one for each sample."""
@@ -102,8 +105,21 @@ def check(code: Code) -> Iterator[Finding]:
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
             waits = "what goes over the batches" if idle else waits
             message = f"the main process itself makes each sample (`{work}`), and {waits} waits; pass `num_workers=`"
-            little = idle or is_for_evaluation(code, loader) or _is_of_digits(loader)
+            little = (
+                idle or _moves_samples(code, loader) or _is_made_often(code, loader) or work.rpartition(".")[2] in _TOKENISES
+            )
+            little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
+
+
+def _moves_samples(code: Code, loader: LoaderCall) -> bool:
+    """Whether the code of a sample uses the GPU, which workers that are forked cannot (cuda-in-dataset)."""
+    return any(_TO_GPU.search(scope.text) for scope in loader.sample_code())
+
+
+def _is_made_often(code: Code, loader: LoaderCall) -> bool:
+    """Whether a loader is made in each step, for a batch or some: starting workers takes longer."""
+    return code.heat is not None or code.around(loader.call) is not None or any(code.facts.loops.hot_calls(code.scope))
 
 
 def _is_of_digits(loader: LoaderCall) -> bool:

@@ -24,7 +24,7 @@ torch.autograd.set_detect_anomaly("--debug" in sys.argv)
 ## When it stays silent
 Under a condition, in functions whose name says what they are for (`enable_debug_mode`), where the value is no literal, in test
 suites, and where the same function sets cuDNN's switch again: that leaves out cuDNN for a few lines, as a rule for a layer
-that fails with it.
+that fails with it. Where a comment beside it says why cuDNN is left out (`# crashes on Windows`), select it to see it.
 
 ## Fix safety
 There is no fix: somebody may be looking for a bug just now.
@@ -33,12 +33,14 @@ There is no fix: somebody may be looking for a bug just now.
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from perflint.api import Code, Cost, Finding, Severity, rule
 
 _SWITCHES = ("torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
 _VARIABLES = ("CUDA_LAUNCH_BLOCKING",)
 
+_REASONS = re.compile(r"crash|safe|prevent|avoid|fix|work.?around|\bbug|error|fail|hang|segfault|unstable|memory", re.I)
 _FOR_DEBUGGING = re.compile(r"debug|anomal|detect_nan", re.I)
 
 
@@ -60,11 +62,20 @@ def check(code: Code) -> Iterator[Finding]:
     for node in code.flow.stores:
         if _leaves_cudnn_out(code, node) and not _is_set_again(code, node) and not _is_decided(code, node):
             message = "without cuDNN, convolutions and recurrent layers run by torch's own kernels; leave it out"
-            yield code.finding(node, message)
+            yield code.finding(node, message, severity=Severity.INFO if _has_reason(code, node) else None)
         name = _variable(code, node)
         if name is not None and not _is_decided(code, node):
             message = f"with `{name}` each kernel launch waits for the kernel; set it where the program is started"
             yield code.finding(node, message)
+
+
+def _has_reason(code: Code, node: ast.expr) -> bool:
+    """Whether a comment beside or right above a statement says why it is there."""
+    row = code.flow.statement(node).lineno
+    above = takewhile(
+        lambda line: line.lstrip().startswith(("#", "torch.")), (code.source.line(r) for r in range(row - 1, 0, -1))
+    )
+    return any(_REASONS.search(line.partition("#")[2]) for line in (code.source.line(row), *above))
 
 
 def _switches_on(code: Code, call: ast.Call) -> bool:

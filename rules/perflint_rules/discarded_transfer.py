@@ -21,7 +21,8 @@ mask = mask.to(device)
 
 ## When it stays silent
 For modules, and where it is not known that it is a tensor. Where it may be on the device already, or nobody uses
-it later (some copy to take memory, on purpose), select it to see it.
+it later (some copy to take memory, on purpose), and for what only looks at the same numbers in another way (`view`, `detach`),
+select it to see it.
 
 ## Fix safety
 Unsafe: the program goes on with another tensor than before.
@@ -42,6 +43,7 @@ from perflint.api import (
     any_layout,
     replace_statement,
     rule,
+    words,
 )
 
 _METHODS = (
@@ -65,6 +67,8 @@ _METHODS = (
     "unsqueeze",
     "pin_memory",
 )
+_SHAPES = words("detach contiguous clone view reshape permute transpose squeeze unsqueeze pin_memory")
+"""What a program that runs does without: it would fail, or train otherwise, if it needed them."""
 _OTHER = Obligation(Kind.VALUE, "the program goes on with another tensor than before")
 _CALLED = any_layout(rb"\. (?:%s) \(" % "|".join(_METHODS).encode())
 _ALONE = any_layout(rb"[\n;:][\t\x20]*\w[\w.\[\]]*?(?=[.\s\\#]) \. (?:%s) \(" % "|".join(_METHODS).encode())
@@ -82,10 +86,15 @@ def check(code: Code) -> Iterator[Finding]:
         if not isinstance(tensor, (ast.Name, ast.Attribute)) or not code.value(tensor).must_be(Tensor):
             continue
         name = ast.unparse(tensor)
-        message = f"`.{call.func.attr}()` leaves `{name}` as it is, and its result is dropped; assign it: `{name} = ...`"
+        cure = f"assign it (`{name} = ...`), or leave the line out"
+        message = f"`.{call.func.attr}()` leaves `{name}` as it is, and its result is dropped; {cure}"
         fix = code.fix("assign it", _assigned(code, call), unless=[_OTHER])
         # on the device, `.to(device)` is nothing, and may be left out just as well
-        little = (call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor)) or not _is_used_later(code, tensor)
+        little = (
+            call.func.attr in _SHAPES
+            or (call.func.attr in ("to", "cuda") and code.may_be_on_device(tensor))
+            or not _is_used_later(code, tensor)
+        )
         yield code.finding(call, message, fix, [_OTHER], severity=Severity.INFO if little else None)
 
 

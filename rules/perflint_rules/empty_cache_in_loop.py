@@ -29,7 +29,7 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
-In evaluations it is reported only if the rule is selected.
+In evaluations, and in functions that are named for trying out what fits into memory (`find_batch_size`), select it to see it.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for
@@ -37,6 +37,7 @@ Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that sh
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from perflint.api import (
@@ -60,6 +61,8 @@ _FREES = (
     "torch.accelerator.empty_cache",
     "gc.collect",
 )
+_TRIES_SIZES = re.compile(r"batch_?size|memory|oom", re.I)
+"""How functions are called that try out what fits into memory."""
 _RUNS_SHORT = Obligation(Kind.MEMORY_TO_SPARE, "a program at the last byte of its memory may need what is freed")
 _FINALIZES = Obligation(Kind.UNKNOWN_CODE, "finalizers run at another time")
 
@@ -77,7 +80,7 @@ def check(code: Code) -> Iterator[Finding]:
         what = "all objects of the program are walked" if collects else "cached memory is given back and asked for again"
         message = f"{what} in every step; leave it out"
         fix = code.fix("leave it out", _dropped(code, call), unless=missing)
-        trains = code.facts.loops.is_of_training(code.scope, call)
+        trains = code.facts.loops.is_of_training(code.scope, call) and not _TRIES_SIZES.search(code.scope.qualname)
         yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
 
 

@@ -33,6 +33,7 @@ def work():
 ## When it stays silent
 Above the import, under a condition, for numbers of threads beside a call of `torch.set_num_threads`, in files that start
 other processes (which do see the variable), and for variables that are read later (`CUDA_VISIBLE_DEVICES`, `NCCL_*`).
+Where it is set to the number of processors, which is what the libraries take anyhow, select it to see it.
 
 ## Fix safety
 There is no fix: worker processes that are spawned do see the variable.
@@ -66,7 +67,14 @@ def check(code: Code) -> Iterator[Finding]:
             ):
                 later = not code.scope.is_module or (first is not None and flow.order[store] > first)
                 if first is not None and later and not is_conditional(code.scope, store):
-                    yield code.finding(store, f"`{name}` was read when torch or numpy was imported, above; set it before")
+                    message = f"`{name}` was read when torch or numpy was imported, above; set it before"
+                    yield code.finding(store, message, severity=Severity.INFO if _is_default(code, store) else None)
+
+
+def _is_default(code: Code, store: ast.expr) -> bool:
+    """Whether a variable is set to the number of processors, which is what the libraries take anyhow."""
+    statement = code.flow.statement(store)
+    return isinstance(statement, ast.Assign) and "cpu_count" in ast.unparse(statement.value)
 
 
 def _loads(statement: ast.AST, alias: ast.AST) -> bool:

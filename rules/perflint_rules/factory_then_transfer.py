@@ -23,19 +23,18 @@ def forward(self, x):
 ```
 
 ## When it stays silent
-Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu,
-rnn-explicit-zero-state), and for random numbers (rng-factory-then-transfer). In evaluations, where a step waits in another
-place anyhow, and where no loop is in sight and the fix is not safe, select it to see it.
+Outside of code that runs each step, when the call has `device=` already, for zero states of an RNN (rnn-zero-state-on-cpu) and
+random numbers (rng-factory-then-transfer). In evaluations, where the fix needs a look, and where the step waits anyhow or is
+out of sight, select it.
 
 ## Fix safety
 Safe for `zeros`, `ones`, `empty`, `eye`, `full` and for `arange` with integers, if `.to` or `.cuda` gets exactly a device, and
 nothing in the program may need the wait (blocking-h2d-in-loop says what). Unsafe when the device is known by its name only:
 `.to` takes a tensor or a type as well, a factory does not. A change of type in the same call keeps its own rounding, so it is
-left alone; zeros and ones are the same in each type. Of a layout that is made before the copy
-(`torch.arange(n).unsqueeze(0).repeat(b, 1).to(device)`) and of a `Variable` the same holds, where it is memory of its own, or
-computed with at once. There is no fix for `.to(other_tensor)`, which also converts the type, and for what else is computed
-before the copy: the device may round otherwise. Where fixes may import the runtime, these are still made on the host, the same
-ones, and copied by `moved_copy(torch.linspace(0, 1, n), device)`, which waits for nothing.
+left alone; zeros and ones are the same in each type. The same holds for a layout that is made before the copy
+(`torch.arange(n).unsqueeze(0).to(device)`) and a `Variable`, if it is memory of its own or computed with at once. There is no
+fix for `.to(other_tensor)`, which also converts the type, and for what else is computed before the copy: the device may round
+otherwise. Where fixes may import the runtime, `moved_copy(torch.linspace(0, 1, n), device)` copies the same.
 """
 
 import ast
@@ -57,6 +56,7 @@ from perflint.api import (
     any_layout,
     feeds_rnn,
     is_refuted,
+    last_name,
     moved_to,
     no_device,
     path_of,
@@ -90,6 +90,7 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     severity=Severity.WARNING,
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
+    by_fix=True,
     guarded=True,
     one_wait=True,
 )
@@ -102,19 +103,18 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         if not code.is_hot(call) or feeds_rnn(code.facts, code.scope, call):
             continue
-        assert isinstance(factory.func, ast.Attribute)
         device = moved_to(code.facts, code.scope, call)
         if stays_on_host(code, device):
             continue
         if device is None:
             yield from _like_another(code, call, factory)
             continue
-        name = factory.func.attr
         missing, fix, cure = [*_open(code, call, factory, device)], None, "pass `device=` instead"
         if takes_device(factory):
             fix = code.fix("build the tensor on the device", folded(code, call, factory, device), unless=missing)
         if (fix is None or is_refuted(filter(None, missing))) and (copy := copied(code, call)):
             fix, missing, cure = copy, list(code.needs_wait()), copy.message
+        name = last_name(factory.func)
         message = f"the result of `torch.{name}` is built on the host and copied to the device in every step; {cure}"
         yield code.finding(call, message, fix, missing, waits=[call], severity=_worth(code, call))
     yield from arrays_of_constants(code)

@@ -35,14 +35,15 @@ print(f"{float(total):.3f}")
 
 ## When it stays silent
 When the backward pass comes later or runs through the sum, where an object or a dict is made anew in each step, with
-`retain_graph=True`, without autograd, for totals of `.item()` and `.detach()`, and in test suites.
+`retain_graph=True`, without autograd, for totals of `.item()` and `.detach()`, and in test suites. Where a backward
+pass has freed what the graph holds, so that some objects of the host are kept, select it.
 
 ## Fix safety
 Safe for a total that starts at a literal number, or a list that starts empty and has no other name, where every use of it is
 known to see numbers and lengths alone: arithmetic with numbers and tensors, comparisons with `<`, a written-out format,
-`torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers and weak references that does not look at warnings
-(torch warns where `%f` shows a tensor with a graph). Unsafe for every other use: `requires_grad`,
-the text of a printed tensor, its identity, its attributes and the errors that its graph raises change.
+`torch.stack`, `sum`, `len`, `.item()`, in a program without finalizers, weak references and hooks that does not look at
+warnings (torch warns where `%f` shows a tensor with a graph). Unsafe for every other use: `requires_grad`, the text of a
+printed tensor, its identity, its attributes and the errors that its graph raises change.
 """
 
 import ast
@@ -51,7 +52,9 @@ from collections.abc import Iterator
 from perflint.api import (
     BUILT_FROM_TEXT,
     FINALIZERS,
+    HOOKS,
     LOOKS_AT_FRAMES,
+    LOOKS_AT_OBJECTS,
     OWN_TENSORS,
     WATCHES_WARNINGS,
     Code,
@@ -76,6 +79,7 @@ from perflint.api import (
     rule,
 )
 
+_NOTICES = (OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS, HOOKS, LOOKS_AT_OBJECTS)
 _ADDS = any_layout(rb"\+= |\+ |append \(")
 
 
@@ -105,15 +109,18 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
         else:
             missing = [Obligation(Kind.RETENTION, f"others may look at `{name}`")]
-        missing += code.feared(OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS)
-        if inspects_itself(code.flow):
-            missing.append(Obligation(Kind.NAMES, "the function looks at its own variables"))
+        missing += code.feared(
+            OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS, HOOKS, LOOKS_AT_OBJECTS
+        )
+        missing += [Obligation(Kind.NAMES, "the function looks at its own variables")] if inspects_itself(code.flow) else []
         if not isinstance(kept, ast.Name) or not _starts_as_number(code, kept):
             missing.append(Obligation(Kind.VALUE, f"`{name}` may be a tensor to begin with"))
         if code.scope.is_module:
             missing.append(Obligation(Kind.RETENTION, f"`{name}` is a variable of the module, which others may look at"))
         message = f"`{name}` keeps the graph of every step alive; add `{loss.id}.detach()`"
-        yield code.finding(loss, message, code.fix("detach it", _detached(code, loss), unless=missing), missing)
+        fix = code.fix("detach it", _detached(code, loss), unless=missing)
+        freed = any(_is_freed(code, call, loss) for call in code.calls("backward"))
+        yield code.finding(loss, message, fix, missing, severity=Severity.INFO if freed else None)
 
 
 def _accumulated(code: Code) -> Iterator[tuple[ast.Name, ast.expr]]:
@@ -151,6 +158,11 @@ def _begins_anew(code: Code, kept: ast.expr, loop: Loop) -> bool:
     paths = {ast.unparse(part) for part in ast.walk(kept) if isinstance(part, (ast.Attribute, ast.Subscript))}
     stores = [store for store in code.flow.stores if ast.unparse(store) in paths and store is not kept]
     return any(code.flow.within(node, loop.block) for node in (*(d.node for d in made), *stores))
+
+
+def _is_freed(code: Code, backward: ast.Call, loss: ast.Name) -> bool:
+    """Whether a backward pass has freed what the graph of a loss holds before it is kept: some objects of the host are left."""
+    return backward in code.flow.order and code.flow.dominates(backward, loss) and _is_its_own(code, backward, loss)
 
 
 def _is_its_own(code: Code, backward: ast.AST, loss: ast.Name) -> bool:

@@ -23,6 +23,7 @@ from perflint_rules.pageable import is_pageable, made_in_step
 _LOOKS = words("item cpu numpy tolist detach size dim numel format time perf_counter")
 """Methods that give the device nothing to compute, whatever they belong to."""
 _READS = words("item numpy tolist")
+_WORKS = words("backward step")
 _DECODES = words(
     """
     PIL.Image.open cv2.imread cv2.imdecode imageio.imread imageio.v2.imread skimage.io.imread numpy.load librosa.load
@@ -60,6 +61,13 @@ def stays_idle(code: Code, first: ast.expr, last: ast.expr) -> bool:
     flow = code.flow
     near = flow.block[first] is flow.block[last] and flow.dominates(first, last)
     return near and _launch_nothing(code, flow.calls_between(first, last))
+
+
+def gets_work(code: Code, first: ast.expr, last: ast.expr) -> bool:
+    """Whether the device is known to get much to do between two places: a forward or backward pass, a step."""
+    return any(
+        last_name(call.func) in _WORKS or code.value(call).may_be(Output) for call in code.flow.calls_between(first, last)
+    )
 
 
 def follows_needed_read(code: Code, copy: ast.expr) -> bool:

@@ -60,27 +60,25 @@ what `np.append` makes grow a `HostArray`.
 
 ## When it stays silent
 When the value decides what happens next, under a guard (`step % 100 == 0`), once per epoch, and in programs that never name a
-device; a number that the device computes with again is reported. In a test that runs once, now and then or draws, that needs
-each round's value or collects tensors, where a step is an epoch, waits in another place anyhow (also in what it calls), or is
-not in sight, only if selected. Repeats: duplicate-item-read.
+device; a number that the device computes with again is reported. Where the fix needs a look, in evaluations, and where a step
+is an epoch, reads or waits elsewhere anyhow, or is not in sight, select it. Repeats: duplicate-item-read.
 
 ## Fix safety
 Safe for a local total that starts at a literal 0, only grows by `loss.item()` (times a Python number) in the loop, and is
 looked at after it or under a guard in it, when the tensor is one number of known type (`loss.backward()` proves it), the loop
 reads no clock, no `try` in it handles an error of the read, nothing in the program may need the wait (blocking-h2d-in-loop says
-what), and it neither names several GPUs, nor has tensors of its own, nor switches `inference_mode` on and off but by `with` and
-as a decorator. Integers must be counts: sums of others may not fit into 64 bits. Else the fix is unsafe, or an `ItemSum`,
-which needs neither type, size nor device, divides, and takes any weight; where each step looks at the total there is none. A
-name for the number (`value = loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on
-the device; not where each step looks at it, or code behind the loop. The fix for a list rests on memory to spare:
-`losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []` behind the loop: each
-scalar takes at least 512 bytes in the caching allocator. `clone` because the next step may write to the loss. A `HostList`
-keeps 4,096 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still grows. A meter
-must be a local of a class in sight, whose method only computes with numbers and keeps them; that its errors come later is
-assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only shows (`ProgressMeter(len(loader),
-[losses])`), if nobody else has that object. What a `SummaryWriter` gets is written when it has arrived: `late_scalar(writer,
-"loss", LateItem(loss), step)`. Other reads of a step are made with one wait by `items_together`, also where they stand side by
-side: `print(*items_together(a, b))`; a writer's by `copies_together`. All else is advice.
+what), and it neither names several GPUs, nor has tensors of its own, nor switches `inference_mode` but by `with` and
+decorators. Integers must be counts: other sums may not fit. Else the fix is unsafe, or an `ItemSum`, which needs neither type,
+size nor device, divides, and takes any weight; where each step looks at the total there is none. A name for the number (`value
+= loss.item()`) may stand in between, or be looked at under guards alone: it then names a copy on the device. The fix for a list
+rests on memory to spare: `losses.append(loss.detach().clone())`, and `losses = torch.stack(losses).tolist() if losses else []`
+behind the loop: each scalar takes at least 512 bytes in the caching allocator. `clone` because the next step may write to it. A
+`HostList` keeps 4,096 numbers at most, and copies of larger tensors on the host; it must not be handed out while it still
+grows. A meter must be a local of a class in sight, whose method only computes with numbers and keeps them; that its errors come
+later is assumed (`errors-are-bugs`). It may stand in a list that an object of such a class only shows
+(`ProgressMeter(len(loader), [losses])`), if nobody else has that object. What a `SummaryWriter` gets is written when it has
+arrived: `late_scalar(writer, "loss", LateItem(loss), step)`. Other reads of a step are made with one wait by `items_together`,
+also where they stand side by side: `print(*items_together(a, b))`; a writer's by `copies_together`. All else is advice.
 """
 
 import ast
@@ -107,6 +105,7 @@ from perflint.api import (
 )
 from perflint_rules.kept_locals import SeenInEachStep, fills_what_is_shown
 from perflint_rules.kept_reads import can_wait, kept, kept_over_parameters
+from perflint_rules.last_waits import last_of_step
 from perflint_rules.late_writes import call_around, written_late
 from perflint_rules.loader_use import collects, is_of_one_pass, waits_anyhow, writes_results
 from perflint_rules.numbers_computed_with import computed_with
@@ -137,11 +136,12 @@ _SEEN = "show it every N steps, and keep it on the device until then", ", but ea
     fixes=True,
     guarded=True,
     steps=True,
+    by_fix=True,
     one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of a device value that could wait, and those that can be made together."""
-    yield from (*joined(code, list(_reads(code))), *computed_with(code))
+    yield from last_of_step(code, [*joined(code, list(_reads(code))), *computed_with(code)])
 
 
 def _reads(code: Code) -> Iterator[tuple[HostRead, Finding, bool]]:

@@ -69,4 +69,6 @@ def _is_loader(code: Code, node: ast.expr) -> bool:
         return False
     loop = code.step_loop(node)
     definitions = code.flow.reaching.get(node, frozenset())
-    return loop is None or not any(block is loop.block for d in definitions for block in d.block.ancestry())
+    if loop is None:
+        return all(d.kind == "parameter" for d in definitions)  # one that is made here is made in each step, too
+    return not any(block is loop.block for d in definitions for block in d.block.ancestry())

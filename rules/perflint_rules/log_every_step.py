@@ -43,7 +43,7 @@ a `log` that may keep the tensor or return before it looks at it, are reported o
 
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
-`set_postfix(..., refresh=False)`.
+`set_postfix(..., refresh=False)`. Where each step waits in another place anyhow, select it to see it.
 
 ## Fix safety
 There is no fix: what is shown, and how often, is for you to say.
@@ -72,7 +72,8 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
 
 @rule(
     category="device-sync",
-    costs=Cost.LAUNCH,
+    costs=Cost.WAIT,
+    one_wait=True,
     severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[

@@ -83,17 +83,18 @@ def is_to_be_pinned(code: Code, copy: ast.AST) -> bool:
     """Whether a batch that is not pinned is of an evaluation, or of loaders with workers: another rule says so first."""
     if not code.facts.loops.is_of_training(code.scope, copy):
         return True
-    found = _loaders_around(code, copy)
+    found = loaders_around(code, copy)
     return bool(found) and all(loader.may_have_workers for loader in found)
 
 
 def has_no_workers(code: Code, copy: ast.AST) -> bool:
     """Whether a batch is of loaders whose work, pinning too, is done between the steps."""
-    found = _loaders_around(code, copy)
+    found = loaders_around(code, copy)
     return bool(found) and all(loader.has_no_workers for loader in found)
 
 
-def _loaders_around(code: Code, copy: ast.AST) -> list[LoaderCall]:
+def loaders_around(code: Code, copy: ast.AST) -> list[LoaderCall]:
+    """The loaders whose batches the loops around a copy go over, as far as they are known."""
     loop = code.flow.loop(copy)
     sites = [site for around in loop.ancestry() for site in _loaders(code, around.iterated)] if loop is not None else []
     return [LoaderCall(code.facts, *site) for site in sites]

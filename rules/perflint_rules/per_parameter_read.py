@@ -32,8 +32,8 @@ for step, (x, y) in enumerate(loader):
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, once per epoch, for copies in a function that saves a checkpoint or of gradients for a
-network on the host, and for reads that
-only feed a total of many steps, which item-every-step reports and mends.
+network on the host, for parameters that are picked by their names, and for reads that only feed a total of many steps, which
+item-every-step reports and mends.
 
 ## Fix safety
 Norms that are joined are rounded in another order: that is for you. Where fixes may import the runtime (`runtime = true`), a
@@ -91,7 +91,7 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; {cure}"
             yield code.finding(read.node, message, code.fix(cure, late.parts(), unless=missing), missing, waits=[read.node])
             continue
-        if loop.node in seen or _is_told_elsewhere(code, read):
+        if loop.node in seen or _is_told_elsewhere(code, read) or _is_of_named(code, read):
             continue
         if read.kind is ReadKind.COPY and (saves or _is_gradient_of_another(code, read)):
             continue  # the file, or a network on the host, gets each of them
@@ -101,6 +101,12 @@ def check(code: Code) -> Iterator[Finding]:
                 f"the CPU waits for `{ast.unparse(read.tensor)}` of each parameter in every step; compute one number for all"
             )
             yield code.finding(read.node, message, waits=[read.node])
+
+
+def _is_of_named(code: Code, read: HostRead) -> bool:
+    """`for name, p in model.named_parameters(): if "embedding" in name: ...`: a few parameters, perhaps one."""
+    tests = (block.node.test for block in code.flow.block[read.node].ancestry() if isinstance(block.node, ast.If))
+    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.In | ast.Eq) for test in tests for n in ast.walk(test))
 
 
 def _is_told_elsewhere(code: Code, read: HostRead) -> bool:

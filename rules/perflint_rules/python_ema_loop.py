@@ -38,8 +38,8 @@ blend_parameters(net.parameters(), target.parameters(), lambda: (tau, 1 - tau), 
 
 ## When it stays silent
 Under a guard such as `step % 10 == 0`, once per epoch, in loops that do something else with each parameter, too, and for the
-parameters that the `step` of an optimizer goes over. Where it is not known that each step of a training does it, and in
-programs that name no device, it is reported only if the rule is selected.
+parameters that the `step` of an optimizer goes over. Where it is not known that each step of a training does it, in
+programs that name no device, and where gradients are what is added, it is reported only if the rule is selected.
 
 ## Fix safety
 Safe, with the runtime, for `q.data.copy_(x * p.data + y * q.data)` over a `zip` of two: `blend_parameters` multiplies and adds
@@ -97,7 +97,8 @@ def check(code: Code) -> Iterator[Finding]:
             message = f"each parameter takes kernels of its own; {cure}"
             trains = hot and code.facts.loops.is_of_training(code.scope, statement.target)
             fix, missing = blended(code, statement)
-            counts = trains and code.facts.project.uses_accelerator(code.source.path)
+            averages = ".grad" not in code.text(statement)
+            counts = trains and averages and code.facts.project.uses_accelerator(code.source.path)
             yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
     for call in code.calls("update_parameters"):
         averaged = call.func.value if isinstance(call.func, ast.Attribute) else None

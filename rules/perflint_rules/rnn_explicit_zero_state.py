@@ -35,7 +35,7 @@ class Net(nn.Module):
 
 ## When it stays silent
 For states that are carried from batch to batch, learnable, random or otherwise not zero, and for zeros that are used
-elsewhere too (see rnn-zero-state-on-cpu). Where they are made on the device and the fix needs a look, select it to see it.
+elsewhere too (see rnn-zero-state-on-cpu). Where the fix needs a look, select it to see it.
 
 ## Fix safety
 Assumes `errors-are-bugs` where the callee is torch's LSTM, GRU or RNN (or a cell), the states are zeros without doubt, nothing
@@ -91,6 +91,7 @@ from perflint_rules.read_once import is_taken
     needs=[("zeros", "zero_", "hidden", "state"), RECURRENT_CALL],
     near=[RECURRENT_LAYER],
     fixes=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each recurrent call that is given fresh zeros and nothing but zeros."""

@@ -29,7 +29,8 @@ torch itself waits wherever the host reads a value.
 ## When it stays silent
 Under a guard such as `step % 100 == 0`, in functions that train nothing and read a clock or an event's time or are named for
 that (`Profiler`, `benchmark`), and where a call is the only wait behind a copy to pinned memory. Where somebody asks for it
-(`if args.timing:`), and where the same round reads from the device behind it, select it to see it.
+(`if args.timing:`), where the same round reads from the device behind it, and where each step waits elsewhere anyhow, select it
+to see it.
 
 ## Fix safety
 There is no fix: a wait may be what makes an asynchronous copy, or a measurement, right.
@@ -50,6 +51,7 @@ _MEASURES = re.compile(r"profil|benchmark|stopwatch|(?:^|[._])tim(?:er|ing)|[a-z
     severity=Severity.WARNING,
     needs=[("synchronize", "barrier", "wait_for_everyone")],
     steps=True,
+    one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that does nothing but wait."""

@@ -21,7 +21,8 @@ for x, y in loader:
 
 ## When it stays silent
 Outside of code that runs each step, for the device "cpu", and for anything but a literal number. In evaluations, where a step
-waits in another place anyhow, and where no loop is in sight and the fix is not safe, select it.
+waits in another place anyhow, where the number stands for what is None, and where no loop is in sight and the fix is not safe,
+select it.
 
 ## Fix safety
 Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: of `1e39`, `torch.tensor` makes
@@ -56,6 +57,8 @@ from perflint.api import (
     replace,
     rule,
 )
+from perflint_rules.fallback_numbers import is_way_out, stands_in
+from perflint_rules.old_torch import of_old_torch
 
 _KEYWORDS = frozenset(("device", "dtype", "requires_grad"))
 _LARGEST_HALF = 65504
@@ -87,16 +90,22 @@ def check(code: Code) -> Iterator[Finding]:
     yield from _moved(code)
     for call in code.calls("tensor"):
         device = argument(call, None, "device")
-        if device is None or len(call.args) != 1 or not _is_literal_number(call.args[0]) or _is_way_out(code, call):
+        if device is None or len(call.args) != 1 or not _is_literal_number(call.args[0]) or is_way_out(code, call):
             continue
         if not code.is_external(call.func, "torch.tensor") or not code.is_hot(call):
             continue
         if not {k.arg for k in call.keywords} <= _KEYWORDS or device_place(code.value(device)) is Place.HOST:
             continue
-        missing = [_too_large(code, call), _scripts_differently(call), *_changed(code), *code.needs_wait()]
+        missing = [
+            of_old_torch(code, call),
+            _too_large(code, call),
+            _scripts_differently(call),
+            *_changed(code),
+            *code.needs_wait(),
+        ]
         fix = code.fix("fill the number in on the device", _filled(code, call), unless=missing)
         message = "the number is built on the host and copied to the device in every step; use `torch.full((), ...)`"
-        yield code.finding(call, message, fix, missing, waits=[call])
+        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if stands_in(code, call) else None)
 
 
 def _moved(code: Code) -> Iterator[Finding]:
@@ -108,10 +117,11 @@ def _moved(code: Code) -> Iterator[Finding]:
         if not {k.arg for k in made.keywords} <= {"dtype"} or not code.is_external(made.func, "torch.tensor"):
             continue
         device = moved_to(code.facts, code.scope, call)
-        if device is None or not code.is_hot(call) or _is_way_out(code, call):
+        if device is None or not code.is_hot(call) or is_way_out(code, call):
             continue
         missing = [
             *code.needs_wait(),
+            of_old_torch(code, made),
             _too_large(code, made),
             _scripts_differently(made),
             None if device is call else no_device(code.facts, code.scope, device),
@@ -119,18 +129,7 @@ def _moved(code: Code) -> Iterator[Finding]:
         ]
         fix = code.fix("fill the number in on the device", _folded(code, call, made, device), unless=missing)
         message = "the number is built on the host and copied to the device in every step; fill it in there with `torch.full`"
-        yield code.finding(call, message, fix, missing, waits=[call])
-
-
-def _is_way_out(code: Code, call: ast.Call) -> bool:
-    """Whether the number is what a function returns when there is nothing to compute; other ways return what it computes."""
-    flow = code.flow
-    statement = flow.statement(call)
-    if not isinstance(statement, ast.Return) or statement.value is None:
-        return False
-    given = statement.value.elts[0] if isinstance(statement.value, ast.Tuple) and statement.value.elts else statement.value
-    others = (n for n in flow.order if isinstance(n, ast.Return) and n is not statement)
-    return given is call and any(isinstance(n.value, ast.expr) and not isinstance(n.value, ast.Constant) for n in others)
+        yield code.finding(call, message, fix, missing, waits=[call], severity=Severity.INFO if stands_in(code, call) else None)
 
 
 def _folded(code: Code, call: ast.Call, made: ast.Call, device: ast.expr) -> Iterator[Edit]:

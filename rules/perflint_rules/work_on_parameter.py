@@ -65,13 +65,17 @@ def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
 
 
 def _copies(statement: ast.stmt) -> bool:
-    """`p.copy_(q)`, `p.data = q`, on one device."""
+    """`p.copy_(q)`, `p.data = q`, on one device, but not `p.data = p.clamp(0)`."""
     if any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in ast.walk(statement)):
         return False
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="copy_"))) | ast.Assign(targets=[ast.Attribute(attr="data")]):
-            return True
-    return False
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr="copy_"), args=[value, *_])):
+            pass
+        case ast.Assign(targets=[ast.Attribute(attr="data") as target], value=value):
+            pass
+        case _:
+            return False
+    return ast.unparse(_tensor(target)) not in {ast.unparse(n) for n in ast.walk(value) if isinstance(n, ast.expr)}
 
 
 def _is_beside(statement: ast.stmt, computed: set[str]) -> bool:

@@ -38,20 +38,20 @@ def train(model, loader, held_out, optimizer):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(loss.item(), (loss * 2).item())
+        torch.cuda.synchronize()
     with torch.no_grad():
         for x, y in held_out:
-            loss = model(x.to("cuda")).sum()
-            print(loss.item())
+            model(x.to("cuda")).sum()
+            torch.cuda.synchronize()
 
-def play(model, env, optimizer, steps):
+def play(model, world, optimizer, steps):
     while True:
         for step in range(steps):
             with torch.no_grad():
-                action = model(env.state.to("cuda"))
-            print(action.norm().item())
-            env.step(action)
-        loss = model(env.states.to("cuda")).sum()
+                action = model(world.state.to("cuda"))
+            torch.cuda.synchronize()
+            world.move(action)
+        loss = model(world.states.to("cuda")).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -60,7 +60,7 @@ def play(model, env, optimizer, steps):
 
 def test_a_wait_in_an_evaluation_is_told_on_request_but_not_one_of_what_it_trains_with(project: Project) -> None:
     project.write({"train.py": EVALUATION})
-    found = {f["location"]["row"]: f["severity"] for f in project.findings("--select", "item-every-step")}
+    found = {f["location"]["row"]: f["severity"] for f in project.findings("--select", "synchronize-in-loop")}
     assert found == {10: "warning", 14: "info", 21: "warning"}
 
 

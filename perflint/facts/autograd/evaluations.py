@@ -22,6 +22,8 @@ from perflint.source.syntax import Class, Scope
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
 
+_ENTERS_SWITCH = any_layout(rb"enter_context \( (?:\w+ \. )?(?:no_grad|inference_mode|set_grad_enabled) \(")
+"""`stack.enter_context(torch.no_grad())`: a region whose end is not in the text."""
 _GRAD_SWITCH = any_layout(rb"no_grad|inference_mode|set_grad_enabled")
 CALLS_EVAL = any_layout(rb"\. eval \(")
 _MEASURES = "eval|evaluate|evaluation|test|valid|validate|validation|vali|val|score|benchmark"
@@ -211,7 +213,7 @@ def are_differentiated(facts: Facts, scope: Scope, ends: list[GradEnd]) -> bool:
 
 def wastes_no_graph(facts: Facts, scope: Scope, call: ast.Call) -> bool:
     """Whether the graph of a forward pass is no waste: none is recorded, as far as is known, or somebody wants it."""
-    if facts.grad_mode.is_off(scope, call) is not False:
+    if facts.grad_mode.is_off(scope, call) is not False or _ENTERS_SWITCH.search(scope.text):
         return True
     targets = facts.loops.targets(scope, call)
     if not targets and writes_tokens(call):

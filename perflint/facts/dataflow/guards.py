@@ -10,7 +10,7 @@ from perflint.facts.dataflow.definitions import Block, Loop, path_of
 from perflint.facts.dataflow.flow import Flow
 from perflint.source.nodes import walk
 from perflint.source.texts import last_name
-from perflint.source.words import made, words
+from perflint.source.words import any_layout, made, words
 
 BACKWARD_CALLS = ("backward", "manual_backward")
 _LEAVING = (ast.Continue, ast.Return, ast.Raise, ast.Break)
@@ -60,7 +60,17 @@ def _is_guard(flow: Flow, block: Block) -> bool:
         return not any(flow.within(call, block) for name in BACKWARD_CALLS for call in flow.calls_named.get(name, ()))
     if block.kind == "else":
         return _makes_anew(block.node)
-    return block.kind == "then" and (_fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block))
+    return block.kind == "then" and (
+        _lacks_attribute(block.node.test) or _fills_cache(flow, block) or _fills_up(block) or _follows_size(flow, block)
+    )
+
+
+def _lacks_attribute(test: ast.expr) -> bool:
+    """`if not hasattr(self, "mask"): self.mask = ...`: the first time only."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[ast.Name(id="self"), _])):
+            return True
+    return False
 
 
 def _makes_anew(guard: ast.If | ast.IfExp) -> bool:
@@ -367,11 +377,13 @@ def _has_modulo(node: ast.expr) -> bool:
 
 
 def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
-    """Whether an expression is a loop's counter, or goes up with it: `i + 1`, `step // 4`, `int(epoch * rounds + i)`."""
+    """Whether an expression is a counter, of a loop or an object, or goes up with it: `i + 1`, `int(epoch * n + i)`."""
     if isinstance(node, ast.Call) and last_name(node.func) == "int" and len(node.args) == 1:
         return _counts(flow, node.args[0], depth)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.FloorDiv)):
         return _counts(flow, node.left, depth) or (isinstance(node.op, ast.Add) and _counts(flow, node.right, depth))
+    if _is_counter_of_object(flow, node):
+        return True
     for definition in flow.reaching.get(node, frozenset()):
         if definition.kind == "for" and definition.value is not None:
             iterated = definition.value
@@ -387,6 +399,14 @@ def _counts(flow: Flow, node: ast.expr, depth: int = 3) -> bool:
             if _counts(flow, definition.value, depth - 1):
                 return True
     return False
+
+
+def _is_counter_of_object(flow: Flow, node: ast.expr) -> bool:
+    """`self.step`, where some method has `self.step += 1`."""
+    if not isinstance(node, ast.Attribute) or path_of(node) != f"self.{node.attr}" or flow.scope.owner is None:
+        return False
+    counted = any_layout(rb"self \. %s \+= 1\b" % node.attr.encode())
+    return any(counted.search(method.text) for method in flow.scope.owner.methods_assigning(node.attr))
 
 
 def _are_arguments(flow: Flow, given: list[ast.expr]) -> bool:

@@ -123,7 +123,7 @@ def _may_be_found(facts: Facts, definition: _Definition) -> bool:
     if not own or any(part.is_decorated for part in own) or project.is_offered(path) or _FINDS_OWN.search(body):
         return True
     importers = project.importers(path) - {path}
-    if not importers and not (RUNS_ITSELF.search(body) or _PARSES.search(body)):
+    if not importers and not (path.endswith(".ipynb") or RUNS_ITSELF.search(body) or _PARSES.search(body)):
         module = project.module(path)
         return module is None or not _is_left_file(facts, module)
     if len(importers) > MAX_IMPORTERS:
