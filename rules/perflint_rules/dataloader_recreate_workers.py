@@ -27,6 +27,7 @@ them, and their random numbers go on instead of beginning anew. Where the number
 writes `persistent_workers=workers > 0`; where it stands in a dict of options, there is no fix.
 """
 
+import ast
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -57,20 +58,25 @@ def check(code: Code) -> Iterator[Finding]:
     oldest = code.facts.versions.get("torch", _FIRST)
     if code.facts.target_versions.get("torch", _FIRST) < _FIRST:
         return
+    said: set[ast.expr] = set()
     for loader in code.loaders():
         given = loader.gives("persistent_workers")
         if given is None and loader.has_own_options:
             given = b"persistent_workers" in code.scope.text
         if not loader.may_have_workers or given is not False:
             continue
+        place = next(iter(loader.written("num_workers")), loader.call)  # a dict's, to which the argument is to be added
+        if place in said:
+            continue
+        said.add(place)
         message = (
             "the workers are started anew in each epoch; pass `persistent_workers=True` if it goes over the data more than once"
         )
         if oldest < _FIRST:
-            yield code.finding(loader.call, f"{message} (torch {_FIRST} has it; the project admits {oldest})")
+            yield code.finding(place, f"{message} (torch {_FIRST} has it; the project admits {oldest})")
             continue
         fix = code.fix("keep the workers", _kept(code, loader), unless=[_STALE])
-        yield code.finding(loader.call, message, fix, [_STALE])
+        yield code.finding(place, message, fix, [_STALE])
 
 
 def _kept(code: Code, loader: LoaderCall) -> Iterator[Edit]:

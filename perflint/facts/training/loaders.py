@@ -169,10 +169,10 @@ class LoaderCall:
         node, given = self.argument("num_workers"), self.given("num_workers")
         if any(v.may(lambda a: isinstance(a, Literal) and type(a.value) is int and a.value > 0) for v in given):
             return True
-        nodes = [node] if node is not None else self._written("num_workers")
+        nodes = [node] if node is not None else self.written("num_workers")
         return not any(v.may_be(Literal) for v in given) and any(map(self._is_above_0, nodes))
 
-    def _written(self, name: str) -> list[ast.expr]:
+    def written(self, name: str) -> list[ast.expr]:
         """What dicts that are spread into the call's arguments are made with under a name, or get by `update`."""
         found: list[ast.expr] = []
         for made in self._spread():
