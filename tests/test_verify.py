@@ -506,7 +506,7 @@ def test_a_program_is_fixed_and_verified_and_the_users_files_stay(project: Proje
         "(5,))\n", "(5,))\n        x, y = x.to(device), y.to(device)\n"
     )
     text = text.replace("losses.append(loss.item())", "losses.append(loss.item())\n        print(loss.item())") + "\n\nmain()\n"
-    project.write({"pyproject.toml": "[tool.perflint]\n"})
+    project.write({"pyproject.toml": '[tool.perflint]\nextend-select = ["duplicate-item-read"]\n'})
     project.write({"train.py": text})
     done = verify(project, "train.py", "--repeats", "2", "--json", "record.json")
     assert done.returncode == 0, done.stderr + done.stdout
