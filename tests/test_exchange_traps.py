@@ -130,13 +130,13 @@ def test_a_setting_that_others_fill_in_is_not_known(project: Project, imports: s
 @pytest.mark.parametrize(
     ("rule", "text", "first"),
     [
-        ("deprecated-cuda-amp", "import torch\n\nwith torch.cuda.amp.autocast():\n    pass\n", "2.3"),
+        ("deprecated-cuda-amp", "import torch\n\nwith torch.cuda.amp.autocast():\n    pass\n", "2.4"),
         ("deprecated-torch-function", "import torch\n\nprint(torch.ger(torch.ones(2), torch.ones(2)))\n", "1.7"),
     ],
 )
 def test_a_name_that_an_old_torch_lacks_is_not_written(project: Project, rule: str, text: str, first: str) -> None:
     assert fixes(project, rule, text, requirements__txt=f"torch>={first}\n")[:1] == ["safe"]
-    older = "1.13" if first == "2.3" else "1.5.1"
+    older = "1.13" if first == "2.4" else "1.5.1"
     assert "safe" not in fixes(project, rule, text, requirements__txt=f"torch=={older}\n")
 
 

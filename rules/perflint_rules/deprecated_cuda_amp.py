@@ -88,7 +88,7 @@ _SETS_NAME = any_layout(rb"\. (?:autocast|GradScaler) =(?!=)|['\"](?:[\w.]+\.)?(
 def check(code: Code) -> Iterator[Finding]:
     """Report each call by an old name."""
     oldest = code.facts.versions.get("torch")
-    if oldest is not None and oldest < Version("2.0"):
+    if oldest is not None and oldest < Version("2.4"):
         return
     for call in code.calls_to(*_NAMES):
         name = _old_name(code, call)

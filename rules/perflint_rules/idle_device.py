@@ -56,13 +56,6 @@ def is_paid_for(code: Code, node: ast.expr) -> bool:
     return False
 
 
-def stays_idle(code: Code, first: ast.expr, last: ast.expr) -> bool:
-    """Whether the device gets nothing to do between a wait and a second place, which therefore waits for nothing."""
-    flow = code.flow
-    near = flow.block[first] is flow.block[last] and flow.dominates(first, last)
-    return near and _launch_nothing(code, flow.calls_between(first, last))
-
-
 def gets_work(code: Code, first: ast.expr, last: ast.expr) -> bool:
     """Whether the device is known to get much to do between two places: a forward or backward pass, a step."""
     return any(

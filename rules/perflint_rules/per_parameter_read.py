@@ -105,8 +105,14 @@ def check(code: Code) -> Iterator[Finding]:
 
 def _is_of_named(code: Code, read: HostRead) -> bool:
     """`for name, p in model.named_parameters(): if "embedding" in name: ...`: a few parameters, perhaps one."""
+    loop = code.flow.loop(read.node)
+    if loop is None or isinstance(loop.node, ast.While):
+        return False
+    bound = {part.id for part in ast.walk(loop.node.target) if isinstance(part, ast.Name)}
     tests = (block.node.test for block in code.flow.block[read.node].ancestry() if isinstance(block.node, ast.If))
-    return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.In | ast.Eq) for test in tests for n in ast.walk(test))
+    compared = (part for test in tests for part in ast.walk(test) if isinstance(part, ast.Compare))
+    picks = (part for part in compared if isinstance(part.ops[0], ast.In | ast.Eq))
+    return any(isinstance(part, ast.Name) and part.id in bound for pick in picks for part in ast.walk(pick))
 
 
 def _is_told_elsewhere(code: Code, read: HostRead) -> bool:

@@ -12,7 +12,7 @@ from perflint.facts.facts import Facts
 from perflint.facts.proofs.fears import CATCHES
 from perflint.facts.proofs.packages import is_known_package
 from perflint.facts.proofs.reach import called_from
-from perflint.facts.values.values import External, Object
+from perflint.facts.values.values import ClassRef, External, FunctionRef, Object
 from perflint.rule.obligations import Kind, Obligation
 from perflint.source.syntax import Scope
 from perflint.source.words import any_layout, words
@@ -117,6 +117,8 @@ def error_is_survived(facts: Facts, scope: Scope, depth: int = 3) -> bool:
         return True  # it is called elsewhere
     if facts.project.program_may_hold(scope.module.source.path, _AT_END):
         return True
+    if not scope.is_module and any(_may_retry(facts, scope, decorator) for decorator in scope.decorators):
+        return True
     for site in facts.inference.callers.sites(scope).sites if depth and not scope.is_module else ():
         for block in flow_of(site.scope).block[site.node].ancestry():
             handlers = getattr(block.node, "handlers", []) if block.kind == "try" else []
@@ -154,7 +156,12 @@ def _may_retry(facts: Facts, scope: Scope, decorator: ast.expr) -> bool:
     """Whether a decorator is of a package that may call a function again, or end its errors: `@retry`."""
     made = decorator.func if isinstance(decorator, ast.Call) else decorator
     value = facts.inference.value(scope.parent or scope.module.top, made)
-    return value.may(lambda a: isinstance(a, (External, Object)) and a.qualname.partition(".")[0] not in _PLAIN_DECORATORS)
+    return not value.must(
+        lambda a: (
+            isinstance(a, (FunctionRef, ClassRef))  # whose handlers are in sight
+            or (isinstance(a, (External, Object)) and a.qualname.partition(".")[0] in _PLAIN_DECORATORS)
+        )
+    )
 
 
 def _may_swallow(facts: Facts, scope: Scope, manager: ast.expr) -> bool:

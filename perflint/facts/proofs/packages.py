@@ -44,21 +44,16 @@ def stranger(project: Project, path: str) -> str | None:
     return min((name.rstrip(".*") for name in found), default=None)
 
 
-def is_known_package(dotted: str) -> bool:
-    """Whether a module, or a part of it, is Python's own or of one of the packages that are known."""
-    return _is_listed(dotted)
-
-
 def _is_known(project: Project, file: str, name: str) -> bool:
     """Whether what a file imports is of a package that is known; of a whole module, what the file takes of it."""
-    if _is_listed(name):
+    if is_known_package(name):
         return True
     parts = _listed_parts(name.removesuffix(".")) if name.endswith(".") else None
     return parts is not None and not project.holds(file, parts)
 
 
 @cache
-def _is_listed(dotted: str) -> bool:
+def is_known_package(dotted: str) -> bool:
     """Whether a module, or a part of it, is Python's own or of one of the packages that are known."""
     parts = dotted.split(".")
     return parts[0] in sys.stdlib_module_names or any(".".join(parts[:n]) in _KNOWN for n in range(1, len(parts) + 1))
