@@ -86,7 +86,8 @@ def test_where_a_mask_may_select(expression: str, expected: bool) -> None:
         (b"x[a[0]]", True), (b"x [keep]", True), (b"x[a & b]", True),
         (b"x[0]", False), (b"x['a', 1]", False), (b"x[:, -1, None]", False), (b"x[i + 1, ...]", False), (b"y = [keep]", False),
         (b"f([keep])", False), (b"list[int]", False), (b"Optional[Tensor]", False), (b"for a in [b]: pass", False),
-        (b"x[ 1 :\n n ]", False),
+        (b"x[ 1 :\n n ]", False), (b"x[1.0" + b",\n                1.0" * 100 + b", y]", True),  # in linear time
+        (b"x[:" + b",\n                :" * 100 + b", y]", True),
     ],
 )  # fmt: skip
 def test_texts_that_may_hold_a_mask_in_brackets(text: bytes, expected: bool) -> None:

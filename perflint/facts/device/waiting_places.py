@@ -18,10 +18,10 @@ from perflint.source.nodes import walk
 from perflint.source.texts import last_name
 from perflint.source.words import any_layout, made, words
 
-_TERM = rb"-? [\w.]+(?: (?:[-+*%]|//?) [\w.]+)*"
+_TERM = rb"(?:- )?[\w.]+(?: (?:[-+*%]|//?) [\w.]+)*"
 _PLAIN_KEY = (
-    rb"(?:-? \d[\w.]*|None|\.\.\.|\"[^\"\n\\]*\"|'[^'\n\\]*'"
-    rb"|(?:" + _TERM + rb")? :(?: " + _TERM + rb")?(?: :(?: " + _TERM + rb")?)?"
+    rb"(?:(?:- )?\d[\w.]*|None|\.\.\.|\"[^\"\n\\]*\"|'[^'\n\\]*'"
+    rb"|(?:" + _TERM + rb" )?:(?: " + _TERM + rb")?(?: :(?: " + _TERM + rb")?)?"
     rb"|[\w.]+(?: (?:[-+*%]|//?) [\w.]+)+)"
 )
 _TYPES = "Optional Union List Tuple Dict Set Type Callable Literal Unpack Iterable Iterator Sequence Generator Mapping Final"
