@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -20,7 +21,7 @@ from conftest import BAD, FIXTURES, GOOD, in_process, in_subprocess
 
 from perflint.project.discover import Found
 from perflint.rule.registry import all_rules, announced
-from perflint.run import cache, store
+from perflint.run import cache, catalog, store
 from perflint.run.result import Result
 from perflint.run.run import Run
 
@@ -589,3 +590,10 @@ def test_clean_removes_the_cache_and_nothing_else(project, tmp_path: Path, monke
     (tmp_path / "mine" / "notes.txt").write_text("")
     in_process("clean", "--cache-dir", str(tmp_path / "mine"))
     assert (tmp_path / "mine" / "notes.txt").exists()
+
+
+def test_a_remembered_rule_is_the_rule_but_for_its_code() -> None:
+    """What a rule says of itself decides what is shown: none of it may be lost between two runs."""
+    for rule in all_rules():
+        told = json.loads(json.dumps(catalog._encoded(rule)))
+        assert replace(catalog._decoded(told), check=rule.check) == rule

@@ -10,6 +10,7 @@ import importlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.files import text_digest
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 MAX_CATALOGS = 4
 """How many are kept in a cache: several environments may share it."""
+
+
+_FIELDS = [field.name for field in fields(Rule) if field.name != "check"]
+_GATES = ("needs", "in_file", "near")
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Catalog:
             for (text,) in self._store.rows("SELECT rules FROM catalogs WHERE code = ?", self._key):
                 remembered = unsealed(text, self._key)
                 if remembered is not None:
-                    return tuple(_decoded(*parts) for parts in json.loads(remembered))
+                    return tuple(map(_decoded, json.loads(remembered)))
         from perflint.rule.registry import all_rules
 
         rules = all_rules()
@@ -82,44 +87,28 @@ def _prune(connection: sqlite3.Connection) -> None:
     connection.execute(f"DELETE FROM catalogs WHERE rowid IN ({old})", (MAX_CATALOGS,))
 
 
-def _encoded(rule: Rule) -> list[object]:
-    gates = [gate.words for gate in (rule.needs, rule.in_file, rule.near)]
-    costs = rule.costs and rule.costs.value
-    options = [(option.name, option.default, option.says) for option in rule.options]
-    return [
-        rule.name,
-        rule.category,
-        rule.severity.value,
-        gates,
-        rule.module,
-        rule.fixes,
-        rule.steps,
-        costs,
-        rule.calls,
-        rule.compiled,
-        options,
-        rule.guarded,
-    ]
+def _encoded(rule: Rule) -> dict[str, object]:
+    """All that a rule says of itself, by the names of its fields, but for its code."""
+    told: dict[str, object] = {name: getattr(rule, name) for name in _FIELDS}
+    return told | {
+        "severity": rule.severity.value,
+        "costs": rule.costs and rule.costs.value,
+        "options": [(option.name, option.default, option.says) for option in rule.options],
+        **{name: getattr(rule, name).words for name in _GATES},
+    }
 
 
-def _decoded(
-    name: str,
-    category: str,
-    severity: str,
-    gates: list[list[str]],
-    module: str,
-    fixes: bool,
-    steps: bool,
-    costs: str | None,
-    calls: list[str],
-    compiled: bool,
-    options: list[tuple[str, Any, str]],
-    guarded: bool,
-) -> Rule:
-    needs, in_file, near = (Gate(tuple(words)) for words in gates)
-    check, cost = _Deferred(module), Cost(costs) if costs is not None else None
-    taken = tuple(
-        Option(name, tuple(default) if isinstance(default, list) else default, says) for name, default, says in options
+def _decoded(told: dict[str, Any]) -> Rule:
+    costs = told["costs"]
+    options = (
+        Option(name, tuple(default) if isinstance(default, list) else default, says) for name, default, says in told["options"]
     )
-    about = (name, category, Severity(severity), needs, in_file, near, check, module)
-    return Rule(*about, fixes, steps, cost, tuple(calls), compiled, taken, guarded)
+    read = {
+        "check": _Deferred(told["module"]),
+        "severity": Severity(told["severity"]),
+        "costs": Cost(costs) if costs is not None else None,
+        "calls": tuple(told["calls"]),
+        "options": tuple(options),
+        **{name: Gate(tuple(told[name])) for name in _GATES},
+    }
+    return Rule(**(told | read))
