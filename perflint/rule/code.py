@@ -356,7 +356,7 @@ class Code:
             waits_anyhow = steps_wait_anyhow(self.facts, self.scope, node, is_copy=is_copy)
             if waits_anyhow or stays_beside(self.facts, self.scope, node):
                 return True
-            if waits_anyhow is None and (fix is None or fix.applicability is not Applicability.SAFE):
+            if waits_anyhow is None:
                 return True
             if (needs_look or is_copy) and steps_environment(self.facts, self.source.path):
                 return True

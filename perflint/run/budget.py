@@ -43,10 +43,16 @@ def may_train(text: bytes) -> bool:
     return (b"backward" in text or b"zero_grad" in text or _STEP.search(text) is not None) and _LOOPS.search(text) is not None
 
 
-def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
-    """The budgets of a file's training loops, in the order of the file. `shown` is how reports name the file."""
-    result: list[Budget] = []
-    reported = _Reported(module.source, findings)
+def loops_with_waits(
+    facts: Facts, module: Module, shown: str, findings: Sequence[Finding], quiet: Sequence[Finding] = ()
+) -> list[tuple[Budget, frozenset[StepWait]]]:
+    """The budgets of a file's training loops, in the order of the file, each with all waits of its loop.
+
+    Also those in the arms of branches that cost less than others. shown: how reports name the file. quiet: findings that are
+    not shown.
+    """
+    result: list[tuple[Budget, frozenset[StepWait]]] = []
+    reported = _Reported(module.source, findings, quiet)
     for scope in [module.top, *module.functions()]:
         if not _may_hold_steps(facts, scope):
             continue
@@ -56,7 +62,7 @@ def budgets(facts: Facts, module: Module, shown: str, findings: Sequence[Finding
                     result.append(_budget(facts, scope, loop, shown, reported))
         except SyntaxProblem:
             continue
-    return sorted(result, key=lambda budget: budget.row)
+    return sorted(result, key=lambda pair: pair[0].row)
 
 
 def _may_hold_steps(facts: Facts, scope: Scope) -> bool:
@@ -71,9 +77,10 @@ def _may_hold_steps(facts: Facts, scope: Scope) -> bool:
 class _Reported:
     """Which findings of a file report its waits, with or without a fix."""
 
-    def __init__(self, source: Source, findings: Sequence[Finding]) -> None:
+    def __init__(self, source: Source, findings: Sequence[Finding], quiet: Sequence[Finding]) -> None:
         self.path = source.path
         self._found: dict[int, Finding] = {}
+        self._quiet = {wait: finding.rule for finding in quiet for wait in finding.waits}
         for finding in findings:
             for wait in finding.waits:
                 held = self._found.get(wait)
@@ -83,6 +90,10 @@ class _Reported:
     def of(self, path: str, place: int) -> Finding | None:
         """The finding that reports a wait; of several the one with the fix that needs least."""
         return self._found.get(place) if path == self.path else None
+
+    def quiet(self, path: str, place: int) -> str:
+        """The rule that would report a wait; empty if none does."""
+        return self._quiet.get(place, "") if path == self.path else ""
 
 
 def _ease(finding: Finding) -> int:
@@ -128,6 +139,7 @@ class _Counting:
     def __init__(self, facts: Facts, reported: _Reported) -> None:
         self._facts, self._reported = facts, reported
         self._folder = os.path.dirname(reported.path)
+        self.waits = list[StepWait]()
 
     def of(self, scope: Scope, loop: Loop | None, depth: int, given: frozenset[str] = frozenset()) -> _Cost:
         """The waits of each iteration of `loop`, or of each call of the scope, without one.
@@ -145,7 +157,8 @@ class _Counting:
                 outermost[places[wait]] = wait
         parts: list[tuple[list[_Branch], _Cost]] = []
         for wait in waits:
-            found = self._reported.of(source.path, places[wait]) if outermost[places[wait]] is wait else None
+            is_told = outermost[places[wait]] is wait
+            found = self._reported.of(source.path, places[wait]) if is_told else None
             fix = found.fix.applicability if found is not None and found.fix is not None else None
             row = wait.node.lineno
             shown = StepWait(
@@ -156,7 +169,9 @@ class _Counting:
                 fix.value if fix is not None else "",
                 row,
                 os.path.relpath(source.path, self._folder) if source.path != self._reported.path else "",
+                self._reported.quiet(source.path, places[wait]) if is_told and found is None else "",
             )
+            self.waits.append(shown)
             cost = _Cost(
                 wait.times,
                 0 if fix is Applicability.SAFE else wait.times,
@@ -275,7 +290,7 @@ def _dearest(parts: list[tuple[list[_Branch], _Cost]]) -> _Cost:
     return total
 
 
-def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Reported) -> Budget:
+def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Reported) -> tuple[Budget, frozenset[StepWait]]:
     assert loop.statement is not None
     counting = _Counting(facts, reported)
     cost = counting.of(scope, loop, CALL_DEPTH)
@@ -283,4 +298,5 @@ def _budget(facts: Facts, scope: Scope, loop: Loop, shown: str, reported: _Repor
     timeline = tuple(wait for _, wait in sorted(cost.places, key=lambda place: place[0]))
     at = scope.module.source.place(loop.statement.lineno)
     now_and_then = counting.now_and_then(scope, loop)
-    return Budget(shown, at.row, scope.qualname, *counts, cost.least, *now_and_then, at.cell, timeline)
+    budget = Budget(shown, at.row, scope.qualname, *counts, cost.least, *now_and_then, at.cell, timeline)
+    return budget, frozenset(counting.waits)

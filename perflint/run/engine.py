@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 
 from perflint.facts.autograd.evaluations import is_test
 from perflint.facts.dataflow.flow import flow_of
@@ -19,8 +20,9 @@ from perflint.rule.finding import ENGINE, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
 from perflint.run.any_order import in_any_order
-from perflint.run.budget import budgets, may_train
-from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item
+from perflint.run.budget import loops_with_waits, may_train
+from perflint.run.last_waits import by_last_wait, is_worth, may_be_vain
+from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item, StepWait
 from perflint.run.session import Session
 from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
@@ -105,14 +107,15 @@ def check_bytes(
     if any(rule.compiled for rule in rules) and not session.facts.compiled.may_reach(path):
         rules = [rule for rule in rules if not rule.compiled]
     wanted = _Wanted(needles, rules, near_training=any(r.steps for r in rules) and session.project.near_training(path))
-    trains = counts_waits and may_train(source.body) and session.project.near_training(path)
-    if not (wanted.possible or trains or always_parse or b"perflint:" in source.body):
+    trains = may_train(source.body) and session.project.near_training(path)
+    counts_waits = counts_waits and trains
+    if not (wanted.possible or counts_waits or always_parse or b"perflint:" in source.body):
         return Checked(shown, source)
     module = session.module(path, source, data)
     session.facts.begin_file()
     wanted.cut(module)
     asked = wanted.possible or always_parse or b"perflint:" in source.body
-    if not (asked or trains):
+    if not (asked or counts_waits):
         return Checked(shown, source)
     session.counters.parsed += 1
     try:
@@ -132,7 +135,12 @@ def check_bytes(
     if source.cells is None and any(f.rule == INVALID_SYNTAX for f in findings):
         findings = [replace(f, fix=None) for f in findings]  # nothing is written to what is no Python
     findings.sort(key=lambda f: (f.start, f.end, f.rule, f.message))
-    budget = _budgets(session, module, shown, [*filter(session.shows, findings)]) if trains else []
+    budget: list[Budget] = []
+    if trains and session.tells_all_waits(ignored) and any(map(may_be_vain, findings)):
+        findings = by_last_wait(source, _loops(session, module, shown, [*filter(is_worth, findings)]), findings)
+    if counts_waits:
+        loops = _loops(session, module, shown, [*filter(session.shows, findings)], [*filterfalse(session.shows, findings)])
+        budget = [counted for counted, _ in loops]
     kept = without_suppressed(source, findings, session.ran(ignored))  # a comment may silence what is not shown
     return Checked(shown, source, [*filter(session.shows, kept)], budget)
 
@@ -220,9 +228,11 @@ def _findings(session: Session, module: Module, wanted: _Wanted) -> Iterator[Fin
                 raise RuleFailed(f"internal error: the rule {rule.name} failed in {place}: {error!r}") from error
 
 
-def _budgets(session: Session, module: Module, shown: str, findings: Sequence[Finding]) -> list[Budget]:
+def _loops(
+    session: Session, module: Module, shown: str, findings: Sequence[Finding], quiet: Sequence[Finding] = ()
+) -> list[tuple[Budget, frozenset[StepWait]]]:
     try:
-        return budgets(session.facts, module, shown, findings)
+        return loops_with_waits(session.facts, module, shown, findings, quiet)
     except (RecursionError, TooExpensive):
         session.start_anew(module)
         return []

@@ -333,7 +333,7 @@ class Run:
                 dict(config.target_versions),
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
-                all(rule in chosen for rule in self.rules if rule.severity is not Severity.INFO),
+                [rule for rule in self.rules if rule.severity is not Severity.INFO and rule not in chosen],
                 PerFileIgnores(config.directory or os.getcwd(), expanded(config.per_file_ignores, self.rules)),
                 None if self._is_measured else asked_for(self.rules, config),
             )

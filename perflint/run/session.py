@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.project.config import Options
 from perflint.project.project import Project
-from perflint.rule.finding import Finding, Severity
+from perflint.rule.finding import Cost, Finding, Severity
 from perflint.rule.rule import Rule
 from perflint.rule.selection import UNUSED_SUPPRESSION
 from perflint.run.outcome import Counters
@@ -28,8 +28,9 @@ class Session:
     """One run over one project with one configuration.
 
     unused_suppressions: whether suppressions that silence nothing are reported; known: the names that they may use;
-    all_defaults: whether `rules` holds every rule that runs by default. ignores: names to leave out for a file, by absolute
-    path. asked_for: the rules that report what is true but worth little (findings of severity info), too; None for all.
+    left_out: the rules that run by default, but not here; None if that is not known. ignores: names to leave out for a file,
+    by absolute path. asked_for: the rules that report what is true but worth little (findings of severity info), too; None
+    for all.
     """
 
     project: Project
@@ -38,7 +39,7 @@ class Session:
     target_versions: dict[str, Version] = field(default_factory=dict)
     unused_suppressions: bool = False
     known: frozenset[str] = frozenset()
-    all_defaults: bool = False
+    left_out: Sequence[Rule] | None = None
     ignores: Callable[[str], frozenset[str]] = lambda path: frozenset()
     asked_for: frozenset[str] | None = None
     counters: Counters = field(default_factory=Counters)
@@ -73,7 +74,7 @@ class Session:
         """What another process makes the same session of: its files may lie elsewhere, so it is told the versions."""
         options = replace(self.options, runtime=self.options.runtime or self.facts.has_runtime)
         chosen = (self.project, tuple(self.rules), options, self.facts.versions)
-        return Session, (*chosen, self.unused_suppressions, self.known, self.all_defaults, self.ignores, self.asked_for)
+        return Session, (*chosen, self.unused_suppressions, self.known, self.left_out, self.ignores, self.asked_for)
 
     def make_room(self) -> None:
         """Forget parsed files and the facts about them once they take too much memory. Answers stay the same."""
@@ -98,6 +99,13 @@ class Session:
         self.project.forget(keep=module)
         self.project.hold(module.source.path, module)
 
+    def tells_all_waits(self, ignored: frozenset[str]) -> bool:
+        """Whether no rule about waits is left out of a file by what is selected, or by names that are ignored there."""
+        waits = (Cost.WAIT, Cost.COPY)
+        if self.left_out is None or any(rule.costs in waits for rule in self.left_out):
+            return False
+        return not any(rule.costs in waits and rule.name in ignored for rule in self.rules)
+
     def shows(self, finding: Finding) -> bool:
         """Whether a finding is reported: one that is worth little is only if somebody asked for its rule."""
         return finding.severity is not Severity.INFO or self.shows_info(finding.rule)
@@ -113,4 +121,4 @@ class Session:
         from perflint.rule.suppress import Ran
 
         active = {rule.name for rule in self.rules} - ignored
-        return Ran(self.known, active, self.all_defaults and not ignored)
+        return Ran(self.known, active, self.left_out is not None and not self.left_out and not ignored)

@@ -132,7 +132,8 @@ def _branches(code: Code) -> Iterator[Finding]:
             cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
             avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH and not _ends_loop(code, read))
             avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
-            yield code.finding(read.node, f"{waited}; {cure}", severity=None if avoidable else Severity.INFO)
+            rank = None if avoidable else Severity.INFO
+            yield code.finding(read.node, f"{waited}; {cure}", waits=[read.node], severity=rank)
 
 
 def _looks_reduced(flow: Flow, test: ast.expr) -> bool:

@@ -14,11 +14,16 @@ from perflint.facts.training.left_out import hot_sites
 from perflint.facts.training.loop_looks import counts_epochs
 from perflint.facts.training.loops import LoopKind
 from perflint.source.syntax import Scope, SyntaxProblem
+from perflint.source.words import any_layout
 
 _DEPTH = 2
 """Through how many calls a function's steps are looked for."""
 _CALL_DEPTH = 3
 """Through how many calls a step's waits, and the steps that call a function, are looked for."""
+_WAITS_INSIDE = any_layout(
+    rb"\bmodels \. detection\b|\bdetectron2\b|\bultralytics\b|\bmmdet\b|\b(?:faster|mask|keypoint)rcnn_resnet"
+)
+"""Packages whose networks wait many times in a forward pass: they select boxes."""
 
 
 def stays_beside(facts: Facts, scope: Scope, node: ast.expr, depth: int = _DEPTH) -> bool:
@@ -67,9 +72,11 @@ _Round = tuple[Scope, Loop | None]
 def steps_wait_anyhow(facts: Facts, scope: Scope, node: ast.expr, *, is_copy: bool) -> bool | None:
     """Whether each step that gets to a node waits in another place, too, by what no fix takes away: also in what it calls.
 
-    Or is an epoch, of which there are not many. None where no loop is in sight that gets there. is_copy: the wait of a
-    `GradScaler` comes at the end of a step, and a copy that waits at its beginning is another one.
+    Or is an epoch, of which there are not many, or runs a network that waits inside. None where no loop is in sight that gets
+    there. is_copy: the wait of a `GradScaler` comes at the end of a step, a copy that waits at its beginning is another one.
     """
+    if facts.project.program_holds(scope.module.source.path, _WAITS_INSIDE):
+        return True
     rounds = _rounds(facts, scope, node, _CALL_DEPTH)
     here = (scope.module.source.path, _begin(node))
 
