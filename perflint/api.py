@@ -117,6 +117,7 @@ from perflint.facts.proofs.surgery import surgery
 from perflint.facts.proofs.tampering import stays_as_is, unshared, untouched
 from perflint.facts.training.batch_moves import BatchMoves, leading_moves
 from perflint.facts.training.datasets import is_conditional, runs_per_item, same_for_all_items
+from perflint.facts.training.environments import steps_environment
 from perflint.facts.training.generation import loop_writes_text
 from perflint.facts.training.loaders import DATA_LOADER, Dataset, LoaderCall
 from perflint.facts.training.loop_looks import written_rounds
@@ -427,6 +428,7 @@ __all__ = [
     "stays_as_is",
     "stays_inside",
     "step_definitions",
+    "steps_environment",
     "stored_for_training",
     "stranger",
     "surgery",

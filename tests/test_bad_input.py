@@ -161,8 +161,8 @@ def evaluate(model, loader):
         total += model(x).sum().item()
     return total
 """
-    assert any(finding["fix"] for finding in project.write({"run.py": evaluation}).findings())
-    found = project.write({"run.py": evaluation + "\n\ndef old():\n    print 'x'\n"}).findings()
+    assert any(finding["fix"] for finding in project.write({"run.py": evaluation}).findings("--select", "all"))
+    found = project.write({"run.py": evaluation + "\n\ndef old():\n    print 'x'\n"}).findings("--select", "all")
     assert {finding["rule"] for finding in found} > {"invalid-syntax"}
     assert not any(finding["fix"] for finding in found)
 

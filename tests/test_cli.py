@@ -443,11 +443,11 @@ def test_git_applies_the_diff_and_gets_what_fix_writes(
     path.write_bytes(text.encode())
     monkeypatch.chdir(project.root)
     subprocess.run(["git", "init", "-q"], check=True)
-    diff = in_process("fix", "--diff", "--unsafe-fixes").stdout_bytes
+    diff = in_process("fix", "--diff", "--unsafe-fixes", "--select", "all").stdout_bytes
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=diff, check=True)
     applied = path.read_bytes()
     path.write_bytes(text.encode())
-    in_process("fix", "--unsafe-fixes")
+    in_process("fix", "--unsafe-fixes", "--select", "all")
     assert path.read_bytes() == applied != text.encode()
 
 

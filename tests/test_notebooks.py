@@ -127,12 +127,12 @@ def test_a_notebook_gets_the_findings_and_fixes_of_the_script_that_it_makes_up(p
     text = (FIXTURES / name / "train.py").read_text(encoding="utf-8")
     cells = re.split(r"\n(?=def |class |for |if |model )", text)
     project.write({"train.py": text})
-    rules = [f["rule"] for f in project.findings()]
-    fixed = project.fixed("train.py")
+    rules = [f["rule"] for f in project.findings("--select", name)]
+    fixed = project.fixed("train.py", "--select", name)
     (project.root / "train.py").unlink()
     path = written(project, *cells)
-    assert [f["rule"] for f in project.findings()] == rules != []
-    project.run("fix", "--isolated", "--assume", "cell-order")
+    assert [f["rule"] for f in project.findings("--select", name)] == rules != []
+    project.run("fix", "--isolated", "--assume", "cell-order", "--select", name)
     assert "\n".join(sources(path.read_bytes())) == fixed != text
 
 

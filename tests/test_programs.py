@@ -24,24 +24,14 @@ PROGRAMS = FIXTURES / "programs"
 EXPERTS = FIXTURES / "experts"
 
 EXPECTED = {
-    "bloom/bloom_filter_dataset.py": {"dataloader-no-pin-memory"},
-    "bloom/utils.py": {"blocking-h2d-in-loop", "eval-without-no-grad", "item-every-step"},
+    "bloom/utils.py": {"blocking-h2d-in-loop", "item-every-step"},
     "codebert/dataset.py": {"csv-row-by-skiprows"},
-    "codebert/stacking.py": {
-        "eval-without-no-grad",
-        "item-every-step",
-    },
-    "gan/adversarial.py": {"eval-without-no-grad", "factory-then-transfer"},
     "gan/networks.py": {"python-ema-loop"},
     "image/model.py": {"factory-then-transfer"},
-    "image/trainer.py": {"eval-without-no-grad", "tensor-const-to-device"},
+    "image/trainer.py": {"eval-without-no-grad"},
     "lstm/model.py": {"rnn-zero-state-on-cpu"},
     "lstm/predict.py": {"eval-without-no-grad"},
-    "lstm/training.py": {"factory-then-transfer"},
-    "spans/evidence/train_utils.py": {
-        "sync-branch-on-tensor",
-        "zero-grad-to-zeros",
-    },
+    "spans/evidence/train_utils.py": {"zero-grad-to-zeros"},
 }
 """The rules that find something, by file."""
 

@@ -245,7 +245,8 @@ def test_fixes_say_what_they_rest_on_and_which_is_preferred(tmp_path: Path) -> N
 @pytest.mark.parametrize("resolves", [True, False])
 def test_fix_all_does_what_the_command_does(project: Project, resolves: bool) -> None:
     shutil.copytree(PROGRAM, project.root, dirs_exist_ok=True)
-    project.write({"perflint.toml": 'assume = ["memory-to-spare"]\nunsafe-fixes = false\n'})
+    chosen = 'extend-select = ["factory-then-transfer"]\n'
+    project.write({"perflint.toml": chosen + 'assume = ["memory-to-spare"]\nunsafe-fixes = false\n'})
     source = (project.root / "training.py").read_text()
 
     async def scenario() -> str:

@@ -59,12 +59,14 @@ from perflint.api import (
     any_layout,
     argument,
     flow_of,
+    is_run_without_gpu,
     is_test,
     rule,
     words,
 )
-from perflint_rules.loader_use import worth
+from perflint_rules.loader_use import begins_anew, worth
 from perflint_rules.loaders_of_evaluations import is_for_evaluation
+from perflint_rules.repeated_calls import is_called_again
 
 _READS = words(
     """
@@ -109,6 +111,7 @@ def check(code: Code) -> Iterator[Finding]:
                 idle or _moves_samples(code, loader) or _is_made_often(code, loader) or work.rpartition(".")[2] in _TOKENISES
             )
             little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
+            little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
 
 
@@ -120,6 +123,11 @@ def _moves_samples(code: Code, loader: LoaderCall) -> bool:
 def _is_made_often(code: Code, loader: LoaderCall) -> bool:
     """Whether a loader is made in each step, for a batch or some: starting workers takes longer."""
     return code.heat is not None or code.around(loader.call) is not None or any(code.facts.loops.hot_calls(code.scope))
+
+
+def _is_drawn_anew(code: Code, loader: LoaderCall) -> bool:
+    """Whether a loader is made again and again, and gives single batches: `next(iter(loader))` of an episode."""
+    return is_called_again(code, code.scope, 2) and any(begins_anew(taker) for _, taker in loader.takers())
 
 
 def _is_of_digits(loader: LoaderCall) -> bool:

@@ -36,8 +36,9 @@ Under `no_grad` or `inference_mode`, lexically, by a decorator or by every calle
 network without autograd, or it trains; for frozen networks, those that keep results for another method, and modules of the
 project without parameters; in what runs once; in functions with `autograd.grad` or a backward pass, also in what they call,
 unless a caller's flag rules that out; in hooks that a framework runs without autograd; in test suites; when a caller
-back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it. Outside of loops,
-where a fix must be looked at, select it to see it.
+back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it. Select it to see what
+is no evaluation over data on a GPU: single passes within a training step, agents that act, what draws pictures or looks at
+some batches, and programs that run on the CPU.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function
@@ -88,7 +89,6 @@ from perflint.api import (
     hands_to_network,
     is_for_caller,
     is_neural_module,
-    is_seldom,
     is_test,
     is_tried_out,
     keyword,
@@ -101,6 +101,7 @@ from perflint.api import (
     wrap_statement,
 )
 from perflint_rules.flagged_evaluations import flagged
+from perflint_rules.worth_of_evaluations import goes_over_data
 
 _EVALUATION = any_layout(
     rb"def[\s\\]+\w*(?i:eval|test|val|infer|predict|sampl|generat|embed|encod|extract|scor|bench)\w* [\[(]"
@@ -156,7 +157,7 @@ def check(code: Code) -> Iterator[Finding]:
             number = rows.index(code.flow.statement(call).lineno)
             if any(abs(number - other) <= 1 for other in reported):
                 continue
-        ends, once = graph_ends(code.facts, scope, call), code.heat is None and code.flow.loop(call) is None
+        ends = graph_ends(code.facts, scope, call)
         if (unnamed and ends) or are_differentiated(code.facts, scope, ends):
             continue
         if evaluation:
@@ -166,17 +167,16 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
             if not code.facts.inference.callers.sites(scope).complete:
                 missing += code.feared(LOOKS_AT_FUNCTIONS)
-            edits = _decorated(code) if len(reported) == 1 else ()
-            fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
+            fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
+            rank = None if goes_over_data(code, call) else Severity.INFO
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
-            yield code.finding(call, message, fix, missing, severity=Severity.INFO if once and any(missing) else None)
+            yield code.finding(call, message, fix, missing, severity=rank)
         elif not ends and code.flow.statement(call) not in said:
             said.add(code.flow.statement(call))
             missing = statement_without_graph(code.facts, scope, call)
             fix = code.fix("switch autograd off for the call", _wrapped(code, call), unless=missing, leads_to=_NEXT)
             message = "this forward pass records a graph, and every use of its result drops it; run it under `torch.no_grad()`"
-            little = (once and any(missing)) or is_seldom(code.flow, call, code.facts.loops.outermost(scope, call))
-            yield code.finding(call, message, fix, missing, severity=Severity.INFO if little else None)
+            yield code.finding(call, message, fix, missing, severity=Severity.INFO)
 
 
 def _is_part_of_network(code: Code) -> bool:

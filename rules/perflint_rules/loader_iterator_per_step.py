@@ -32,7 +32,7 @@ for step in range(1000):
 
 ## When it stays silent
 Outside of step loops (a first batch to look at), under a guard such as `step % 100 == 0`, and when the loader itself is made
-in the loop.
+in the loop, or by a function that a loop calls.
 
 ## Fix safety
 There is no fix: a new iterator each time draws with replacement, one that goes on does not.
@@ -41,7 +41,11 @@ There is no fix: a new iterator each time draws with replacement, one that goes 
 import ast
 from collections.abc import Iterator
 
-from perflint.api import Code, Cost, Finding, Loader, Severity, any_layout, rule
+from perflint.api import Code, Cost, Finding, Loader, Scope, Severity, any_layout, rule
+from perflint_rules.repeated_calls import is_called_again
+
+_DEPTH = 2
+"""Through how many calls a loop around what makes a loader is looked for."""
 
 
 @rule(
@@ -64,8 +68,12 @@ def check(code: Code) -> Iterator[Finding]:
 
 
 def _is_loader(code: Code, node: ast.expr) -> bool:
-    """Whether an expression is a loader that is older than the step."""
-    if not code.value(node).may_be(Loader):
+    """Whether an expression is a loader that is older than the step: no call, and of one that is made once."""
+    loaders = [a for a in code.value(node).alternatives if isinstance(a, Loader)]
+    sites = [a.site[0] for a in loaders if isinstance(a.site, tuple) and isinstance(a.site[0], Scope)]
+    if not loaders or isinstance(node, ast.Call):
+        return False
+    if any(scope is not code.scope and is_called_again(code, scope, _DEPTH) for scope in sites):
         return False
     loop = code.step_loop(node)
     definitions = code.flow.reaching.get(node, frozenset())

@@ -132,10 +132,17 @@ def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
         if uses and all((once and _tests_by_trainer(code, use)) or _is_for_one_batch(code, use) for use in uses):
             return True
     takers = loader.takers()
+    if takers and all(begins_anew(taker) for _, taker in takers):
+        return True
     return bool(takers) and all(
         any(loop.node is taker and _is_one_pass(code.at(scope), loop) for loop in code.at(scope).step_loops())
         for scope, taker in takers
     )
+
+
+def begins_anew(taker: ast.AST) -> bool:
+    """`next(iter(loader))`: one batch, for which workers would be started."""
+    return isinstance(taker, ast.Call) and isinstance(taker.args[0], ast.Call)
 
 
 def _tests_by_trainer(code: Code, use: ast.expr) -> bool:

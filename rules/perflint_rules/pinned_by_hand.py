@@ -6,17 +6,7 @@ _ITERATOR = any_layout(rb"return zip \(")
 _NUMPY = any_layout(rb"\bnp \.|numpy")
 _TORCH = any_layout(rb"torch|ensor|default_collate|pad_sequence|\*\*|super \(")
 _OF_TORCH = any_layout(rb"torch|ensor|collate|pad_sequence|ransform|rocessor|okenizer|augment|\*\*|super \(")
-_CONVERTED = any_layout(rb"\. (?:float|half|double|bfloat16) \( \) \. (?:to|cuda) \(")
-"""What makes another tensor, in ordinary memory, and copies that: a batch of NumPy's float64, or one of half precision."""
 _PINS = any_layout(rb"\. pin_memory \( \)")
-
-
-def may_be_converted(loader: LoaderCall) -> bool:
-    """Whether all loops over a loader's batches convert what they copy, or, where they are not known, the program does."""
-    takers = {scope for scope, _ in loader.takers()}
-    if takers:
-        return all(_CONVERTED.search(scope.text) for scope in takers)
-    return loader.facts.project.program_holds(loader.scope.module.source.path, _CONVERTED)
 
 
 def gains_nothing(loader: LoaderCall) -> bool:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 
-from perflint.facts.dataflow.definitions import Definition, Loop, path_of
+from perflint.facts.dataflow.definitions import Loop, path_of
 from perflint.facts.dataflow.flow import flow_of
-from perflint.facts.dataflow.uses import Step, Walk, Way, functions_see
 from perflint.facts.facts import Facts
 from perflint.facts.proofs.reach import called_from
+from perflint.facts.training.taken_batches import may_move, takers_of
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
 from perflint.facts.values.derived_values import item_at
@@ -36,7 +36,7 @@ from perflint.facts.values.values import (
 from perflint.source.records import dataclass
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.texts import last_name
-from perflint.source.words import any_layout, words
+from perflint.source.words import any_layout
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 
@@ -305,18 +305,18 @@ class LoaderCall:
     def stays_on_host(self) -> bool:
         """Whether all who take its batches are known, and none of them copies a batch to a device."""
         takers = self.takers()
-        return bool(takers) and not any(_may_move(self.facts, scope, taker) for scope, taker in takers)
+        return bool(takers) and not any(may_move(self.facts, scope, taker) for scope, taker in takers)
 
     def takers(self) -> list[tuple[Scope, ast.AST]]:
         """The loops that go over its batches, and the calls that draw one; none if others may take them, too."""
-        found = list(_Batches(self.facts, self.scope).ends(self.call))
+        found = list(takers_of(self.facts, self.scope, self.call))
         return found if all(node is not None for _, node in found) else []  # type: ignore[return-value]
 
     @property
     def is_left(self) -> bool:
         """Whether it is bound to a name, and nobody goes over it."""
         bound = isinstance(flow_of(self.scope).parent.get(self.call), ast.Assign)
-        return bound and not list(_Batches(self.facts, self.scope).ends(self.call))
+        return bound and not list(takers_of(self.facts, self.scope, self.call))
 
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)
@@ -354,140 +354,3 @@ def _option(name: str, default: bytes) -> re.Pattern[bytes]:
 def _is_wrapper(qualname: str) -> bool:
     package, _, name = qualname.rpartition(".")
     return name in _WRAPPERS and package.startswith("torch.utils.data")
-
-
-_MOVING = words("to cuda type")
-_SAYS = words("numel size dim item tolist keys shape ndim dtype device")
-"""What says something about a batch, or takes its numbers out of it."""
-_LOOKS = words("len print str repr isinstance range int float bool id")
-_COMPUTES_ARRAYS = words("scipy sklearn cv2 skimage PIL matplotlib math")
-"""Packages whose functions give nothing back that is a batch's own memory."""
-
-
-def _may_move(facts: Facts, scope: Scope, taker: ast.AST) -> bool:
-    """Whether a batch that a loop or a call takes may be copied to a device, or gets to where nobody can say."""
-    flow = flow_of(scope)
-    loop = next((loop for loop in flow.loops if loop.node is taker), None)
-    taken = [d for d in flow.definitions if d.kind == "for" and d.value is loop.iterated] if loop is not None else [taker]
-    return any(True for _ in _Moves(facts, scope).ends(*taken))
-
-
-class _Moves(Walk[Way]):
-    """How a batch gets to a device, or out of sight; what is computed from its numbers on the host is no batch."""
-
-    def __init__(self, facts: Facts, scope: Scope, depth: int = REACH, seen: set[object] | None = None) -> None:
-        super().__init__(scope, seen)
-        self._facts, self._depth = facts, depth
-
-    def judge(self, step: Step) -> Iterator[Way | ast.AST | Definition]:
-        match step.way:
-            case Way.COMPARED | Way.TESTED | Way.FORMATTED | Way.DROPPED | Way.DELETED | Way.INDEX | Way.RAISED:
-                return
-            case Way.ATTRIBUTE | Way.METHOD if step.name in _SAYS:
-                return
-            case Way.OPERAND if isinstance(step.node, ast.AugAssign):
-                return  # a total of what batches hold
-            case Way.BOUND | Way.ENTERED | Way.CHANGED:
-                yield from step.definitions
-            case Way.ITERATED | Way.OPERAND:
-                yield from step.definitions
-                yield from filter(None, [step.result])
-            case Way.CONTAINED | Way.ITEM | Way.ALIAS | Way.UNPACKED if step.result is not None:
-                yield step.result
-            case Way.ATTRIBUTE | Way.METHOD if step.result is not None and step.name not in _MOVING:
-                yield step.result
-            case Way.ARGUMENT if isinstance(step.node, ast.Call):
-                yield from self._given(step.node, step)
-            case way:
-                yield way
-
-    def _given(self, call: ast.Call, step: Step) -> Iterator[Way | ast.AST]:
-        name, function = last_name(call.func), self._facts.inference.value(self.scope, call.func).single
-        if name in _LOOKS:
-            return
-        if isinstance(function, External):
-            package = function.qualname.partition(".")[0]
-            if package in _COMPUTES_ARRAYS:
-                return
-            moved = any(keyword.arg == "device" for keyword in call.keywords)
-            yield call if package in ("torch", "numpy", "builtins") and not moved else step.way
-        elif name in ("list", "tuple", "dict", "enumerate", "zip") and function is None:
-            yield call
-        else:
-            yield from self._followed(call, step)
-
-    def _followed(self, call: ast.Call, step: Step) -> Iterator[Way | ast.AST]:
-        """Into the functions of the project that a call may run."""
-        loops = self._facts.loops
-        place = next((i for i, a in enumerate(call.args) if a is step.value), None)
-        targets = loops.targets(self.scope, call) if self._depth else []
-        if not targets or loops.may_run_others(self.scope, call) or any(target.name == "forward" for target in targets):
-            yield step.way
-            return
-        for target in targets:
-            inner = _Moves(self._facts, target, self._depth - 1, self.seen)
-            names = [p.arg for p in target.parameters]
-            names = [step.name] if place is None else names[(target.owner is not None) + place :][:1]
-            parameters = [d for d in inner.flow.definitions if d.kind == "parameter" and d.name in names]
-            for end in inner.ends(*parameters) if parameters else [step.way]:
-                yield call if end is Way.RETURNED else end
-
-
-class _Batches(Walk[tuple[Scope, ast.AST | None]]):
-    """Who may take a loader's batches, through names, containers and functions of the project; None where nobody can say."""
-
-    def __init__(self, facts: Facts, scope: Scope, depth: int = 2, seen: set[object] | None = None) -> None:
-        super().__init__(scope, seen)
-        self._facts, self._depth = facts, depth
-
-    def judge(self, step: Step) -> Iterator[tuple[Scope, ast.AST | None] | ast.AST | Definition]:
-        match step.way:
-            case Way.COMPARED | Way.TESTED | Way.DROPPED | Way.DELETED | Way.ATTRIBUTE:
-                return
-            case Way.BOUND | Way.ENTERED if not step.index and (
-                not self.scope.is_module or self._is_of_the_program_alone(step)
-            ):
-                yield from step.definitions
-            case Way.CONTAINED | Way.ITEM if step.result is not None:
-                yield step.result
-            case Way.ITERATED:
-                yield self.scope, step.node
-            case Way.ARGUMENT if isinstance(step.node, ast.Call):
-                yield from self._given(step.node, step.value)
-            case Way.METHOD if (step.name or "").startswith(("set_", "update", "close")):
-                return
-            case _:
-                yield self.scope, None
-
-    def _given(self, call: ast.Call, value: ast.AST) -> Iterator[tuple[Scope, ast.AST | None] | ast.AST]:
-        match path_of(call.func):
-            case "len":
-                return
-            case "next":
-                yield self.scope, call
-            case "enumerate" | "tqdm" | "iter" | "tqdm.tqdm":
-                yield call
-            case _:
-                yield from self._followed(call, value)
-
-    def _followed(self, call: ast.Call, value: ast.AST) -> Iterator[tuple[Scope, ast.AST | None]]:
-        """Into the functions of the project that a call may run."""
-        loops, place = self._facts.loops, next((i for i, a in enumerate(call.args) if a is value), None)
-        targets = loops.targets(self.scope, call) if self._depth and place is not None else []
-        if not targets or place is None or loops.may_run_others(self.scope, call):
-            yield self.scope, None
-            return
-        for target in targets:
-            inner = _Batches(self._facts, target, self._depth - 1, self.seen)
-            names = [p.arg for p in target.parameters][(target.owner is not None) + place :][:1]
-            parameters = [d for d in inner.flow.definitions if d.kind == "parameter" and d.name in names]
-            yield from inner.ends(*parameters) if parameters else [(target, None)]
-
-    def _is_of_the_program_alone(self, step: Step) -> bool:
-        """Whether a global variable is of a script that nobody imports, and no function looks at it."""
-        alone = not self._facts.project.importers(self.scope.module.source.path) or any(
-            isinstance(a, ast.If) and "__main__" in ast.unparse(a.test)
-            for definition in step.definitions
-            for a in self.flow.ancestors(definition.node)
-        )
-        return alone and not any(functions_see(self.scope.module, d.name) for d in step.definitions)
