@@ -130,6 +130,7 @@ OPEN = {
         "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x = h()\n    def k():\n        x  #?"
     ),
     "attribute set by setattr": "class A:\n    def __init__(self): self.x = 1\na = A()\nsetattr(a, 'x', f())\na.x  #?",
+    "attribute that options fill in": "class A:\n    x = 1\na = A()\nparser.parse_args(argv, namespace=a)\na.x  #?",
     "attribute set on the class": "class A:\n    def __init__(self): self.x = 1\nA.x = f()\nA().x  #?",
     "list that grows": "x = [1]\nx.append(f())\nx[1]  #?",
     "list that is filled": "x = [1]\nx[0] = f()\nx[0]  #?",

@@ -38,7 +38,10 @@ from perflint.project.trace import LastingMemo
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
 
-_SETS_BY_NAME = any_layout(rb"\bsetattr \(|\b__dict__\b|\bvars \(")
+_SETS_BY_NAME = any_layout(
+    rb"\bsetattr \(|\b__dict__\b|\bvars \("
+    rb"|parse_(?:known_)?args \( [^()\s][^()]*(?:\([^()]*\)[^()]*)*(?:,|namespace =)"  # options are stored in what it is given
+)
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
 _MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
