@@ -81,7 +81,7 @@ _OF_ANOTHER_CLASS = Obligation(Kind.UNKNOWN_CODE, "the loader's class may do som
 @rule(category="data-loading", costs=Cost.LOADING, severity=Severity.WARNING, calls=[DATA_LOADER], fixes=True)
 def check(code: Code) -> Iterator[Finding]:
     """Report each DataLoader of a GPU program that says nothing about pinning."""
-    if is_test(code.scope):
+    if not code.shows_info or is_test(code.scope):
         return
     kindred = code.kindred_loaders()
     for loader in (*code.loaders(), *kindred):
