@@ -45,8 +45,9 @@ def _is_dealt_with(wait: StepWait) -> bool:
 
 def may_be_vain(finding: Finding) -> bool:
     """Whether a finding is about waits of which a step makes one or some."""
-    is_wait = finding.severity is Severity.WARNING and finding.costs in (Cost.WAIT, Cost.COPY)
-    return is_wait and finding.rate not in _OFTENER and bool(finding.waits)
+    if finding.severity is not Severity.WARNING or not finding.waits:
+        return False
+    return finding.costs is Cost.COPY or (finding.costs is Cost.WAIT and finding.rate not in _OFTENER)
 
 
 def is_worth(finding: Finding) -> bool:

@@ -59,6 +59,7 @@ from perflint.api import (
     any_layout,
     argument,
     flow_of,
+    is_guarded,
     is_run_without_gpu,
     is_test,
     rule,
@@ -101,7 +102,8 @@ def check(code: Code) -> Iterator[Finding]:
     for loader in (*code.loaders(), *code.kindred_loaders()):
         if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets):
             continue
-        work = next(filter(None, (_work(code, scope) for scope in loader.sample_code())), _images(loader.dataset))
+        each = (scope for scope in loader.sample_code() if not _runs_at_first(code, scope))
+        work = next(filter(None, (_work(code, scope) for scope in each)), _images(loader.dataset))
         if work is not None and not _is_deliberate(loader):
             idle = loader.stays_on_host  # nothing trains on it
             waits = "the GPU" if code.facts.project.uses_accelerator(code.source.path) else "the training"
@@ -113,6 +115,12 @@ def check(code: Code) -> Iterator[Finding]:
             little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
+
+
+def _runs_at_first(code: Code, scope: Scope) -> bool:
+    """`if self.data is None: self.load()`: whether all calls of a function stand behind a look whether that was done."""
+    sites = code.facts.inference.callers.sites(scope).sites
+    return bool(sites) and all(is_guarded(flow_of(site.scope), site.node) for site in sites)
 
 
 def _moves_samples(code: Code, loader: LoaderCall) -> bool:

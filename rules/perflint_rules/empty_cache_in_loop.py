@@ -53,6 +53,7 @@ from perflint.api import (
     rule,
     untimed,
 )
+from perflint_rules.read_once import is_taken
 
 _FREES = (
     "torch.cuda.empty_cache",
@@ -81,7 +82,7 @@ def check(code: Code) -> Iterator[Finding]:
         message = f"{what} in every step; leave it out"
         fix = code.fix("leave it out", _dropped(code, call), unless=missing)
         trains = code.facts.loops.is_of_training(code.scope, call) and not _TRIES_SIZES.search(code.scope.qualname)
-        yield code.finding(call, message, fix, missing, severity=None if trains else Severity.INFO)
+        yield code.finding(call, message, fix, missing, severity=None if trains and is_taken(fix) else Severity.INFO)
 
 
 def _relied_upon(code: Code, call: ast.Call) -> Iterator[Obligation | None]:

@@ -36,9 +36,8 @@ Under `no_grad` or `inference_mode`, lexically, by a decorator or by every calle
 network without autograd, or it trains; for frozen networks, those that keep results for another method, and modules of the
 project without parameters; in what runs once; in functions with `autograd.grad` or a backward pass, also in what they call,
 unless a caller's flag rules that out; in hooks that a framework runs without autograd; in test suites; when a caller
-back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it. Select it to see what
-is no evaluation over data on a GPU: single passes within a training step, agents that act, what draws pictures or looks at
-some batches, and programs that run on the CPU.
+back-propagates the result, and when a function that evaluates by neither name nor `eval()` returns it. Select it to see what no
+loop of a program that trains repeats: single passes, agents that act, what draws pictures or looks at some batches.
 
 ## Fix safety
 Safe when no tensor leaves the function with its graph (only numbers, arrays and detached tensors do), nothing that the function

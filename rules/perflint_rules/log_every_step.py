@@ -74,6 +74,7 @@ _LOGARITHMS = words("torch.log numpy.log math.log cupy.log jax.numpy.log")
     category="device-sync",
     costs=Cost.WAIT,
     one_wait=True,
+    by_fix=True,
     severity=Severity.WARNING,
     options=[_PERIOD],
     needs=[

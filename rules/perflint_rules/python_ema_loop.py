@@ -54,7 +54,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from perflint.api import Alternative, Code, Cost, Finding, Object, Severity, argument, is_optimizer_class, rule, words
+from perflint.api import (
+    Alternative,
+    Code,
+    Cost,
+    Finding,
+    Object,
+    Severity,
+    argument,
+    is_optimizer_class,
+    is_run_without_gpu,
+    rule,
+    words,
+)
 from perflint_rules.blended_parameters import blended
 from perflint_rules.work_on_parameter import WorkOnParameter
 
@@ -99,6 +111,7 @@ def check(code: Code) -> Iterator[Finding]:
             fix, missing = blended(code, statement)
             averages = ".grad" not in code.text(statement)
             counts = trains and averages and code.facts.project.uses_accelerator(code.source.path)
+            counts = counts and not is_run_without_gpu(code.facts, code.source.path)
             yield code.finding(statement.iter, message, fix, missing, severity=None if counts else Severity.INFO)
     for call in code.calls("update_parameters"):
         averaged = call.func.value if isinstance(call.func, ast.Attribute) else None

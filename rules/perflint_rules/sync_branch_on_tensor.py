@@ -94,6 +94,7 @@ _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
     ],
     steps=True,
     one_wait=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each branch on a device value."""

@@ -84,6 +84,7 @@ _MOVED = any_layout(_NUMBER + rb"[^()]*\) \. (?:to|cuda) \(")
     needs=[("tensor(",), (_LITERAL, _MOVED)],
     fixes=True,
     one_wait=True,
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each literal that `torch.tensor` copies to a device."""

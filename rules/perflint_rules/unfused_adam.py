@@ -61,7 +61,9 @@ def check(code: Code) -> Iterator[Finding]:
                 message += "`torch.optim.AdamW` does not, but corrects its averages, as this does not"
                 yield code.finding(call, message, severity=Severity.INFO)
             else:
-                yield code.finding(call, f"{message}use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here")
+                rank = Severity.INFO if code.facts.versions.get("torch", _FIRST) < _FIRST else None
+                message += "use `torch.optim.AdamW`, with `weight_decay` and `eps` as they are here"
+                yield code.finding(call, message, severity=rank)
     if not code.shows_info:
         return
     oldest = code.facts.versions.get("torch", _FIRST)

@@ -8,6 +8,8 @@ from perflint_rules.repeated_calls import is_called_again
 
 _DEPTH = 3
 """Through how many calls a loop around an evaluation is looked for."""
+_BEFORE_NO_GRAD = any_layout(rb"volatile = True|loss \. data \[ 0 \]")
+"""What only a torch before 0.5 runs; `no_grad` came with 0.4."""
 _SHOWN = re.compile(r"(?:visuali[sz]|demo)[^/]*$")
 _SHOWS = any_layout(
     rb"def[\s\\]+\w*(?i:visuali[sz]|demo|plot|draw|preview|sanity|smoke)\w* \(|\b(?:imshow|imsave|save_image|savefig) \("
@@ -21,6 +23,8 @@ def goes_over_data(code: Code, call: ast.Call) -> bool:
     """
     path = code.source.path
     if acts(code.scope) or steps_environment(code.facts, path) or _SHOWS.search(code.scope.text) or _SHOWN.search(path):
+        return False
+    if code.facts.project.program_holds(path, _BEFORE_NO_GRAD):
         return False
     loop = code.around(call)
     if not code.facts.project.near_training(path) or not is_called_again(code, code.scope, _DEPTH + (loop is None)):

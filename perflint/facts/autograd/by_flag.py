@@ -8,6 +8,7 @@ from perflint.facts.autograd.evaluations import computes_with_network
 from perflint.facts.dataflow.definitions import Block
 from perflint.facts.dataflow.flow import flow_of
 from perflint.facts.facts import Facts
+from perflint.facts.training.unused import is_unused
 from perflint.facts.values.bound_arguments import defaults_of, given
 from perflint.facts.values.call_sites import CallSite
 from perflint.source.syntax import Scope
@@ -37,7 +38,7 @@ def evaluated_by_flag(facts: Facts, scope: Scope) -> tuple[ast.Call, CallSite] |
     first = min(flow.order[call] for call in backwards)
     for site in facts.inference.callers.sites(scope).sites:
         ruled_out = all(any(_is_ruled_out(scope, site, block) for block in blocks) for blocks in guards)
-        if not ruled_out or facts.grad_mode.is_off(site.scope, site.node) is not False:
+        if not ruled_out or is_unused(facts, site.scope) or facts.grad_mode.is_off(site.scope, site.node) is not False:
             continue
         for call in flow.calls:
             if flow.order[call] < first and flow.loop(call) is flow.loop(backwards[0]) and flow.loop(call) is not None:

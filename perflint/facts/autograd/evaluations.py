@@ -65,7 +65,7 @@ def calls_eval(scope: Scope) -> bool:
 def is_test(scope: Scope) -> bool:
     """Whether the code is of a test suite, which may run a network for its graph or its hooks, and seldom for long."""
     folder, name = os.path.split(scope.module.source.path.lower())
-    if name.startswith("test_") and os.path.basename(folder) == "tests":
+    if name.startswith("test_") and os.path.basename(folder) in ("test", "tests"):
         return True
     if name.endswith("_test.py") and not {"test", "tests"}.isdisjoint(folder.split(os.sep)):
         return True

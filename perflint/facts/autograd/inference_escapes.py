@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from perflint.facts.autograd.gradflow import GradUse, graph_ends, stored_for_training
 from perflint.facts.dataflow.definitions import Definition, path_of
-from perflint.facts.dataflow.flow import Region, flow_of
+from perflint.facts.dataflow.flow import Flow, Region, flow_of
 from perflint.facts.dataflow.uses import is_changed_in_place
 from perflint.facts.facts import Facts
 from perflint.facts.training.training_objects import is_neural_module
@@ -46,6 +46,8 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
     flow, name = flow_of(scope), definition.name
     value = facts.inference.value(scope, made)
     outside = [use for use in flow.uses[definition] if use not in inside]
+    if any(_takes_key(flow, use) for use in outside):
+        return  # of a dict of tensors nothing is known
     for use in outside if value.may(_is_tensor) or _runs_network(value, made) else ():
         if any(end.use is GradUse.BACKWARD for end in graph_ends(facts, scope, use)):
             yield _gives(f"`{name}` is an inference tensor, and line {use.lineno}", _is_saved(facts, scope, use))
@@ -56,6 +58,14 @@ def _named(facts: Facts, scope: Scope, inside: Region, definition: Definition, m
         yield InferenceEscape(f"the parameters of `{name}` are inference tensors, so it gets no gradients", False)
     if value.may(_is_tensor):
         yield from _handed_on(facts, scope, made, returned=False)
+
+
+def _takes_key(flow: Flow, use: ast.expr) -> bool:
+    """`output["logits"]`, `output.items()`: it is no tensor."""
+    match flow.parent.get(use):
+        case ast.Subscript(slice=ast.Constant(value=str())) | ast.Attribute(attr="keys" | "items" | "values"):
+            return True
+    return False
 
 
 def _handed_on(facts: Facts, scope: Scope, node: ast.expr, returned: bool) -> Iterator[InferenceEscape]:

@@ -42,6 +42,11 @@ def is_guard(flow: Flow, block: Block) -> bool:
     return known
 
 
+def is_guarded(flow: Flow, node: ast.AST) -> bool:
+    """Whether a node stands in a block that runs only now and then."""
+    return any(is_guard(flow, block) for block in flow.block[node].ancestry())
+
+
 def _is_guard(flow: Flow, block: Block) -> bool:
     if block.kind == "handler":
         return True
@@ -104,11 +109,19 @@ def _follows_size(flow: Flow, block: Block) -> bool:
             kept = next((path for path in (path_of(left), path_of(right)) if path and path.startswith("self.")), None)
             if kept is None or flow.scope.owner is None or not (_tells_size(flow, left) or _tells_size(flow, right)):
                 return False
-            nodes = [node for statement in body for node in walk(statement)]
-            setters = {f"self.{method.name}" for method in flow.scope.owner.methods_assigning(kept.removeprefix("self."))}
-            called = {path_of(node.func) for node in nodes if isinstance(node, ast.Call)}
-            return bool(called & setters) or any(isinstance(n, ast.Assign) and kept in map(path_of, n.targets) for n in nodes)
+            nodes = (node for statement in body for node in walk(statement))
+            stored = any(isinstance(n, ast.Assign) and kept in map(path_of, n.targets) for n in nodes)
+            return stored or _calls_setter(flow, body, kept)
     return False
+
+
+def _calls_setter(flow: Flow, body: list[ast.stmt], path: str) -> bool:
+    """Whether statements call a method that sets an attribute: `self.load()`, which assigns `self.rows`."""
+    if flow.scope.owner is None or not path.startswith("self."):
+        return False
+    setters = {f"self.{method.name}" for method in flow.scope.owner.methods_assigning(path.removeprefix("self."))}
+    called = (path_of(node.func) for statement in body for node in walk(statement) if isinstance(node, ast.Call))
+    return any(name in setters for name in called)
 
 
 def _tells_size(flow: Flow, node: ast.expr) -> bool:
@@ -207,6 +220,8 @@ def _fills_cache(flow: Flow, block: Block) -> bool:
     if not tested and not looked_up:
         return False
     if block.loop is None and any(_grows_later(block.node, path) for path in tested):
+        return True
+    if any(path is not None and _calls_setter(flow, block.node.body, path) for path in tested):
         return True
     targets = [t for s in block.node.body for n in walk(s) if isinstance(n, ast.Assign) for t in n.targets]
     assigned = {path_of(t) for t in targets} & tested

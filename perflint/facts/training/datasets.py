@@ -7,6 +7,7 @@ from typing import Final
 
 from perflint.facts.dataflow.definitions import Definition, path_of
 from perflint.facts.dataflow.flow import flow_of
+from perflint.facts.dataflow.guards import is_guarded
 from perflint.facts.facts import Facts
 from perflint.facts.values import classes
 from perflint.facts.values.arguments import argument
@@ -41,7 +42,10 @@ def runs_per_item(facts: Facts, scope: Scope, depth: int = REACH) -> bool:
         return True
     if depth == 0 or scope.is_module or scope.name in _ONCE or scope.name.startswith("__"):
         return False
-    return any(runs_per_item(facts, site.scope, depth - 1) for site in facts.inference.callers.sites(scope).sites)
+    return any(
+        runs_per_item(facts, site.scope, depth - 1) and not is_guarded(flow_of(site.scope), site.node)
+        for site in facts.inference.callers.sites(scope).sites
+    )
 
 
 def _is_item_method(facts: Facts, scope: Scope) -> bool:
