@@ -21,9 +21,9 @@ from perflint.rule.rule import Rule
 from perflint.rule.suppress import apply as without_suppressed
 from perflint.run.any_order import in_any_order
 from perflint.run.budget import loops_with_waits, may_train
-from perflint.run.last_waits import by_last_wait, is_worth, may_be_vain
 from perflint.run.outcome import INVALID_SYNTAX, Budget, Checked, Item, StepWait
 from perflint.run.session import Session
+from perflint.run.worth_of_waits import by_last_wait, is_worth, may_be_vain
 from perflint.source.cells import HIDDEN
 from perflint.source.gate import Gate, Needles
 from perflint.source.source import Source, SourceError
