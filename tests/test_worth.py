@@ -197,3 +197,49 @@ def test_networks_that_wait_inside_wait_anyhow(project: Project, network: str, t
     """
     project.write({"train.py": text})
     assert ("blocking-h2d-in-loop" in {rule for rule, _ in project.rules()}) is told
+
+
+NEXT = """\
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import to_tensor
+
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+        self.names = iter(paths)
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return to_tensor(Image.open({name}))
+
+
+def main(network, optimizer, paths):
+    loader = DataLoader(Images(paths), batch_size=8)
+    {batches}
+        network(x.cuda()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+EACH = "for x in loader:"
+ANEW = "for step in range(1000):\n        x = {}"
+
+
+@pytest.mark.parametrize(
+    ("name", "batches", "told"),
+    [
+        ("self.paths[index]", EACH, "dataloader-no-workers"),
+        ("next(self.names)", EACH, None),
+        ("self.paths[index]", ANEW.format("next(iter(loader))"), "loader-iterator-per-step"),
+        ("self.paths[index]", ANEW.format("loader.__iter__().next()"), "loader-iterator-per-step"),
+    ],
+    ids=["by number", "one after the other", "anew", "anew by hand"],
+)
+def test_workers_are_for_samples_that_they_can_make(project: Project, name: str, batches: str, told: str | None) -> None:
+    project.write({"train.py": NEXT.format(name=name, batches=batches)})
+    found = {rule for rule, _ in project.rules()}
+    assert found & {"dataloader-no-workers", "loader-iterator-per-step"} == ({told} if told else set())

@@ -48,6 +48,7 @@ from perflint.api import Code, Cost, Finding, Place, Severity, is_conditional, i
     severity=Severity.WARNING,
     needs=[(".cuda(", ".to(")],
     in_file=[("Dataset",), ("__getitem__",), ("cuda",)],
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each copy of a single sample."""

@@ -58,6 +58,7 @@ from perflint.api import (
     Value,
     any_layout,
     argument,
+    find_method,
     flow_of,
     is_guarded,
     is_run_without_gpu,
@@ -100,7 +101,7 @@ def check(code: Code) -> Iterator[Finding]:
     if is_test(code.scope):
         return
     for loader in (*code.loaders(), *code.kindred_loaders()):
-        if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets):
+        if loader.workers != 0 or any(dataset.is_iterable for dataset in loader.datasets) or _goes_on(loader):
             continue
         each = (scope for scope in loader.sample_code() if not _runs_at_first(code, scope))
         work = next(filter(None, (_work(code, scope) for scope in each)), _images(loader.dataset))
@@ -115,6 +116,17 @@ def check(code: Code) -> Iterator[Finding]:
             little = little or is_for_evaluation(code, loader) or _is_of_digits(loader)
             little = little or is_run_without_gpu(code.facts, code.source.path) or _is_drawn_anew(code, loader)
             yield code.finding(loader.call, message, severity=Severity.INFO if little else worth(code, loader))
+
+
+def _goes_on(loader: LoaderCall) -> bool:
+    """Whether a sample is the next one of something, whatever its number is: each worker would begin anew."""
+    for dataset in loader.datasets:
+        method = find_method(loader.facts.inference, dataset.cls, "__getitem__")
+        if method is not None and len(method.parameters) > 1:
+            flow, number = flow_of(method), method.parameters[1].arg
+            if not any(flow.uses[d] for d in flow.definitions_of(number) if d.kind == "parameter"):
+                return True
+    return False
 
 
 def _runs_at_first(code: Code, scope: Scope) -> bool:

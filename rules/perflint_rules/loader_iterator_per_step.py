@@ -52,15 +52,18 @@ _DEPTH = 2
     category="data-loading",
     costs=Cost.LOADING,
     severity=Severity.WARNING,
-    needs=[(any_layout(rb"\bnext \( iter \("),)],
+    needs=[(any_layout(rb"\bnext \( iter \("), ".__iter__(")],
     in_file=[("oader", "torch")],
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each iterator that is made for one batch in each step."""
-    for call in code.calls("next"):
-        match call.args:
-            case [ast.Call(func=ast.Name(id="iter"), args=[loader])] if code.is_hot(call) and _is_loader(code, loader):
+    for call in code.calls("next", "__next__"):
+        match call:
+            case (
+                ast.Call(args=[ast.Call(func=ast.Name(id="iter"), args=[loader])])
+                | ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Attribute(attr="__iter__", value=loader))))
+            ) if code.is_hot(call) and _is_loader(code, loader):
                 name = ast.unparse(loader)
                 yield code.finding(
                     call, f"`{name}` is shuffled and read ahead anew for one batch in every step; keep its iterator"

@@ -141,8 +141,11 @@ def _is_taken_once(code: Code, loader: LoaderCall) -> bool:
 
 
 def begins_anew(taker: ast.AST) -> bool:
-    """`next(iter(loader))`: one batch, for which workers would be started."""
-    return isinstance(taker, ast.Call) and isinstance(taker.args[0], ast.Call)
+    """`next(iter(loader))`, `loader.__iter__().next()`: one batch, for which workers would be started."""
+    match taker:
+        case ast.Call(args=[ast.Call(), *_]) | ast.Call(func=ast.Attribute(value=ast.Call())):
+            return True
+    return False
 
 
 def _tests_by_trainer(code: Code, use: ast.expr) -> bool:

@@ -10,6 +10,8 @@ _DEPTH = 3
 """Through how many calls a loop around an evaluation is looked for."""
 _BEFORE_NO_GRAD = any_layout(rb"volatile = True|loss \. data \[ 0 \]")
 """What only a torch before 0.5 runs; `no_grad` came with 0.4."""
+_TRAINS = re.compile(r"epoch|train|backward", re.I)
+"""What a loop does that evaluates by turns."""
 _SHOWN = re.compile(r"(?:visuali[sz]|demo)[^/]*$")
 _SHOWS = any_layout(
     rb"def[\s\\]+\w*(?i:visuali[sz]|demo|plot|draw|preview|sanity|smoke)\w* \(|\b(?:imshow|imsave|save_image|savefig) \("
@@ -27,7 +29,7 @@ def goes_over_data(code: Code, call: ast.Call) -> bool:
     if code.facts.project.program_holds(path, _BEFORE_NO_GRAD):
         return False
     loop = code.around(call)
-    if not code.facts.project.near_training(path) or not is_called_again(code, code.scope, _DEPTH + (loop is None)):
+    if not code.facts.project.near_training(path) or not is_called_again(code, code.scope, _DEPTH + (loop is None), _TRAINS):
         return False
     return code.heat is not None if loop is None else not _is_left_early(loop.node)
 

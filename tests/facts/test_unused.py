@@ -410,3 +410,24 @@ def test_a_script_that_nobody_is_told_to_run(tmp_path: Path, readme: str, expect
     facts = Facts(Project(str(tmp_path), [str(tmp_path / name) for name in texts]))
     scripts = {name: facts.project.module(str(tmp_path / name)) for name in ("train.py", "trials.py")}
     assert {name for name, module in scripts.items() if module is not None and is_unused(facts, module.top)} == expected
+
+
+@pytest.mark.parametrize(
+    ("main", "readme", "left"),
+    [
+        ("print(1)", "", True),
+        ("from third_party.lib import step\nstep(1)", "", False),
+        ("print(1)", "python third_party/run.py", False),
+    ],
+    ids=["nobody", "imported", "told"],
+)
+def test_a_copy_of_another_project_that_nobody_gets_to(tmp_path: Path, main: str, readme: str, left: bool) -> None:
+    run = "from third_party.lib import step\nif __name__ == '__main__':\n    step(1)\n"
+    texts = {"main.py": main, "third_party/lib.py": "def step(x):\n    return x\n", "third_party/run.py": run}
+    (tmp_path / "third_party").mkdir()
+    for name, text in {**texts, "README.md": readme}.items():
+        (tmp_path / name).write_text(text)
+    facts = Facts(Project(str(tmp_path), [str(tmp_path / name) for name in texts]))
+    module = facts.project.module(str(tmp_path / "third_party" / "lib.py"))
+    assert module is not None
+    assert is_unused(facts, module.scopes["step"]) is left

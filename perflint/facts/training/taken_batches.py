@@ -142,6 +142,10 @@ class _Batches(Walk[tuple[Scope, ast.AST | None]]):
                 yield from self._given(step.node, step.value)
             case Way.METHOD if (step.name or "").startswith(("set_", "update", "close")):
                 return
+            case Way.METHOD if step.name == "__iter__" and step.result is not None:
+                yield step.result
+            case Way.METHOD if step.name in ("next", "__next__") and step.result is not None:
+                yield self.scope, step.result
             case _:
                 yield self.scope, None
 

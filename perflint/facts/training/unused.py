@@ -21,6 +21,8 @@ from perflint.source.words import any_layout, made, words
 _KEPT_FILE = made(
     r"(?:^|[/_\-. ])(?:old|backup|bak|deprecated|unused|archived?)(?=$|[/_\-. \d])|[_\-. ]copy(?: ?\(?\d+\)?)?(?=$|[/.])", re.I
 )
+_COPIED = made(r"(?:[^/]+/)*?(?:third[_-]?party|ext[_-]?libs|externals?|vendor(?:ed)?|submodules)/", re.I)
+"""Folders that hold copies of other projects."""
 _OF_TESTS = made(r"(?:^|[/\\])tests?[/\\]|(?:^|[/\\])(?:test_[^/\\]*|[^/\\]*_test)\.py$")
 _IMPORTED_BY_NAME = any_layout(rb"\bimport_module \(|\b__import__ \(")
 """What may find a class of any module by a name that no text holds."""
@@ -68,7 +70,7 @@ def _find(facts: Facts, scope: Scope) -> bool:
     project, path = facts.project, scope.module.source.path
     if _KEPT_FILE.search(os.path.relpath(path, project.root).replace(os.sep, "/").removesuffix(".py")):
         return True
-    if project.is_vendored(path) or cannot_start(facts, path) or _is_left_aside(facts, path):
+    if project.is_vendored(path) or cannot_start(facts, path) or _is_left_aside(facts, path) or _is_left_copy(facts, path):
         return True
     while scope.parent is not None:
         scope = scope.parent
@@ -82,6 +84,23 @@ def _find(facts: Facts, scope: Scope) -> bool:
         return True
     name = cls.qualname.partition(".")[0] if cls is not None else scope.name
     return not _is_reached(facts, (path, name))
+
+
+def _is_left_copy(facts: Facts, path: str) -> bool:
+    """Whether a file lies in a folder for other people's projects (`third_party/`), and nobody outside gets to it.
+
+    By imports, or by a command that the project shows.
+    """
+    folder = _COPIED.match(os.path.relpath(path, facts.project.root).replace(os.sep, "/"))
+    if folder is None:
+        return False
+    copied, files = os.path.join(facts.project.root, *folder[0].split("/")), [path]
+    for file in files:
+        name = os.path.basename(file).encode()
+        if not file.startswith(copied) or len(files) > MAX_IMPORTERS or any(name in line for line in facts.project.commands()):
+            return False
+        files += (importer for importer in facts.project.importers(file) if importer not in files)
+    return True
 
 
 def _is_left_aside(facts: Facts, path: str) -> bool:

@@ -22,6 +22,8 @@ _CONSTANT = made(rb"^[ \t]*((?:use|with)_?(?:cuda|gpu))[ \t]*=(?!=)[ \t]*(False\
 _NAMES_GPU = made(rb"(?i:cuda|gpu|\bmps\b|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"'])")
 _NAMES_CPU = made(rb"[\"']cpu[\"']")
 _RUN = made(r"(?:^|[/\\])(?:main|run|train|test|eval|demo)\w*\.py$")
+_ACTS = made(rb"^(?:for|while|with)\b|^\w[\w.]*\(", re.M)
+"""What a file does that is run, at its top."""
 MAX_FILES = 200
 """How many files are looked at that a script imports, and these import."""
 _IS_AVAILABLE = any_layout(rb"cuda \. is_available \(")
@@ -74,7 +76,9 @@ def _is_written_for_cpu(facts: Facts, path: str) -> bool:
 
 
 def _is_script(facts: Facts, path: str) -> bool:
-    return path.endswith(SUFFIX) or _RUN.search(path) is not None or facts.project.holds(path, RUNS_ITSELF)
+    if path.endswith(SUFFIX) or _RUN.search(path) is not None or facts.project.holds(path, RUNS_ITSELF):
+        return True
+    return not facts.project.importers(path) - {path} and facts.project.holds(path, _ACTS)
 
 
 def _scripts_above(facts: Facts, path: str) -> list[str]:
