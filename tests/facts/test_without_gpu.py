@@ -93,3 +93,26 @@ def test_the_number_of_no_gpu(tmp_path: Path, command: str, expected: bool) -> N
     (tmp_path / "main.py").write_text(f"import argparse\nparser = argparse.ArgumentParser()\n{NUMBER}net.cuda()\n")
     facts = Facts(Project(str(tmp_path), [str(tmp_path / "main.py")]))
     assert is_run_without_gpu(facts, str(tmp_path / "main.py")) is expected
+
+
+TRAINS = """
+import torch
+def main():
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in torch.randn(8, 4, 2):
+        net(x).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("added", "expected"), [("", True), ("    net.cuda()\n", False)], ids=["alone", "moves"])
+def test_a_script_that_trains_alone_may_lend_a_function(tmp_path: Path, added: str, expected: bool) -> None:
+    train = TRAINS.replace("    optimizer =", f"{added}    optimizer =")
+    texts = {"train.py": train, "compare.py": "from train import main\nx.cuda()\nmain()\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    project = Project(str(tmp_path), [str(tmp_path / name) for name in texts])
+    assert is_run_without_gpu(Facts(project), str(tmp_path / "train.py")) is expected

@@ -21,6 +21,8 @@ _ANYHOW = any_layout(rb"\. cuda \( \)|cuda \. is_available \( \) else")
 _CONSTANT = made(rb"^[ \t]*((?:use|with)_?(?:cuda|gpu))[ \t]*=(?!=)[ \t]*(False\b)?", re.M | re.I)
 _NAMES_GPU = made(rb"(?i:cuda|gpu|\bmps\b|\bxla|\bnpu|\bxpu|\bhpu|accelerat|fabric|lightning|[\"']auto[\"'])")
 _NAMES_CPU = made(rb"[\"']cpu[\"']")
+_BACKWARD = any_layout(rb"\. backward \(")
+_OPTIMIZER = any_layout(rb"\boptim \. \w+ \(|\b(?:SGD|AdamW?|RMSprop) \(")
 _RUN = made(r"(?:^|[/\\])(?:main|run|train|test|eval|demo)\w*\.py$")
 _ACTS = made(rb"^(?:for|while|with)\b|^\w[\w.]*\(", re.M)
 """What a file does that is run, at its top."""
@@ -43,7 +45,7 @@ def _find(facts: Facts, path: str) -> bool:
     if members is not None and _is_left_to_options(facts, path, members):
         return True
     importers = facts.project.importers(path) - {path}
-    if not importers:
+    if not importers or _trains_alone(facts, path):
         return _is_written_for_cpu(facts, path)
     scripts = _scripts_above(facts, path)
     return bool(scripts) and not facts.project.is_offered(path) and all(is_run_without_gpu(facts, file) for file in scripts)
@@ -73,6 +75,14 @@ def _is_written_for_cpu(facts: Facts, path: str) -> bool:
     constants = [found for text in texts for found in _CONSTANT.findall(text)]
     turned_off = bool(constants) and all(value for _, value in constants) and len({name for name, _ in constants}) == 1
     return turned_off and not any(_IS_AVAILABLE.search(text) for text in texts)
+
+
+def _trains_alone(facts: Facts, path: str) -> bool:
+    """Whether a script that others import, too, makes the optimizer that it steps, and names no device with what it imports."""
+    text = facts.project.read(path) or b""
+    if not (RUNS_ITSELF.search(text) and _BACKWARD.search(text) and _OPTIMIZER.search(text)):
+        return False
+    return not any(ACCELERATOR.search(_without_comments(facts.project.read(file) or b"")) for file in _imported_by(facts, path))
 
 
 def _is_script(facts: Facts, path: str) -> bool:
