@@ -166,8 +166,9 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*function_without_graph(code.facts, scope, call, forwards, ends)]
             if not code.facts.inference.callers.sites(scope).complete:
                 missing += code.feared(LOOKS_AT_FUNCTIONS)
-            fix = code.fix("switch autograd off for the function", _decorated(code), unless=missing, leads_to=_NEXT)
-            rank = None if goes_over_data(code, call) else Severity.INFO
+            edits = _decorated(code) if len(reported) == 1 else ()
+            fix = code.fix("switch autograd off for the function", edits, unless=missing, leads_to=_NEXT) if edits else None
+            rank = None if edits and goes_over_data(code, call) else Severity.INFO
             message = "the evaluation records a graph that nobody uses; put `@torch.no_grad()` on the function"
             yield code.finding(call, message, fix, missing, severity=rank)
         elif not ends and code.flow.statement(call) not in said:
