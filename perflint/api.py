@@ -144,7 +144,7 @@ from perflint.facts.training.without_gpu import is_run_without_gpu
 from perflint.facts.values.arguments import argument, dtype_of, transfer_target
 from perflint.facts.values.bound_arguments import parameter_of
 from perflint.facts.values.call_sites import CallSite
-from perflint.facts.values.classes import ancestors, derives_from, find_method, is_optimizer_class
+from perflint.facts.values.classes import FILLS_OBJECT, ancestors, derives_from, find_method, is_optimizer_class
 from perflint.facts.values.contents import items_of
 from perflint.facts.values.held_modules import modules
 from perflint.facts.values.names import NETWORK_CALL
@@ -208,6 +208,7 @@ __all__ = [
     "COMPLEX",
     "DATA_LOADER",
     "DEFAULT_TYPE",
+    "FILLS_OBJECT",
     "FINALIZERS",
     "FINDS_VARIABLES",
     "HOOKS",

@@ -29,7 +29,6 @@ LONGEST_NAME = 64
 MOST_NAMED, MOST_ROWS = 3, 6
 """So many of several names, and of several rows, are printed."""
 
-_SELECTED = "with `--select all` more on lines"
 MOST_ADVICE = 2
 """So many flaws without a fix are written out where there is nothing else to say of a function."""
 
@@ -201,7 +200,7 @@ def _block(block: Block, terminal: Terminal, explained: set[str]) -> Iterator[st
         where = f" of the loop in line {budget.row}" if len(block.budgets) > 1 else ""
         unnamed = [wait for wait in budget.timeline if not wait.rule and wait.how != "overflow"]
         quiet, silent = rows(wait.row for wait in unnamed if wait.quiet), rows(wait.row for wait in unnamed if not wait.quiet)
-        places = f"; {_SELECTED}: {quiet}" if quiet else ""
+        places = f"; with `--select all` more on lines: {quiet}" if quiet else ""
         places += f"; lines without a finding: {silent}" if silent else ""
         yield from wrapped(f"  {click.style('sync budget', bold=True)}{where}: ", budget.waits + places, terminal)
     advice = [flaw for flaw in block.flaws if flaw.findings[0].is_advice]

@@ -30,7 +30,8 @@ class Points(Dataset):
 and `x.to(device, non_blocking=True)` for the batch, in the loop.
 
 ## When it stays silent
-Where the device is not known to be a GPU, for modules, and under a condition.
+Where the device is not known to be a GPU, for modules, and under a condition. Select it to see what it finds: where samples are
+made on the GPU, moving the copy is a rewrite.
 
 ## Fix safety
 There is no fix: the loop has to move the batch then.

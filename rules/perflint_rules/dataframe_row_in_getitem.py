@@ -53,6 +53,7 @@ _ROW = any_layout(rb"\. i?loc \[")
     severity=Severity.WARNING,
     needs=[(_ROW,)],
     in_file=[("Dataset",), ("__getitem__",)],
+    by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each row of a frame in code that makes a sample."""
@@ -65,8 +66,7 @@ def check(code: Code) -> Iterator[Finding]:
             if any(_WORK.search(scope.text) for scope in called_from(code.facts, code.scope)):
                 return
             base = ast.unparse(row.value)
-            message = f"pandas looks up and builds `{base}[...]` for each sample; keep the columns as arrays"
-            yield code.finding(row, message, severity=Severity.INFO)
+            yield code.finding(row, f"pandas looks up and builds `{base}[...]` for each sample; keep the columns as arrays")
             return
 
 

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 from perflint.api import (
     BUILT_FROM_TEXT,
     DATA_LOADER,
+    FILLS_OBJECT,
     SET_BY_NAME,
     Code,
     Edit,
@@ -77,7 +78,7 @@ def _refused(loader: LoaderCall) -> Iterator[tuple[str, str]]:
             yield "persistent_workers", "`persistent_workers` needs workers"
 
 
-_FILLS = any_layout(rb"import_module|__import__|parse_(?:known_)?args \( [^()\s][^()]*(?:\([^()]*\)[^()]*)*(?:,|namespace =)")
+_FILLS = any_layout(rb"import_module|__import__|" + FILLS_OBJECT)
 """What gives a module or an object other attributes: `config = import_module(name)`, `parser.parse_args(argv, config)`."""
 
 

@@ -29,7 +29,8 @@ cache when memory runs short, and not before.
 
 ## When it stays silent
 Under a guard such as `step % 100 == 0` or a test of free memory, in an exception handler, once per epoch or between phases.
-In evaluations, and in functions that are named for trying out what fits into memory (`find_batch_size`), select it to see it.
+In evaluations, in functions that are named for trying out what fits into memory (`find_batch_size`), and where the fix is
+unsafe, select it to see it.
 
 ## Fix safety
 Assumes `memory-to-spare`: a program at the last byte of its GPU, or one that shares it, may run out of memory. Unsafe for

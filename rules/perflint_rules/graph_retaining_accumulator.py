@@ -109,9 +109,7 @@ def check(code: Code) -> Iterator[Finding]:
             missing = [*graph_noticed(code.facts, code.scope, kept.id, loss)]
         else:
             missing = [Obligation(Kind.RETENTION, f"others may look at `{name}`")]
-        missing += code.feared(
-            OWN_TENSORS, LOOKS_AT_FRAMES, BUILT_FROM_TEXT, FINALIZERS, WATCHES_WARNINGS, HOOKS, LOOKS_AT_OBJECTS
-        )
+        missing += code.feared(*_NOTICES)
         missing += [Obligation(Kind.NAMES, "the function looks at its own variables")] if inspects_itself(code.flow) else []
         if not isinstance(kept, ast.Name) or not _starts_as_number(code, kept):
             missing.append(Obligation(Kind.VALUE, f"`{name}` may be a tensor to begin with"))

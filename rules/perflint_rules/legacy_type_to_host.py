@@ -26,6 +26,7 @@ for x, y in loader:
 
 ## When it stays silent
 On host tensors, for types of the device (`torch.cuda.LongTensor`) and types without a place (`torch.long`), and under a guard.
+Select it to see what it finds: its fix must be looked at.
 
 ## Fix safety
 Unsafe: the result is on the device then, and whoever relied on the host has to be changed, too.

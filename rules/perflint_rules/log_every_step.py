@@ -38,12 +38,11 @@ def train(model, loader, optimizer, criterion):
             writer.add_scalar("loss", loss, step)
 ```
 
-Where it is given a tensor of the device, it waits for it in each step. Calls that are given numbers of the host, and those of
-a `log` that may keep the tensor or return before it looks at it, are reported only if the rule is selected.
+Where it is given a tensor of the device, it waits for it in each step.
 
 ## When it stays silent
 Under a condition such as `step % 100 == 0`, in evaluation loops, once per epoch, for logarithms (`torch.log`), and for
-`set_postfix(..., refresh=False)`. Where each step waits in another place anyhow, select it to see it.
+`set_postfix(..., refresh=False)`. Select it to see what it finds.
 
 ## Fix safety
 There is no fix: what is shown, and how often, is for you to say.
@@ -55,7 +54,7 @@ from collections.abc import Iterator
 
 from perflint.api import Code, Cost, External, Finding, Heat, LoopKind, Option, Severity, argument, rule, words
 from perflint_rules.idle_device import adds_up_reads
-from perflint_rules.project_loggers import reads_each_time, reads_what_it_gets
+from perflint_rules.project_loggers import reads_what_it_gets
 
 _OF_TENSORBOARD = words("add_scalar add_scalars add_histogram add_image add_images add_figure add_embedding add_video")
 _WRITERS = _OF_TENSORBOARD | words("log_metrics log_scalar")
@@ -97,23 +96,14 @@ def check(code: Code) -> Iterator[Finding]:
                 continue
         if name == "log" and code.scope.name == "training_step" and _is_true(argument(call, None, "sync_dist")):
             message = "all processes meet for one number in every step; leave `sync_dist=True` out, or log per epoch"
-            yield code.finding(call, message, severity=Severity.INFO)
+            yield code.finding(call, message)
         elif _logs(code, call, name) and _runs_each_step(code, call):
-            waits = _waits(code, call)
-            happens = "waits for what the device computes" if waits else "runs"
+            happens = "waits for what the device computes" if _waits(code, call) else "runs"
             message = f"`{ast.unparse(call.func)}` {happens} in every step; call it every N steps"
-            yield code.finding(call, message, severity=None if waits and _is_known(code, call, name) else Severity.INFO)
+            yield code.finding(call, message)
         elif name in _METERS and reads_what_it_gets(code, call) and _runs_each_step(code, call):
             message = f"`{ast.unparse(call.func)}` reads each tensor that it gets in every step; call it every N steps"
             yield code.finding(call, f"{message}, or let it keep tensors until they are shown")
-
-
-def _is_known(code: Code, call: ast.Call, name: str) -> bool:
-    """Whether it is known what a method does with a tensor: those of writers copy it; a `log` of somebody's may keep it."""
-    if name in _OF_TENSORBOARD | _VALUES or name == "set_postfix":
-        return True  # of what wraps a writer, too
-    own = [code.at(target) for target in code.facts.loops.targets(code.scope, call)]
-    return any(map(reads_each_time, own)) if own else name in _WRITERS or _is_one_of(code, call, _SERVICES)
 
 
 def _waits(code: Code, call: ast.Call) -> bool:

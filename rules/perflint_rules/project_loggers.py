@@ -25,10 +25,3 @@ def _holds_tensors(code: Code, mapping: ast.expr) -> bool:
             return code.may_be_on_device(value)
     definitions = code.flow.reaching.get(mapping, frozenset())
     return any(isinstance(d.value, ast.DictComp) and code.may_be_on_device(d.value.value) for d in definitions)
-
-
-def reads_each_time(method: Code) -> bool:
-    """Whether a method reads on the host what it is given, unless it returns before: `if not self.is_time(step): return`."""
-    flow = method.flow
-    reads = [flow.order[call] for name in ("item", "cpu", "numpy", "tolist") for call in flow.calls_named.get(name, ())]
-    return bool(reads) and not any(flow.order[left] < max(reads) for left in flow.returns if left in flow.order)

@@ -31,11 +31,8 @@ A `GradScaler` skips steps with infinite or NaN gradients without a branch. In a
 around an empty selection does.
 
 ## When it stays silent
-On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Of a training step, what its forward pass and
-its helpers ask tensors is always reported, and what only raises an error, prints a message or asks whether a mask selects
-anything to write to. What the training loop itself cannot go on without knowing, and what is decided by a number that `.item()`
-gave, or ends an inner loop, and what stands beside another wait that the same round cannot do without, is reported only if the
-rule is selected.
+On host tensors and Python numbers, and under a guard such as `step % 100 == 0`. Select it to see what it finds: whether a step
+can go on without the answer is for you to say.
 
 ## Fix safety
 No fix: a check that comes later, or not in every step, lets further steps run with the bad value.
@@ -50,7 +47,6 @@ from perflint.api import (
     Code,
     Cost,
     Finding,
-    Flow,
     Heat,
     HostRead,
     Rate,
@@ -61,14 +57,12 @@ from perflint.api import (
     any_layout,
     brief,
     keyword,
-    may_read_truth,
     path_of,
     rate_of,
     rule,
-    words,
 )
 from perflint_rules.bounds import bounds_a_number
-from perflint_rules.masked_writes import guards_writes, only_warns, only_writes
+from perflint_rules.masked_writes import guards_writes, only_warns
 
 _LOOKS_FOR_BAD_NUMBERS = re.compile(r"isnan|isinf|isfinite|inf\b")
 _NUMBERS = (ReadKind.ITEM, ReadKind.CONVERSION)
@@ -76,9 +70,6 @@ _REDUCTIONS = tuple(
     f"{owner}{name}("
     for owner in ("torch.", ".")
     for name in ("min", "max", "any", "all", "sum", "mean", "norm", "equal", "allclose")
-)
-_REDUCES = words(
-    "min max any all sum mean norm amin amax equal allclose isnan isinf isfinite is_nonzero clip_grad_norm_ get_total_norm"
 )
 _ELEMENT = any_layout(rb"\b(?:if|while)\b[^:]*\w \[[^\]:]*\] [<>]")
 _BOUNDS = any_layout(rb"(?<![.\w])m(?:ax|in) \(")
@@ -103,23 +94,15 @@ def check(code: Code) -> Iterator[Finding]:
         assert isinstance(wait.node, ast.Call)
         bound = "clamp(min=...)" if path_of(wait.node.func) == "max" else "clamp(max=...)"
         message = f"the CPU waits in every step to learn what `{brief(wait.node)}` gives; `{bound}` stays on the device"
-        trains = code.facts.loops.is_of_training(code.scope, wait.node)
-        yield code.finding(wait.node, message, waits=[wait.node], severity=None if trains else Severity.INFO)
+        yield code.finding(wait.node, message, waits=[wait.node])
 
 
 def _branches(code: Code) -> Iterator[Finding]:
     flow = code.flow
-    tests = [node.test for node in flow.order if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))]
-    checks = [
-        node.test for node in flow.order if isinstance(node, (ast.If, ast.Assert)) and (only_warns(node) or only_writes(node))
-    ]
-    in_helper = any(_looks_reduced(flow, test) for test in tests) and code.heat is not None
-    if not (checks or in_helper or code.shows_info):
+    if not code.shows_info:
         return
-    asked = in_helper or code.shows_info or any(may_read_truth(flow, test) for test in checks)
-    truths = code.truths() if asked else ()
-    reads = code.reads(formatted=False) if checks or code.shows_info else ()
-    for read in sorted((*reads, *truths), key=lambda read: flow.order[read.node]):
+    found = (*code.reads(formatted=False), *code.truths())
+    for read in sorted(found, key=lambda read: flow.order[read.node]):
         if not code.is_hot(read.node):
             continue
         checked = _is_check(code, read)
@@ -129,28 +112,10 @@ def _branches(code: Code) -> Iterator[Finding]:
             if rate_of(code.facts, code.scope, read.node) is Rate.PER_PARAMETER:
                 continue  # per-parameter-read reports it
             waited = f"the CPU waits in every step {learnt.format(ast.unparse(read.tensor))}"
-            writes = guards_writes(code, read)
-            cure = "leave the test out: a mask that selects nothing writes nothing" if writes else _cure(code, read)
-            avoidable = writes or checked or (in_helper and read.kind is ReadKind.TRUTH and not _ends_loop(code, read))
-            avoidable = avoidable and code.facts.loops.is_of_training(code.scope, read.node)
-            rank = None if avoidable else Severity.INFO
-            yield code.finding(read.node, f"{waited}; {cure}", waits=[read.node], severity=rank)
-
-
-def _looks_reduced(flow: Flow, test: ast.expr) -> bool:
-    """Whether a condition may be a tensor's by its words, cheaply: `mask.any()`, `n > 0` of an `n = mask.sum()`, `x[i] > 0`."""
-    for node in ast.walk(test):
-        if isinstance(node, ast.Name):
-            made = (definition.value for definition in flow.reaching.get(node, ()))
-            if any(map(_calls_reduction, (part for value in made if value is not None for part in ast.walk(value)))):
-                return True
-        elif _calls_reduction(node) or (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)):
-            return may_read_truth(flow, test)
-    return False
-
-
-def _calls_reduction(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCES
+            cure = _cure(code, read)
+            if guards_writes(code, read):
+                cure = "leave the test out: a mask that selects nothing writes nothing"
+            yield code.finding(read.node, f"{waited}; {cure}", waits=[read.node])
 
 
 def _is_check(code: Code, read: HostRead) -> bool:

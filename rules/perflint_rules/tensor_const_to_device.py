@@ -21,8 +21,8 @@ for x, y in loader:
 
 ## When it stays silent
 Outside of code that runs each step, for the device "cpu", and for anything but a literal number. In evaluations, where a step
-waits in another place anyhow, where the number stands for what is None, and where no loop is in sight and the fix is not safe,
-select it.
+waits in another place anyhow, where the number stands for what is None, where no loop is in sight, and without a fix that can
+be taken without a look, select it.
 
 ## Fix safety
 Safe: shape and type are the same for literals. Unsafe for a number that its type may not hold: of `1e39`, `torch.tensor` makes

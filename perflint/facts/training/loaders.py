@@ -309,14 +309,14 @@ class LoaderCall:
 
     def takers(self) -> list[tuple[Scope, ast.AST]]:
         """The loops that go over its batches, and the calls that draw one; none if others may take them, too."""
-        found = list(takers_of(self.facts, self.scope, self.call))
+        found = takers_of(self.facts, self.scope, self.call)
         return found if all(node is not None for _, node in found) else []  # type: ignore[return-value]
 
     @property
     def is_left(self) -> bool:
         """Whether it is bound to a name, and nobody goes over it."""
         bound = isinstance(flow_of(self.scope).parent.get(self.call), ast.Assign)
-        return bound and not list(takers_of(self.facts, self.scope, self.call))
+        return bound and not takers_of(self.facts, self.scope, self.call)
 
     def _is_self(self, scope: Scope, node: ast.expr) -> bool:
         value = self.facts.inference.value(scope, node)

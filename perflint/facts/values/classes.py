@@ -38,10 +38,9 @@ from perflint.project.trace import LastingMemo
 from perflint.source.syntax import Class, Scope, SyntaxProblem
 from perflint.source.words import any_layout, made
 
-_SETS_BY_NAME = any_layout(
-    rb"\bsetattr \(|\b__dict__\b|\bvars \("
-    rb"|parse_(?:known_)?args \( [^()\s][^()]*(?:\([^()]*\)[^()]*)*(?:,|namespace =)"  # options are stored in what it is given
-)
+FILLS_OBJECT = rb"parse_(?:known_)?args \( [^()\s][^()]*(?:\([^()]*\)[^()]*)*(?:,|namespace =)"
+"""The part of a pattern that finds what stores options in an object that it is given: `parser.parse_args(argv, config)`."""
+_SETS_BY_NAME = any_layout(rb"\bsetattr \(|\b__dict__\b|\bvars \(|" + FILLS_OBJECT)
 _OF_MODULES = ("torch.nn.", "torch_geometric.nn.", "torchvision.models.")
 """Where all classes that are inherited from are modules."""
 _MODULES_BY_NAME = ("Module", "PreTrainedModel", "MessagePassing")
