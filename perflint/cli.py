@@ -214,8 +214,7 @@ def assumptions(paths: tuple[str, ...], output_format: str, **options: Any) -> i
     if output_format == "json":
         click.echo(as_json(found))
         return CLEAN
-    guarded, _, _ = Invocation(fixing=False, paths=paths, diff=False, **given, runtime=True).standing()
-    for line in table(result, guarded, found):
+    for line in table(result, found):
         click.echo(line)
     return CLEAN
 

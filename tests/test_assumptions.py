@@ -28,6 +28,8 @@ def train(loader, device, epochs):
     return total
 """
 """One fix, which needs a device with float64."""
+ROUNDED = TRAIN.replace("0.0", "[]").replace("loss.item()", "round(loss.item(), 4)").replace("+= value", ".append(value)")
+"""One fix, which needs the runtime."""
 
 
 @pytest.fixture
@@ -69,22 +71,25 @@ def test_a_device_that_the_source_names_is_no_matter_of_assumptions(training: Pr
 
 
 def test_it_is_said_what_the_runtime_would_fix(training: Project) -> None:
-    training.write(
-        {
-            "train.py": TRAIN.replace("0.0", "[]")
-            .replace("loss.item()", "round(loss.item(), 4)")
-            .replace("+= value", ".append(value)"),
-            "bare.py": "x = 1\n",
-        }
-    )
+    training.write({"train.py": ROUNDED, "bare.py": "x = 1\n"})
     shown = in_process("check", "--isolated", "--select", "item-every-step").stdout
-    assert "up to 1 with `--runtime` (see `perflint assumptions`)" in shown
+    assert "assuming" in shown
+    assert "runtime: the program may import perflint_runtime" in shown
+    assert "1 fixable with `perflint fix --runtime` (see `perflint assumptions`)" in shown
     assert "--runtime" not in in_process("check", "--isolated", "--runtime", "--select", "item-every-step").stdout
     lines = in_process("assumptions", "--isolated").stdout.splitlines()
-    assert lines[-2].startswith("0 fixable as configured")
-    assert lines[-1].startswith("With `--runtime`")
-    assert "1 fixable as configured" in lines[-1]
-    assert "--runtime" not in in_process("assumptions", "--isolated", "bare.py").stdout
+    assert "0 fixable as configured; 0 more with `--assume ordinary`; 1 more with `--runtime`, too." in lines[-1]
+
+
+@pytest.mark.parametrize("told", [["--runtime"], ["--assume", "runtime"]])
+def test_a_fix_that_imports_the_runtime_waits_for_leave(training: Project, told: list[str]) -> None:
+    training.write({"train.py": ROUNDED})
+    chosen = ("--isolated", "--select", "item-every-step", "--assume", "ordinary", "--exit-zero")
+    for asked in ([], ["--unsafe-fixes"], ["--no-runtime"]):
+        in_process("fix", *chosen, *asked)
+        assert "perflint_runtime" not in (training.root / "train.py").read_text()
+    in_process("fix", *chosen, *told)
+    assert "perflint_runtime" in (training.root / "train.py").read_text()
 
 
 def test_a_declaration_that_the_source_contradicts_is_an_error(training: Project) -> None:

@@ -269,7 +269,7 @@ def test_statistics_count_by_rule_what_can_be_fixed(project: Project) -> None:
     )
     assert lines[:3] == [
         "all  safe  assuming  unsafe  no fix  rule",
-        "  1     0         0       1       0  blocking-h2d-in-loop",
+        "  1     0         1       0       0  blocking-h2d-in-loop",
         "  1     1         0       0       0  no-grad-without-call",
     ]
     assert lines[3] == "Found 2 findings."

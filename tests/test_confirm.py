@@ -54,7 +54,7 @@ for x, y in loader:
     print(loss.item())
 """
 NOT_WITHOUT_A_GPU = {"one-stream", "memory-to-spare"}
-NEVER = {"application", "plain-objects", "evaluation-rounding", "cell-order"}
+NEVER = {"application", "plain-objects", "evaluation-rounding", "cell-order", "runtime"}
 
 
 def shown(program: str) -> dict[str, dict[str, Any]]:

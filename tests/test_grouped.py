@@ -58,14 +58,14 @@ def test_a_block_has_a_head_the_sync_budget_and_a_line_for_each_flaw_safe_ones_f
 
 
 def test_the_same_flaw_in_several_places_is_one_line_with_all_their_rows_and_names(project: Project) -> None:
-    lines = shown(project.write({"train.py": TRAIN}), "--select", "duplicate-item-read,item-every-step")
+    lines = shown(project.write({"train.py": TRAIN}), "--no-runtime", "--select", "duplicate-item-read,item-every-step")
     read_twice = [line for line in lines if "duplicate-item-read" in line]
     assert len(read_twice) == 1
     assert "`a`, `b`, `c`" in read_twice[0]
     assert "15-17  duplicate-item-read" in read_twice[0]
     (collected,) = [line for line in lines if line.startswith("  no fix     14  item-every-step")]
     assert "`a`, `b`, `c`" in collected, "the text with three reads is one row"
-    assert len(project.findings("--select", "duplicate-item-read,item-every-step")) == 6
+    assert len(project.findings("--no-runtime", "--select", "duplicate-item-read,item-every-step")) == 6
 
 
 def test_long_code_is_shortened(project: Project) -> None:

@@ -165,7 +165,7 @@ def test_nothing_is_written_before_it_is_asked_for(project: Project) -> None:
 
 
 def test_only_what_is_asked_for_is_applied(project: Project) -> None:
-    project.write({"perflint.toml": "", "training.py": (PROGRAM / "training.py").read_text()})
+    project.write({"perflint.toml": "runtime = false", "training.py": (PROGRAM / "training.py").read_text()})
     unsafe = "import gc\n\n\ndef f(model, loader, o):\n    for x in loader:\n        model(x.cuda()).sum().backward()\n"
     project.write({"unsafe.py": f"import torch\n{unsafe}        o.step()\n        gc.collect()\n", "trace.py": TRACE})
 

@@ -485,7 +485,7 @@ def test_what_is_measured_is_shown_though_it_seems_worth_little(
     profiled: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text(LOOP)
-    monkeypatch.setattr(f"{__name__}.THREE_RULES", ["--isolated"])
+    monkeypatch.setattr(f"{__name__}.THREE_RULES", ["--isolated", "--no-runtime"])
     done = profiled({11: 5.0, 12: 70.0, 20: 9.0}, "--output-format", "json")
     assert ("item-every-step", 5.0) in rules_of(done)
     unmeasured = profiled({12: 70.0, 20: 9.0}, "--output-format", "json")

@@ -66,12 +66,6 @@ def test_reports_exactly_the_marked_lines(rule: str, tmp_path: Path) -> None:
     assert reported(rule, paths) == {path: marked(path) for path in paths}
 
 
-def test_rules_say_whether_their_fixes_use_the_runtime() -> None:
-    fixed = (path for path in FIXTURES.rglob("*.fixed.py") if b"perflint_runtime" in path.read_bytes())
-    using = {path.relative_to(FIXTURES).parts[0] for path in fixed}
-    assert using & set(RULES) == {name for name, rule in RULES.items() if rule.guarded}
-
-
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_cases_hold_true_and_silent_functions(rule: str) -> None:
     paths = case_files(FIXTURES / rule)

@@ -103,7 +103,7 @@ def test_what_a_baseline_knows_is_not_shown(project: Project) -> None:
     act(scenario)
 
 
-WORTH_LITTLE = 'extend-select = ["item-every-step", "duplicate-item-read"]\n'
+WORTH_LITTLE = 'runtime = false\nextend-select = ["item-every-step", "duplicate-item-read"]\n'
 """Settings that show also findings of these rules that are not worth much."""
 
 

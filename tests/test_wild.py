@@ -73,7 +73,7 @@ def test_batch_that_a_hinted_loader_left_on_the_device(project: Project) -> None
                 labels.extend(batch.label.cpu().numpy())
         return labels
     """
-    assert found(project, body, "item-every-step") == [(6, None)]
+    assert found(project, body, "item-every-step") == [(6, "assuming")]
 
 
 def test_array_that_is_written_to_a_file(project: Project) -> None:
@@ -166,7 +166,7 @@ def test_batch_that_the_dataset_draws(project: Project) -> None:
             model(x).sum().backward()
             optimizer.step()
     """
-    assert found(project, body, "blocking-h2d-in-loop") == [(4, "unsafe")]
+    assert found(project, body, "blocking-h2d-in-loop") == [(4, "assuming")]
 
 
 def test_method_that_switches_autograd_off_itself(project: Project) -> None:

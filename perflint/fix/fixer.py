@@ -25,6 +25,7 @@ from types import FrameType, ModuleType
 from perflint.fix.differences import differences
 from perflint.project.files import read_file
 from perflint.rule.finding import Edit, Finding, Fix, Import, Permission, Severity
+from perflint.rule.obligations import Kind
 from perflint.rule.suppress import without_suppression
 from perflint.source.cells import HIDDEN, CannotWriteBack
 from perflint.source.source import Source, tokens
@@ -203,8 +204,12 @@ def _holds(before: Sequence[Finding], after: Sequence[Finding], fixed: Sequence[
 
 
 def _weighty(findings: Sequence[Finding], rule: str) -> int:
-    """How many findings of a rule are errors or have a fix."""
-    return sum(f.rule == rule and (f.fix is not None or f.severity is Severity.ERROR) for f in findings)
+    """How many findings of a rule are errors or have a fix that the program could take as it is."""
+
+    def has_fix(finding: Finding) -> bool:
+        return finding.fix is not None and Kind.RUNTIME not in finding.fix.assumptions
+
+    return sum(f.rule == rule and (has_fix(f) or f.severity is Severity.ERROR) for f in findings)
 
 
 # -- imports -------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Config:
     exclude: tuple[str, ...] = ()
     extend_exclude: tuple[str, ...] = ()
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    runtime: bool = False
+    runtime: bool | None = None
     unsafe_fixes: bool = False
     assume: tuple[str, ...] = ()
     respect_gitignore: bool = True
@@ -52,6 +52,11 @@ class Config:
         """The directory that paths in the configuration are relative to."""
         return os.path.dirname(self.path) if self.path is not None else None
 
+    @property
+    def offered_runtime(self) -> bool | None:
+        """`runtime`, and False where unsafe fixes are taken: then those that need no other package are the better ones."""
+        return False if self.unsafe_fixes and self.runtime is None else self.runtime
+
     def resolved(self, path: str) -> str:
         """A configured path, made absolute."""
         return os.path.abspath(os.path.join(self.directory or os.getcwd(), os.path.expanduser(path)))
@@ -61,8 +66,8 @@ class Config:
 class Options:
     """What a user's configuration lets rules do."""
 
-    runtime: bool = False
-    """Whether fixes may import `perflint_runtime`."""
+    runtime: bool | None = None
+    """Whether fixes may import `perflint_runtime`; None: they are offered, and rest on that."""
     compiled: tuple[str, ...] = ()
     """Qualified names of functions and classes that programs elsewhere compile; with `*` of classes only."""
     values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -56,7 +56,11 @@ SETTINGS: Mapping[str, Setting] = {
         '{ "tests/**" = ["all"] }',
     ),
     "runtime": Setting(
-        "flag", "Whether fixes may import `perflint_runtime`, which the program then needs.", "true", "--runtime/--no-runtime"
+        "flag",
+        "Whether fixes may import `perflint_runtime`, which the program then needs. Without it such fixes are shown, and say that "
+        "they rest on it; with `false`, or where unsafe fixes are applied, they are not looked for.",
+        "true",
+        "--runtime/--no-runtime",
     ),
     "unsafe-fixes": Setting(
         "flag",

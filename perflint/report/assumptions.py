@@ -69,11 +69,8 @@ def places_against(files: Sequence[str], assumptions: Sequence[Assumption] | Non
     return found
 
 
-def table(result: Result, guarded: Result, found: Sequence[Standing]) -> Iterator[str]:
-    """For a person: a line for each assumption, and what `ordinary` and the runtime would buy.
-
-    guarded: what a check gives that lets fixes use the runtime.
-    """
+def table(result: Result, found: Sequence[Standing]) -> Iterator[str]:
+    """For a person: a line for each assumption, and what `ordinary` and the runtime would buy."""
     width = max(len(standing.assumption.name) for standing in found)
     yield f"{'assumption':<{width}}  declared  fixes  what speaks against it"
     for standing in found:
@@ -83,14 +80,11 @@ def table(result: Result, guarded: Result, found: Sequence[Standing]) -> Iterato
         declared = "yes" if standing.is_declared else "no"
         yield f"{standing.assumption.name:<{width}}  {declared:<8}  {standing.fixes:>5}  {places}"
     yield ""
-    yield f"{_applied(result)} `perflint explain NAME` explains one."
-    if applicable(guarded) != applicable(result):
-        yield f"With `--runtime`, which lets fixes import perflint_runtime: {_applied(guarded)}"
-
-
-def _applied(result: Result) -> str:
-    ready, assumable = applicable(result)
-    return f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`."
+    ready, assumable, guarded = applicable(result)
+    counts = (
+        f"{ready} fixable as configured; {assumable} more with `--assume {ORDINARY}`; {guarded} more with `--runtime`, too."
+    )
+    yield f"{counts} `perflint explain NAME` explains one."
 
 
 def as_json(found: Sequence[Standing]) -> str:

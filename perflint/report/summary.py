@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perflint.report.text import printable
-from perflint.rule.assumptions import ORDINARY, kinds_of
+from perflint.rule.assumptions import ORDINARY, declared
 from perflint.rule.finding import Fix, Permission
 from perflint.run.result import Result
 from perflint.source.words import counted
 
-_ORDINARY = Permission(assumed=kinds_of([ORDINARY]))
+_ORDINARY = Permission(assumed=declared([ORDINARY], runtime=False))
+_GUARDED = Permission(assumed=declared([ORDINARY], runtime=True))
 
 
 def budgets(result: Result) -> Iterator[str]:
@@ -51,10 +52,17 @@ def of_fixes(result: Result, *, unsafe: bool, writing: bool) -> Iterator[str]:
         yield "`perflint check` shows what is left."
 
 
-def applicable(result: Result) -> tuple[int, int]:
-    """How many findings have a fix that is applied as configured, and how many others one that `--assume ordinary` allows."""
-    ready = sum(permission.covers(fix) for permission, fix in _fixes(result))
-    return ready, sum(_ORDINARY.covers(fix) and not permission.covers(fix) for permission, fix in _fixes(result))
+def applicable(result: Result) -> tuple[int, int, int]:
+    """How many findings have a fix that is applied as configured, how many others with `--assume ordinary`, and with the runtime.
+
+    The last ones may need `ordinary`, too.
+    """
+    granted = [(permission.covers(fix), _ORDINARY.covers(fix), _GUARDED.covers(fix)) for permission, fix in _fixes(result)]
+    return (
+        sum(a for a, _, _ in granted),
+        sum(b and not a for a, b, _ in granted),
+        sum(c and not (a or b) for a, b, c in granted),
+    )
 
 
 def _fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
@@ -63,22 +71,11 @@ def _fixes(result: Result) -> Iterator[tuple[Permission, Fix]]:
             yield result.permissions.get(checked.path, Permission()), finding.fix
 
 
-def _may_be_guarded(result: Result) -> int:
-    """How many findings without such a fix belong to rules that have more of them with the runtime, which is not on."""
-    number = 0
-    for checked, finding in result.findings:
-        permission, fix = result.permissions.get(checked.path, Permission()), finding.fix
-        if finding.rule in result.guarded and not permission.runtime:
-            number += fix is None or not (permission.covers(fix) or _ORDINARY.covers(fix))
-    return number
-
-
 def _offers(result: Result, *, is_merged: bool = False, after_fixing: bool = False) -> Iterator[str]:
     """What `fix` would do, and with which options it would do more."""
-    ready, assumable = applicable(result)
-    guarded = _may_be_guarded(result)
-    unsafe = sum(finding.fix is not None for _, finding in result.findings) - ready - assumable
-    offers = [(assumable, "--assume ordinary"), (unsafe, "--unsafe-fixes")]
+    ready, assumable, guarded = applicable(result)
+    unsafe = sum(finding.fix is not None for _, finding in result.findings) - ready - assumable - guarded
+    offers = [(assumable, "--assume ordinary"), (guarded, "--runtime"), (unsafe, "--unsafe-fixes")]
     parts: list[str] = []
     for count, option in offers if after_fixing else [(ready, ""), *offers]:
         if not count:
@@ -87,8 +84,6 @@ def _offers(result: Result, *, is_merged: bool = False, after_fixing: bool = Fal
         number = counted(count, "place") if is_first and is_merged else count
         how = f"perflint fix {option}".rstrip() if is_first else option
         parts.append(f"{number} {'fixable' if is_first else 'more'} with `{how}`")
-    if guarded:
-        parts.append(f"up to {guarded} with `--runtime`")
     if parts:
         see = " (see `perflint assumptions`)" if assumable or guarded else ""
         yield f"{', '.join(parts)}{see}."

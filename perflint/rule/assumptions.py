@@ -202,6 +202,14 @@ def _all() -> Iterable[Assumption]:
         "Notebooks run from top to bottom, each cell once, and nothing else runs in their kernels.",
         "A cell that runs twice, before one above it, or after one that is no longer there finds other values under its names.",
     )
+    yield Assumption(
+        Kind.RUNTIME,
+        "the program may import perflint_runtime",
+        "perflint_runtime is installed wherever the program runs. `runtime = true` and `--runtime` say the same; a project whose "
+        "requirements name it need not. With `runtime = false` no fix uses it.",
+        "The program stops at the import.",
+        is_ordinary=False,
+    )
 
 
 ASSUMPTIONS: dict[str, Assumption] = {assumption.name: assumption for assumption in _all()}
@@ -239,3 +247,13 @@ def kinds_of(names: Iterable[str]) -> frozenset[Kind]:
         else:
             found.add(ASSUMPTIONS[name].kind)
     return frozenset(found)
+
+
+def declared(names: Iterable[str], runtime: bool | None) -> frozenset[Kind]:
+    """What a configuration declares, by `assume` and by `runtime`.
+
+    Raises:
+        KeyError: a name is no assumption.
+
+    """
+    return kinds_of(names) | ({Kind.RUNTIME} if runtime else set())

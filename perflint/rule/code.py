@@ -57,6 +57,8 @@ from perflint.source.renaming import renamed
 from perflint.source.source import Source
 from perflint.source.syntax import Module, Scope
 
+_NO_RUNTIME = Obligation(Kind.RUNTIME, "it imports `perflint_runtime`")
+
 
 class Heading(Protocol):
     """What a finding takes over from its rule."""
@@ -144,7 +146,12 @@ class Code:
     @property
     def may_use_runtime(self) -> bool:
         """Whether fixes may import `perflint_runtime`: the user lets them, or the project or the file uses it already."""
-        return self.options.runtime or self.facts.has_runtime or b"perflint_runtime" in self.source.body
+        return bool(self.options.runtime) or self.facts.has_runtime or b"perflint_runtime" in self.source.body
+
+    @property
+    def offers_runtime(self) -> bool:
+        """Whether fixes that import `perflint_runtime` are looked for; where it is not known to be there, they rest on that."""
+        return self.options.runtime is not False or self.may_use_runtime
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +313,9 @@ class Code:
         if fix is not None and refuted is None and (self.rule.category == "device-sync" or _calls_runtime(fix)):
             refuted = taken_whole(self.facts, self.scope)
         if fix is not None and refuted is not None:
-            fix = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # here the source says otherwise
+            is_offered = Kind.RUNTIME in fix.assumptions
+            unsafe = dataclasses.replace(fix, applicability=Applicability.UNSAFE, assumptions=())  # the source says otherwise
+            fix = None if is_offered else unsafe
             obligations = (refuted, *obligations)
         if severity is None and self.rule.severity is Severity.WARNING and self._is_worth_little(node, rate, fix):
             severity = Severity.INFO
@@ -373,21 +382,26 @@ class Code:
     ) -> Fix | None:
         """A fix, safe unless one of `unless` names a missing proof; None when the text cannot be rewritten.
 
-        Where all that is missing are statements that the owner of a project can make, the fix assumes them.
+        Where all that is missing are statements that the owner of a project can make, the fix assumes them. One of them is that
+        the program may import the runtime: nobody is to install it for a fix that needs a look.
 
         `parts` is a generator that may raise `CannotRewrite` while it builds.
         """
         open_ = [obligation for obligation in unless if obligation is not None]
-        assumptions = self._assumptions(open_)
-        applicability = Applicability.SAFE if not open_ else Applicability.ASSUMING if assumptions else Applicability.UNSAFE
         try:
             built = list(parts)
         except CannotRewrite:
             return None
+        imports = tuple(part for part in built if isinstance(part, Import))
+        is_missing = any(map(_is_of_runtime, imports)) and not self.may_use_runtime
+        open_ += [_NO_RUNTIME] if is_missing else []
+        assumptions = self._assumptions(open_)
+        applicability = Applicability.SAFE if not open_ else Applicability.ASSUMING if assumptions else Applicability.UNSAFE
+        if is_missing and not assumptions:
+            return None
         edits = tuple(part for part in built if isinstance(part, Edit))
         if any(self.source.prints(edit.start, edit.end) for edit in edits):
             return None
-        imports = tuple(part for part in built if isinstance(part, Import))
         if not all(map(self._may_import, imports)):
             return None
         return Fix(applicability, message, edits, imports, leads_to, assumptions)
@@ -477,4 +491,8 @@ class Code:
 
 
 def _calls_runtime(fix: Fix) -> bool:
-    return any(wanted.module == "perflint_runtime" for wanted in fix.imports)
+    return any(map(_is_of_runtime, fix.imports))
+
+
+def _is_of_runtime(wanted: Import) -> bool:
+    return wanted.module == "perflint_runtime"

@@ -100,17 +100,17 @@ class Fix:
 class Permission:
     """Which fixes a user lets perflint apply: safe ones, and those that rest on what he has declared about the project.
 
-    unsafe: all others, too. runtime: whether they may import `perflint_runtime`.
+    unsafe: all others, too, but for what the program cannot import.
     """
 
     unsafe: bool = False
     assumed: frozenset[Kind] = frozenset()
-    runtime: bool = False
 
     def covers(self, fix: Fix) -> bool:
         """Whether a fix may be applied."""
         if fix.applicability is Applicability.ASSUMING:
-            return self.unsafe or self.assumed.issuperset(fix.assumptions)
+            left = set(fix.assumptions) - self.assumed
+            return not left or (self.unsafe and Kind.RUNTIME not in left)
         return self.unsafe or fix.applicability is Applicability.SAFE
 
 

@@ -47,6 +47,8 @@ class Kind(Enum):
     """The results of an evaluation may differ in the last bits: torch picks other kernels without autograd."""
     CELL_ORDER = "cell-order"
     """The cells of a notebook run from top to bottom, each once, and nothing else runs in its kernel."""
+    RUNTIME = "runtime"
+    """The program may import `perflint_runtime`."""
 
     ALIASING = "aliasing"
     """Nothing else holds the memory of a value under another name."""
@@ -99,6 +101,7 @@ _DECLARABLE = frozenset(
         Kind.PLAIN_OBJECTS,
         Kind.EVALUATION_ROUNDING,
         Kind.CELL_ORDER,
+        Kind.RUNTIME,
     )
 )
 

@@ -50,7 +50,6 @@ class Rule:
     calls: tuple[str, ...] = ()
     compiled: bool = False
     options: tuple[Option[Any], ...] = ()
-    guarded: bool = False
     one_wait: bool = False
     by_fix: bool = False
 
@@ -87,7 +86,6 @@ def rule(
     compiled: bool = False,
     costs: Cost | None = None,
     options: Iterable[Option[Any]] = (),
-    guarded: bool = False,
     one_wait: bool = False,
     by_fix: bool = False,
 ) -> Callable[[Check], Rule]:
@@ -102,7 +100,6 @@ def rule(
     where that is a package, also in what the package imports.
     options: what a user may set for this rule; `code.option` has the value.
     fixes: whether the rule ever offers a fix.
-    guarded: whether it has fixes, or better ones, that use the runtime.
     one_wait: whether what it finds is one wait, which is worth little in a round that waits for something else anyhow.
     by_fix: whether what it finds is worth a minute only with a fix that can be taken without a look.
     steps: whether the rule looks at code that runs once per batch only, so that a file far from any such loop needs no look.
@@ -118,8 +115,6 @@ def rule(
         gates = (Gate.of([*needs, last] if last else needs), Gate.of(in_file), Gate.of(near))
         module, taken = check.__module__, tuple(options)
         worth = (one_wait, by_fix)
-        return Rule(
-            name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, guarded, *worth
-        )
+        return Rule(name, category, severity, *gates, check, module, fixes, steps, costs, last, compiled, taken, *worth)
 
     return declare

@@ -147,7 +147,7 @@ def check_bytes(
 
 def _apart(session: Session, path: str, text: bytes) -> list[Finding]:
     """What is found in a text that belongs to no project."""
-    options = replace(session.options, runtime=session.options.runtime or session.facts.has_runtime)
+    options = replace(session.options, runtime=session.facts.has_runtime or session.options.runtime)
     alone = Session(Project(os.path.dirname(path), [path], {path: text}.get), session.rules, options, session.facts.versions)
     try:
         return check_bytes(alone, path, path, text).findings

@@ -29,8 +29,6 @@ class Result:
     fixed: list[FixedFile] = field(default_factory=list)
     permissions: dict[str, Permission] = field(default_factory=dict)
     """Which fixes may be applied to a file, by the name that reports have for it."""
-    guarded: frozenset[str] = frozenset()
-    """The rules that have more fixes where these may use the runtime."""
     is_ranked: bool = False
     """Whether the findings were joined with a profile: the costliest come first then."""
 

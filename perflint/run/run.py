@@ -15,7 +15,7 @@ from perflint.project.folders import Folders
 from perflint.project.per_file_ignores import PerFileIgnores, expanded
 from perflint.project.project import Project
 from perflint.project.texts import Listing, python_bytes
-from perflint.rule.assumptions import kinds_of
+from perflint.rule.assumptions import declared
 from perflint.rule.finding import ENGINE, Finding, Permission, Severity
 from perflint.rule.options import configured
 from perflint.rule.rule import Rule
@@ -111,7 +111,7 @@ class Run:
         finally:
             self.save()
         in_order = of_python_2_once([outcomes[place] for place in range(len(items))])
-        return Result(in_order, permissions=self._permissions(items), guarded=self._guarded, read=self.read)
+        return Result(in_order, permissions=self._permissions(items), read=self.read)
 
     def _outcomes(
         self, items: Sequence[Item], workers: Workers, found: Found, *, alone: bool = True
@@ -174,12 +174,8 @@ class Run:
                 checked = self._fix_one(session, path, checked, allowed, write_files, result, choose)
             result.checked.append(checked)
         self.save()
-        result.permissions, result.guarded = self._permissions(items), self._guarded
+        result.permissions = self._permissions(items)
         return result
-
-    @property
-    def _guarded(self) -> frozenset[str]:
-        return frozenset(rule.name for rule in self.rules if rule.guarded)
 
     def _permissions(self, items: Sequence[Item]) -> dict[str, Permission]:
         return {item.shown: self.permission(item.path) for item in items}
@@ -187,7 +183,7 @@ class Run:
     def permission(self, path: str, unsafe: bool = False) -> Permission:
         """Which fixes may be applied to a file. unsafe: all, whatever its configuration says."""
         config = self.configurations.of(os.path.dirname(path))
-        return Permission(unsafe or config.unsafe_fixes, kinds_of(config.assume), config.runtime)
+        return Permission(unsafe or config.unsafe_fixes, declared(config.assume, config.runtime))
 
     def _fix_one(
         self,
@@ -329,7 +325,7 @@ class Run:
             session = self._sessions[key] = Session(
                 self._project(root, marked, found),
                 chosen,
-                Options(config.runtime, config.compiled, configured(self.rules, config)),
+                Options(config.offered_runtime, config.compiled, configured(self.rules, config)),
                 dict(config.target_versions),
                 reports_unused_suppressions(config),
                 frozenset(rule.name for rule in self.rules) | ENGINE_FINDINGS,
@@ -458,7 +454,7 @@ class Run:
                 self._code,
                 [rule.name for rule in self.rules],
                 self._is_measured,
-                (config.select, config.extend_select, config.ignore, config.runtime, config.compiled),
+                (config.select, config.extend_select, config.ignore, config.offered_runtime, config.compiled),
                 sorted((name, str(version)) for name, version in config.target_versions.items()),
                 ignores if config.per_file_ignores else (),
                 sorted((rule, sorted(values.items())) for rule, values in config.options.items()),

@@ -72,7 +72,7 @@ class Session:
 
     def __reduce__(self) -> tuple[object, ...]:
         """What another process makes the same session of: its files may lie elsewhere, so it is told the versions."""
-        options = replace(self.options, runtime=self.options.runtime or self.facts.has_runtime)
+        options = replace(self.options, runtime=self.facts.has_runtime or self.options.runtime)
         chosen = (self.project, tuple(self.rules), options, self.facts.versions)
         return Session, (*chosen, self.unused_suppressions, self.known, self.left_out, self.ignores, self.asked_for)
 

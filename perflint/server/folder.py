@@ -11,8 +11,9 @@ from perflint.project.config import ConfigError
 from perflint.project.discover import Found, PathError, is_left_out
 from perflint.project.folders import Folders
 from perflint.report.baseline import Baselines
-from perflint.rule.assumptions import kinds_of
+from perflint.rule.assumptions import declared
 from perflint.rule.finding import Finding, Permission
+from perflint.rule.obligations import Kind
 from perflint.rule.rule import Rule
 from perflint.run.engine import check_bytes
 from perflint.run.outcome import Checked
@@ -22,7 +23,7 @@ from perflint.run.watch import Stamps, Watched, stamps
 from perflint.source.cells import CannotWriteBack
 from perflint.source.source import Source, as_bytes
 
-ANY_FIX = Permission(unsafe=True)
+ANY_FIX = Permission(unsafe=True, assumed=frozenset((Kind.RUNTIME,)))
 
 
 @dataclass
@@ -128,8 +129,10 @@ class Folder:
     def assumed(self, path: str) -> Permission:
         """What the configuration permits for a file, but for unsafe fixes: these are asked for one by one."""
         project = self._project
-        assume = project.run.configurations.of(os.path.dirname(path)).assume if project is not None else ()
-        return Permission(assumed=kinds_of(assume))
+        if project is None:
+            return Permission()
+        config = project.run.configurations.of(os.path.dirname(path))
+        return Permission(assumed=declared(config.assume, config.runtime))
 
     def docs_url(self, path: str) -> str | None:
         """Where the documentation is served, if that is configured for a file."""

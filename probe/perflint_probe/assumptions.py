@@ -182,6 +182,7 @@ class Assumptions:
             "application": "a run shows its own callers only",
             "plain-objects": "what your own operators and properties change is for you to say",
             "cell-order": "in which order you run cells is for you to say",
+            "runtime": "whether your program may import perflint_runtime is for you to say",
             "evaluation-rounding": "whether the last bits of a metric matter is for you to say",
         }
         if self._clocks.read_at is not None:

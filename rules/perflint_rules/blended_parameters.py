@@ -20,7 +20,7 @@ from perflint.api import (
 
 def blended(code: Code, loop: ast.For) -> tuple[Fix | None, list[Obligation | None]]:
     """The fix for a loop, where it is of that form, and what it rests on."""
-    if not code.options.runtime:
+    if not code.offers_runtime:
         return None, []
     form = _form(code, loop)
     if form is None:

@@ -69,6 +69,7 @@ from perflint.api import (
     is_neural_module,
     is_one_of_many,
     is_read_back,
+    is_refuted,
     is_set_once,
     keyword,
     place_of,
@@ -113,7 +114,6 @@ _BUILDS_ON_HOST = any_layout(
     ],
     in_file=[("torch", "loader", "device")],
     fixes=True,
-    guarded=True,
     one_wait=True,
     by_fix=True,
     steps=True,
@@ -149,7 +149,9 @@ def check(code: Code) -> Iterator[Finding]:
         fix, cure, copies = None, "pass `non_blocking=True`", written is not None or is_ordinary(code, call.func.value)
         if network:
             cure = "copy batches apart from networks, with `non_blocking=True`"
-        elif code.options.runtime and any((asked, *looked_at)):
+        elif code.offers_runtime and (
+            any((asked, *looked_at)) if code.may_use_runtime else is_refuted(filter(None, looked_at))
+        ):
             helper = helper_of(call, copies=copies)
             fix = code.fix(f"use `{helper}` of the runtime", guarded(code, call, helper), unless=missing) if helper else None
         cure, pins = (fix.message, copies) if fix is not None else (cure, False)

@@ -71,7 +71,6 @@ _PROCESSES = re.compile(rb"torch\.distributed|DistributedDataParallel|Accelerato
     severity=Severity.INFO,
     needs=[("backward",), ("step",), ("zero_grad",)],
     fixes=True,
-    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -77,7 +77,6 @@ _NO_RUNTIME = Obligation(Kind.REWRITE, "the project does not use perflint_runtim
     needs=[("read_csv", "read_parquet", "read_table")],
     in_file=[("pandas",)],
     fixes=True,
-    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each read of one row (or one chunk) that parses the file from its start."""
@@ -103,7 +102,7 @@ def _row_finding(code: Code, call: ast.Call) -> Finding:
     chunked = argument(call, None, "chunksize") is not None or argument(call, None, "iterator") is not None
     if name != "read_csv" or chunked or not call.args:
         missing = [Obligation(Kind.REWRITE, "only a `read_csv` of one row with the path as its first argument is rewritten")]
-    elif not (code.options.runtime or code.facts.has_runtime):
+    elif not code.may_use_runtime:
         missing = [_NO_RUNTIME]
     else:
         fix = code.fix("index the file's records once", _indexed(code, call), unless=missing)

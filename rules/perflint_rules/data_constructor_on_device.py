@@ -70,7 +70,6 @@ _NAMES = words("tensor as_tensor asarray new_tensor scalar_tensor")
     severity=Severity.WARNING,
     needs=[("tensor(", "Tensor(", "asarray(")],
     fixes=True,
-    guarded=True,
     steps=True,
     one_wait=True,
     by_fix=True,
@@ -88,7 +87,7 @@ def check(code: Code) -> Iterator[Finding]:
             continue
         message = f"the CPU waits while `{_short(data)}` is copied to the device; {_cure(code, wait.node)}"
         fix, missing = None, list(code.needs_wait())
-        if code.options.runtime and _is_of_torch(code, wait.node):
+        if code.offers_runtime and _is_of_torch(code, wait.node):
             fix = code.fix("use `uploaded` of the runtime", _uploaded(code, wait.node), unless=missing)
         little = Severity.INFO if follows_needed_read(code, wait.node) else None
         yield code.finding(wait.node, message, fix, missing if fix is not None else (), waits=[wait.node], severity=little)

@@ -79,7 +79,6 @@ _LEFT = Obligation(Kind.CONTROL_FLOW, "the loop may be left early, and two batch
     severity=Severity.INFO,
     needs=[keyword("for"), (".to(", ".cuda(", "moved")],
     fixes=True,
-    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

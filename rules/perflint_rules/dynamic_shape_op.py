@@ -81,7 +81,6 @@ _ONE_ARGUMENT = any_layout(rb"where \((?!(?:[^(),]|\((?:[^()]|\([^()]*\))*\))*,)
     severity=Severity.WARNING,
     needs=[(*_MASKS, *_CALLS, "where("), (*_CALLS, _ONE_ARGUMENT, MASKED)],
     fixes=True,
-    guarded=True,
     steps=True,
     one_wait=True,
 )
@@ -149,7 +148,7 @@ def _is_asked_for_size(code: Code, use: ast.expr) -> bool:
 def _searched_again(code: Code, selections: Selections, open_: list[Obligation]) -> Finding:
     """Several selections by the same mask."""
     fix, cure = None, "look for the places once, by `selected` of the runtime"
-    if code.options.runtime:
+    if code.offers_runtime:
         fix = code.fix(cure, looked_for_once(code, selections), unless=open_)
     mask, times = ast.unparse(selections.masks[0]), len(selections.nodes)
     often = "twice" if times == 2 else f"{times} times"

@@ -91,7 +91,6 @@ _DRAWN = any_layout(rb"(?:sampl|rand|nois|draw|perm(?!ute))\w* \(")
     needs=[(".to(", ".cuda(", _FROM_NUMPY, HANDED), (_MOVED_FACTORY, _FROM_NUMPY, _FACTORY, HANDED, _DRAWN, _BY_HELPER)],
     fixes=True,
     by_fix=True,
-    guarded=True,
     one_wait=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -83,7 +83,6 @@ _AUGMENTS = any_layout(rb"transforms\b|[aA]ugment|\bRandom[A-Z]")
     severity=Severity.INFO,
     needs=[("no_grad",), ("backward",), (".eval(",)],
     fixes=True,
-    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ def guarded(code: Code, call: ast.Call, helper: str) -> Iterator[Edit | Import]:
 def copied(code: Code, call: ast.Call) -> Fix | None:
     """The same numbers from ordinary memory, copied by the runtime without a wait, if nobody reads on another stream."""
     helper = helper_of(call, copies=True)
-    if not code.options.runtime or helper is None or not is_blocking(call) or code.compiled_by is not None:
+    if not code.offers_runtime or helper is None or not is_blocking(call) or code.compiled_by is not None:
         return None
     cure = f"copy it by `{helper}` of the runtime, which does not wait"
     return code.fix(cure, guarded(code, call, helper), unless=code.needs_wait())

@@ -45,7 +45,7 @@ def handed_rows(code: Code) -> Iterator[Finding]:
                     found.setdefault(loop, {})[row] = reads
     for loop, rows in found.items():
         missing, fix = list[Obligation | None](), None
-        if code.options.runtime:
+        if code.offers_runtime:
             missing = [*_unproven(code, loop, [read for reads in rows.values() for read in reads])]
             fix = code.fix("let the runtime copy all rows at once", _copied(code, loop, [*rows]), unless=missing)
         names = ", ".join(dict.fromkeys(f"`{ast.unparse(row.value)}`" for row in rows))

@@ -72,7 +72,6 @@ _OF_NUMBERS = words("tensor as_tensor Tensor FloatTensor LongTensor IntTensor")
     needs=[("[",)],
     in_file=[("cuda", "device")],
     fixes=True,
-    guarded=True,
     steps=True,
     one_wait=True,
     by_fix=True,
@@ -89,7 +88,7 @@ def check(code: Code) -> Iterator[Finding]:
         else:
             index = brief(wait.node.slice)
             cure = "copy it without a wait, by `device_index` of the runtime"
-            if code.options.runtime and code.compiled_by is None:
+            if code.offers_runtime and code.compiled_by is None:
                 fix = code.fix(cure, _copied(code, wait.node), unless=code.needs_wait())
             cure = cure if fix else _cure(code, wait.node)
             message = f"`{index}` is copied to the device as an index in every step; {cure}"

@@ -55,7 +55,7 @@ def indexed_reads(code: Code) -> Iterator[Finding]:
         missing = [*filter(None, _unproven(code, loop, calls))]
         fix = code.fix("read all elements at once", _read_before(code, loop, calls), unless=missing)
         left = [*_open_at_run_time(code, loop, calls)]
-        if code.options.runtime and missing and all(obligation.kind.is_declarable for obligation in left):
+        if code.offers_runtime and missing and all(obligation.kind.is_declarable for obligation in left):
             looked_up = code.fix("let the runtime read all elements at once", _looked_up(code, loop, calls), unless=left)
             fix, missing = looked_up or fix, left
         message = f"each element of `{path}` is read from the device by itself; read them all before the loop with `tolist()`"

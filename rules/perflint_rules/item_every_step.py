@@ -134,7 +134,6 @@ _SEEN = "show it every N steps, and keep it on the device until then", ", but ea
     needs=[(".item(", ".cpu(", ".numpy(", ".tolist(", "float(", "backward(", "zero_grad", "oader", ".add_scalar(")],
     in_file=[("torch", "loss", "loader", "device", ".is_cuda")],
     fixes=True,
-    guarded=True,
     steps=True,
     by_fix=True,
     one_wait=True,

@@ -107,7 +107,6 @@ _ELEMENT_READS = [any_layout(read + rb" \) (?:[\])] )*for\b (?:\( )*\w+ (?:\) )*
     needs=[keyword("for"), (*_ELEMENT_READS, *_INDEXED, _ROWS, _HANDED, _AS_INDEX, ".item(", ".cpu(", ".numpy(", ".tolist(")],
     in_file=[("torch", ".item(")],
     fixes=True,
-    guarded=True,
     by_fix=True,
 )
 def check(code: Code) -> Iterator[Finding]:
@@ -146,7 +145,8 @@ def check(code: Code) -> Iterator[Finding]:
             ]
             fix = None
             if not generator.ifs:
-                fix = code.fix("read all elements at once", _listed(code, node, generator.iter), unless=missing)
+                edits = _listed(code, node, generator.iter)
+                fix = code.fix("read all elements at once", edits, unless=missing, leads_to=("item-every-step",))
         elif value.may(lambda a: isinstance(a, Elements) and a.element.may_be(Tensor)) and not generator.ifs:
             missing = [Obligation(Kind.NUMBERS, "`torch.stack` promotes mixed types and fails on an empty list")]
             fix = code.fix(
@@ -156,7 +156,7 @@ def check(code: Code) -> Iterator[Finding]:
             )
         else:
             continue
-        if code.options.runtime and any(not obligation.kind.is_declarable for obligation in filter(None, missing)):
+        if code.offers_runtime and any(not obligation.kind.is_declarable for obligation in filter(None, missing)):
             fix, missing = listed_at_run_time(code, node) or (fix, missing)
         message = f"each element of `{ast.unparse(generator.iter)}` is read from the device by itself; use `tolist()`"
         yield code.finding(node, message, fix, missing)
@@ -170,7 +170,7 @@ def _deeper(code: Code, node: ast.ListComp, generator: ast.comprehension) -> Ite
     value = code.value(generator.iter)
     if reads and value.must_be_if_known(Tensor) and all(place_of(a).may_be_device for a in value.alternatives):
         text = ast.unparse(generator.iter)
-        fix, missing = (listed_at_run_time(code, node) if code.options.runtime else None) or (None, [])
+        fix, missing = (listed_at_run_time(code, node) if code.offers_runtime else None) or (None, [])
         message = f"each element of `{text}` is read from the device by itself; go over `{text}.tolist()`"
         yield code.finding(node, message, fix, missing)
 

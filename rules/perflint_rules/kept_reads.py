@@ -20,19 +20,20 @@ def kept(code: Code, read: HostRead) -> "Kept | Late | None":
         plain = (
             Total.find(code, read, loop, read.node) or Listed.find(code, read, loop, read.node) or Named.find(code, read, loop)
         )
-    late = Late.find(code, read, is_inner=False) if code.options.runtime else None
+    late = Late.find(code, read, is_inner=False) if code.offers_runtime else None
     if late is not None and _what_is_open(late) == 3 and code.flow.loop(read.node) is not loop:
         late = _behind_inner(code, read) or late
     if plain is None or late is None:
         return plain or late
-    forms: list[Kept | Late] = [late, plain] if plain.asks else [plain, late]  # the runtime asks by itself
+    asks = plain.asks and code.may_use_runtime  # the runtime asks by itself
+    forms: list[Kept | Late] = [late, plain] if asks else [plain, late]
     return min(forms, key=_what_is_open)
 
 
 def can_wait(code: Code, read: HostRead) -> bool:
-    """Whether a read can be made later without anything left to prove, but for what a project may declare."""
+    """Whether a read can be made later without anything left to prove, but for what a project may declare of itself."""
     form = kept(code, read)
-    return form is not None and _what_is_open(form) < 2
+    return form is not None and _what_is_open(form) < 2 and (code.may_use_runtime or not isinstance(form, Late))
 
 
 def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
@@ -44,7 +45,7 @@ def kept_over_parameters(code: Code, read: HostRead) -> Late | None:
 def _behind_inner(code: Code, read: HostRead) -> Late | None:
     """What takes the read, where it can be read behind the innermost loop."""
     loop = code.flow.loop(read.node)
-    if not code.options.runtime or loop is None or loop.statement is None:
+    if not code.offers_runtime or loop is None or loop.statement is None:
         return None
     late = Late.find(code, read, is_inner=True)
     return late if late is not None and _what_is_open(late) < 3 else None
@@ -57,4 +58,5 @@ def _what_is_open(form: "Kept | Late") -> int:
     except CannotRewrite:
         return 3
     missing = [obligation for obligation in form.missing() if obligation is not None]
-    return 2 if is_refuted(missing) else 1 if missing else 0
+    is_installed = not isinstance(form, Late) or form.code.may_use_runtime
+    return 2 if is_refuted(missing) else 0 if is_installed and not missing else 1

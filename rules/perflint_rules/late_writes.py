@@ -35,7 +35,7 @@ def call_around(code: Code, reads: Reads, read: ast.expr) -> ast.Call | None:
 
 def written_late(code: Code, reads: Reads, call: ast.Call) -> tuple[Fix | None, list[Obligation | None]]:
     """The fix for a call, and what is not proved about it."""
-    if not code.options.runtime or code.compiled_by is not None:
+    if not code.offers_runtime or code.compiled_by is not None:
         return None, []
     missing = [*_open(code, reads, call)]
     return code.fix(CURE, _edits(code, reads, call), unless=missing), missing

@@ -96,7 +96,7 @@ def collects(code: Code, read: HostRead) -> bool:
         block.kind == "then" and _SPARES_MEMORY.search(_test(block.node)) for block in code.flow.block[read.node].ancestry()
     ):
         return True
-    if code.options.runtime:
+    if code.offers_runtime:
         return False
     kept = code.sinks(read.node) <= frozenset((Sink.COLLECT, Sink.STORE))
     return kept and not code.facts.loops.is_of_training(code.scope, read.node)

@@ -90,7 +90,6 @@ _LOOKS = any_layout(rb"memory_allocated|memory_reserved|memory_stats|mem_get_inf
     severity=Severity.INFO,
     calls=["torch.cuda.empty_cache"],
     fixes=True,
-    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each call that clears the cache between phases that come again."""

@@ -72,7 +72,6 @@ from perflint_rules.kept_reads import kept, kept_over_parameters
     ],
     steps=True,
     fixes=True,
-    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report the first wait in each loop over parameters."""

@@ -87,7 +87,6 @@ _LONGEST = 10
         ("zip(", "param", "state", ".items(", ".keys("),
     ],
     fixes=True,
-    guarded=True,
     steps=True,
 )
 def check(code: Code) -> Iterator[Finding]:

@@ -62,7 +62,6 @@ _OTHER = Obligation(Kind.RANDOMNESS, "the device's generator gives other random 
     calls=[*_DRAWS, *_FILLS],
     needs=[(".to(", ".cuda(")],
     fixes=True,
-    guarded=True,
     one_wait=True,
     steps=True,
     by_fix=True,

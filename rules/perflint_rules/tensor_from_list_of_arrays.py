@@ -71,7 +71,6 @@ _TYPES = Obligation(Kind.NUMBERS, "an empty list, or arrays of several types, gi
     calls=_MAKERS,
     in_file=[("torch",), ("numpy",)],
     fixes=True,
-    guarded=True,
 )
 def check(code: Code) -> Iterator[Finding]:
     """Report each tensor that is made from a list of arrays."""
@@ -85,7 +84,7 @@ def check(code: Code) -> Iterator[Finding]:
         message = "torch asks each array for each number as a Python object; join the list by `np.array` first"
         missing = [_TYPES]
         fix = code.fix("join it by `np.array`", _joined(code, rows), unless=missing)
-        if code.options.runtime and (joined := _joined_at_run_time(code, call)) is not None:
+        if code.offers_runtime and (joined := _joined_at_run_time(code, call)) is not None:
             missing = [*code.feared(WATCHES_WARNINGS)]  # torch would no longer warn that this is slow
             fix = code.fix("let the runtime join it", joined, unless=missing)
         yield code.finding(call, message, fix, missing)

@@ -25,7 +25,7 @@ def test_a_read_for_each_parameter_comes_before_one_for_each_step(project: Proje
             for p in model.parameters():
                 norms.append(p.grad.norm().item())"""
     project.write({"train.py": STEP.format(body)})
-    rates = {f["location"]["row"]: f["rate"] for f in project.findings("--select", "item-every-step")}
+    rates = {f["location"]["row"]: f["rate"] for f in project.findings("--no-runtime", "--select", "item-every-step")}
     assert rates == {12: "per step", 15: "per parameter"}
 
 
